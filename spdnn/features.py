@@ -1,0 +1,173 @@
+"""The inputs of an inference (rows of the first Y), and what comes out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.errors import InputError
+
+
+class Inputs:
+    """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
+
+    `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
+    studies need no more memory or disk.
+
+    Args:
+        data: uint8 (base, ceil(neurons / 8)) as numpy.packbits(bits, axis=1) gives it;
+            or float32 (base, neurons); or a SciPy CSR array, float32.
+        neurons: the width, needed when `data` holds bits.
+        count: the number of inputs; by default, the rows stored.
+        description: where they come from, fit for JSON, kept in every record.
+
+    Raises:
+        InputError: no rows, a width or dtype that does not fit, NaN or infinite values.
+    """
+
+    def __init__(self, data, neurons: int | None = None, count: int | None = None, description: dict | None = None):
+        if sp.issparse(data):
+            data = sp.csr_array(data)
+            data.sum_duplicates()
+            self.kind, self.neurons, values = "csr", data.shape[1], data.data
+        elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
+            self.kind, self.neurons, values = "bits", int(neurons), None
+            if data.shape[1] != (self.neurons + 7) // 8:
+                raise InputError(f"bits of {self.neurons} neurons take {(neurons + 7) // 8} bytes a row, not {data.shape[1]}")
+        elif data.dtype == np.float32 and data.ndim == 2:
+            self.kind, self.neurons, values = "dense", data.shape[1], data
+        else:
+            raise InputError("inputs must be packed bits (uint8) with their width, float32 rows, or a CSR array")
+        if neurons is not None and int(neurons) != self.neurons:
+            raise InputError(f"inputs have {self.neurons} neurons, not {neurons}")
+        if values is not None and (values.dtype != np.float32 or not np.isfinite(values).all()):
+            raise InputError("inputs must be finite float32 numbers; there is a NaN, an infinity or another type")
+        self.data, self.base = data, int(data.shape[0])
+        self.count = self.base if count is None else int(count)
+        if self.base < 1 or self.neurons < 1 or self.count < 1:
+            raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
+        self.description = description or {"source": "memory"}
+
+    @classmethod
+    def from_array(cls, array, description: dict | None = None) -> Inputs:
+        """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
+        with np.errstate(over="ignore"):
+            if sp.issparse(array):
+                rows = sp.csr_array(array).astype(np.float32)
+                rows.sum_duplicates()
+                rows.eliminate_zeros()
+                if (rows.data == 1).all() and rows.shape[0] and rows.shape[1]:
+                    return cls(_pack_sparse(rows), rows.shape[1], None, description)
+                return cls(rows, None, None, description)
+            dense = np.ascontiguousarray(array, dtype=np.float32)
+        if dense.ndim != 2:
+            raise InputError(f"inputs are a matrix (count, neurons), not an array of {dense.ndim} dimensions")
+        if dense.size and ((dense == 0) | (dense == 1)).all():
+            return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
+        return cls(dense, None, None, description)
+
+    def counted(self, count: int) -> Inputs:
+        """The first `count` inputs; more than there are repeats them in order."""
+        if count < 1:
+            raise InputError(f"{count} inputs asked for; there must be at least 1")
+        data = self.data[:count] if count < self.base else self.data
+        return Inputs(data, self.neurons, count, {**self.description, "count": count})
+
+    def stored(self, rows: np.ndarray) -> np.ndarray:
+        """The stored rows (int64) behind the inputs `rows` (0-based)."""
+        return np.asarray(rows, dtype=np.int64) % self.base
+
+    def dense(self, rows: np.ndarray, dtype=np.float32) -> np.ndarray:
+        """The inputs `rows` (0-based) as (len(rows), neurons)."""
+        part = self.data[self.stored(rows)]
+        if self.kind == "bits":
+            return np.unpackbits(part, axis=1, count=self.neurons).astype(dtype)
+        return (part.toarray() if self.kind == "csr" else part).astype(dtype)
+
+    @property
+    def nonzeros(self) -> int:
+        """Nonzero values in the stored rows."""
+        if self.kind == "bits":
+            return int(np.bitwise_count(self.data).sum(dtype=np.int64))
+        return int(self.data.nnz if self.kind == "csr" else np.count_nonzero(self.data))
+
+    @property
+    def nbytes(self) -> int:
+        if self.kind == "csr":
+            return self.data.data.nbytes + self.data.indices.nbytes + self.data.indptr.nbytes
+        return self.data.nbytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's are given."""
+        digest = hashlib.sha256()
+        arrays = [self.data] if self.kind != "csr" else [self.data.indptr.astype(np.int64), self.data.indices.astype(np.int64), self.data.data]
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def _pack_sparse(rows: sp.csr_array) -> np.ndarray:
+    packed = np.zeros((rows.shape[0], (rows.shape[1] + 7) // 8), dtype=np.uint8)
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    column = rows.indices
+    np.bitwise_or.at(packed, (row, column >> 3), np.uint8(128) >> (column & 7).astype(np.uint8))
+    return packed
+
+
+@dataclass
+class Result:
+    """What an inference gives.
+
+    Attributes:
+        inputs, outputs: the number of inputs, and the width of the last layer.
+        alive: int64, ascending 0-based inputs whose last row has a nonzero value.
+        row_sum: float64 (alive,); row_min, row_max: float32 (alive,): of each such last row.
+        survivors: int64 (layers,): inputs with a nonzero row after each layer.
+        digest: SHA-256 over `alive` and a 64-bit hash of each of their last rows, in order: two runs of one engine
+            with equal digests have the same values to the bit. Hashes of different engines are not comparable.
+        edges_computed: inputs x edges that were really gone through.
+        values: float32 (alive, outputs), the last rows, when they were asked for.
+        notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
+    """
+
+    inputs: int
+    outputs: int
+    alive: np.ndarray
+    row_sum: np.ndarray
+    row_min: np.ndarray
+    row_max: np.ndarray
+    survivors: np.ndarray
+    digest: str
+    edges_computed: int
+    values: np.ndarray | None = None
+    notes: dict = field(default_factory=dict)
+
+    @property
+    def categories(self) -> np.ndarray:
+        """The challenge's result: ascending 1-based inputs whose last row has a nonzero sum."""
+        return self.alive[self.row_sum != 0] + 1
+
+    def all_values(self) -> np.ndarray:
+        """float32 (inputs, outputs): every last row, zeros where nothing survived."""
+        if self.values is None:
+            raise InputError("the values were not kept; ask for them before the inference")
+        rows = np.zeros((self.inputs, self.outputs), dtype=np.float32)
+        rows[self.alive] = self.values
+        return rows
+
+    def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k largest last-layer values of each input, largest first, and their neurons (0-based).
+
+        Returns:
+            int64 (inputs, k) and float32 (inputs, k). Ties go to the lower neuron.
+        """
+        if not 1 <= k <= self.outputs:
+            raise InputError(f"the {k} largest asked for; the last layer has {self.outputs} neurons")
+        values = self.all_values()
+        neurons = np.argsort(-values, axis=1, kind="stable")[:, :k]
+        return neurons, np.take_along_axis(values, neurons, axis=1)

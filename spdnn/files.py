@@ -1,0 +1,79 @@
+"""Files appear whole or not at all: written under a temporary name beside the target, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from spdnn.errors import InputError, SpdnnError
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
+
+    On any error, an interrupt included, the temporary file is removed and `path` is left as it was.
+
+    Raises:
+        SpdnnError: the folder cannot be written to, or the disk is full.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{target} is a folder; name a file to write")
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent} does not exist; make that folder before writing {target.name} into it")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        os.fchmod(handle, 0o666 & ~_umask())
+        os.close(handle)
+    except OSError as error:
+        raise _told(error, target) from error
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _told(error, target) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write `text` (UTF-8) to `path`, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def existing(path: str | os.PathLike, what: str) -> Path:
+    """`path` as a Path when it exists, else one sentence that names `what` was looked for."""
+    found = Path(path)
+    if not found.exists():
+        raise InputError(f"{found}: there is no such {what}")
+    return found
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _told(error: OSError, target: Path) -> SpdnnError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SpdnnError(f"{target}: the disk is full, so nothing was written")
+    return SpdnnError(f"{target}: {error.strerror or error}, so nothing was written")
