@@ -1,0 +1,39 @@
+"""spdnn: sparse deep neural network inference at scale, exact and verified.
+
+    import spdnn
+
+    network = spdnn.from_matrices([w1, w2], bias=-0.3, clip=32)      # SciPy sparse, (inputs, outputs)
+    result = spdnn.infer(network, spdnn.Inputs.from_array(x))        # all cores, all exact reductions
+    result.categories                                                # 1-based inputs that survive
+
+Names are loaded when they are first used: importing the package needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_NAMES = {
+    "Activation": "spdnn.network",
+    "Inputs": "spdnn.features",
+    "Layer": "spdnn.network",
+    "Network": "spdnn.network",
+    "RadixNet": "spdnn.sources.radixnet",
+    "Result": "spdnn.features",
+    "SpdnnError": "spdnn.errors",
+    "from_matrices": "spdnn.network",
+    "infer": "spdnn.engines",
+    "open_inputs": "spdnn.formats",
+    "open_network": "spdnn.formats",
+}
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str):
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'spdnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

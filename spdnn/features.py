@@ -37,7 +37,9 @@ class Inputs:
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
             self.kind, self.neurons, values = "bits", int(neurons), None
             if data.shape[1] != (self.neurons + 7) // 8:
-                raise InputError(f"bits of {self.neurons} neurons take {(neurons + 7) // 8} bytes a row, not {data.shape[1]}")
+                raise InputError(
+                    f"bits of {self.neurons} neurons take {(neurons + 7) // 8} bytes a row, not {data.shape[1]}"
+                )
         elif data.dtype == np.float32 and data.ndim == 2:
             self.kind, self.neurons, values = "dense", data.shape[1], data
         else:
@@ -105,7 +107,11 @@ class Inputs:
     def sha256(self) -> str:
         """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's are given."""
         digest = hashlib.sha256()
-        arrays = [self.data] if self.kind != "csr" else [self.data.indptr.astype(np.int64), self.data.indices.astype(np.int64), self.data.data]
+        arrays = (
+            [self.data]
+            if self.kind != "csr"
+            else [self.data.indptr.astype(np.int64), self.data.indices.astype(np.int64), self.data.data]
+        )
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()

@@ -68,9 +68,9 @@ class Header:
     single_value: bool
 
     @property
-    def max_bias(self) -> float:
-        """The largest bias of the layer; a row of zeros stays zero through a ReLU layer iff this is <= 0."""
-        return float(np.max(self.bias)) if np.size(self.bias) else 0.0
+    def keeps_zero(self) -> bool:
+        """Whether a row of zeros is still zeros after this layer: activation(bias) is 0 for every output."""
+        return bool(np.all(self.bias <= 0) if self.activation.name == "relu" else np.all(self.bias == 0))
 
     @property
     def nbytes(self) -> int:
@@ -123,9 +123,7 @@ class Layer:
     def matrix(self, dtype=np.float32) -> sp.csc_array:
         """W as a SciPy CSC array (inputs x outputs)."""
         values = np.broadcast_to(self.values, self.indices.shape).astype(dtype)
-        return sp.csc_array(
-            (values, self.indices.astype(np.int32), self.offsets), shape=(self.inputs, self.outputs)
-        )
+        return sp.csc_array((values, self.indices.astype(np.int32), self.offsets), shape=(self.inputs, self.outputs))
 
     def sha256(self) -> str:
         """A digest of everything the layer holds, independent of how it is stored."""
@@ -270,9 +268,13 @@ class Network(abc.ABC):
             raise InputError(f"{depth} layers asked for; the network has 1 to {self.depth}")
         return self if depth == self.depth else _First(self, depth)
 
+    def layer_sha256(self, k: int) -> str:
+        """The digest of layer k (Layer.sha256); sources that keep it need not read the layer."""
+        return self.layer(k).sha256()
+
     def sha256(self) -> str:
-        """A digest of all layers, whatever they are stored in. Reads every layer."""
-        return digest_of_layers(layer.sha256() for layer in self.layers())
+        """A digest of all layers, whatever they are stored in."""
+        return digest_of_layers(self.layer_sha256(k) for k in range(self.depth))
 
     def identity(self) -> str:
         """A digest that names the network: cheap where a formula or a checksummed store defines it."""
@@ -301,6 +303,9 @@ class _First(Network):
 
     def layer(self, k: int) -> Layer:
         return self._network.layer(k)
+
+    def layer_sha256(self, k: int) -> str:
+        return self._network.layer_sha256(k)
 
 
 class MemoryNetwork(Network):

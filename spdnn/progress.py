@@ -17,7 +17,9 @@ def bar(items: Iterable, what: str, total: int | None = None, unit: str = "layer
     return iter(tqdm(items, desc=what, total=total, unit=f" {unit}", leave=False, dynamic_ncols=True))
 
 
-def ticker(what: str, total: int | None, unit: str, scale: bool = False) -> tuple[Callable[[int], None], Callable[[], None]]:
+def ticker(
+    what: str, total: int | None, unit: str, scale: bool = False
+) -> tuple[Callable[[int], None], Callable[[], None]]:
     """(advance by n, close) of a bar that the caller drives; both do nothing without a terminal."""
     if sys.stderr.isatty():
         try:

@@ -33,11 +33,19 @@ class RadixNet(Network):
         InputError: a size that the formula does not define, or a width without an official bias and none given.
     """
 
-    def __init__(self, neurons: int, layers: int, bias: float | None = None, ymax: float | None = challenge.YMAX,
-                 seed: int = SEED):
+    def __init__(
+        self,
+        neurons: int,
+        layers: int,
+        bias: float | None = None,
+        ymax: float | None = challenge.YMAX,
+        seed: int = SEED,
+    ):
         blocks, rest = divmod(neurons, GROUP)
         if rest or blocks < 2 or blocks & (blocks - 1):
-            raise InputError(f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)")
+            raise InputError(
+                f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)"
+            )
         if layers < 1:
             raise InputError(f"{layers} layers: a network has at least 1")
         if not 0 <= seed < 2**32:
@@ -52,8 +60,12 @@ class RadixNet(Network):
         if not np.isfinite(self.bias):
             raise InputError(f"bias {bias}: it must be a finite number")
         self.description = {
-            "source": "radixnet", "neurons": neurons, "layers": layers, "seed": seed,
-            "bias": float(self.bias), "ymax": ymax,
+            "source": "radixnet",
+            "neurons": neurons,
+            "layers": layers,
+            "seed": seed,
+            "bias": float(self.bias),
+            "ymax": ymax,
         }
         self._offsets = np.arange(neurons + 1, dtype=np.int64) * (2 * GROUP)
         self._restart()
@@ -92,8 +104,15 @@ class RadixNet(Network):
         groups, shift = self._groups_of(k // self.block), 1 << (k % self.block)
         distinct = np.sort(np.concatenate([groups, np.roll(groups, -shift, axis=0)], axis=1), axis=1)
         indices = np.tile(distinct, (GROUP, 1)).reshape(-1)
-        return Layer(self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias,
-                     self.activation)
+        return Layer(
+            self.neurons,
+            self.neurons,
+            self._offsets,
+            indices,
+            np.float32(challenge.WEIGHT),
+            self.bias,
+            self.activation,
+        )
 
     def first(self, depth: int) -> Network:
         if not 1 <= depth <= self._layers:

@@ -1,0 +1,22 @@
+# spdnn: sparse deep neural network inference at scale. One stage a file, in the order that data travels (DESIGN.md).
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/fetch.smk"
+include: "workflow/rules/prepare.smk"
+include: "workflow/rules/infer.smk"
+include: "workflow/rules/verify.smk"
+include: "workflow/rules/benchmark.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        "results/report.html",

@@ -1,0 +1,68 @@
+"""The `spdnn` command: what it takes, and how it ends. Each group of subcommands has its own module."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import sys
+
+from spdnn.cli import inputs, network, report, run
+from spdnn.errors import SpdnnError
+
+EPILOG = """\
+from nothing to a verified run:
+  spdnn challenge --neurons 1024 --layers 120 --inputs digits --record run.json
+
+with files of your own:
+  spdnn network import weights.npz -o net.h5 --bias -0.3 --clip 32
+  spdnn infer --network net.h5 --inputs x.npz --categories out.txt --record run.json
+
+exit status: 0 done and verified, 1 an error or a failed verdict (one sentence on standard error), 2 wrong arguments
+"""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=32, width=min(110, int(os.environ.get("COLUMNS", 100))))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="spdnn",
+        description="Sparse deep neural network inference at scale: exact, verified, reproducible.",
+        epilog=EPILOG,
+        formatter_class=_Formatter,
+    )
+    top.add_argument("--version", action="version", version=f"spdnn {_version()}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for module in (run, network, inputs, report):
+        module.add(commands, _Formatter)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status. An error is one sentence on standard error."""
+    chosen = parser().parse_args(arguments)
+    try:
+        return chosen.run(chosen) or 0
+    except SpdnnError as error:
+        print(f"spdnn: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("spdnn: interrupted; nothing was written under a final name", file=sys.stderr)
+        return 130
+    except MemoryError:
+        print("spdnn: out of memory; give a smaller --memory, or fewer inputs (--count)", file=sys.stderr)
+        return 1
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("spdnn")
+    except importlib.metadata.PackageNotFoundError:
+        return "of a checkout that is not installed"

@@ -1,0 +1,79 @@
+"""Types of arguments that several subcommands take."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from spdnn.engines import usable_cores
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+
+
+def positive(text: str) -> int:
+    """An integer from 1."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1")
+    return number
+
+
+def size(text: str) -> int:
+    """Bytes: a number, or one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (of 1024), B optional."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if not match or match[2] not in _UNITS or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of bytes, such as 8000000000, 8GB or 7.5GiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def clip(text: str) -> float | None:
+    """A positive number, or none."""
+    if text == "none":
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive number or none")
+    return number
+
+
+def add_engine(command: argparse.ArgumentParser) -> None:
+    """--engine, --reductions, --threads and --memory."""
+    command.add_argument("--engine", default="cpu", metavar="E", help="as `spdnn engines` lists them (default: cpu)")
+    command.add_argument(
+        "--reductions",
+        default="all",
+        metavar="LIST",
+        help="exact reductions: all that the engine offers (default), none, or names joined by commas",
+    )
+    command.add_argument("--threads", type=positive, metavar="T", help="default: all cores that this process may use")
+    command.add_argument(
+        "--memory",
+        type=size,
+        metavar="BYTES",
+        help="peak resident memory not to be passed, such as 8GiB (default: most of what is free)",
+    )
+
+
+def threads(wanted: int | None) -> int:
+    """The number of threads; more than cores is allowed, with a warning."""
+    cores = usable_cores()
+    if wanted and wanted > cores:
+        print(f"spdnn: warning: {wanted} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    return wanted or cores

@@ -1,0 +1,60 @@
+"""`spdnn inputs make`: the inputs of the challenge, by formula."""
+
+from __future__ import annotations
+
+from spdnn.cli import arguments
+from spdnn.features import Inputs
+
+
+def add(commands, formatter) -> None:
+    group = commands.add_parser(
+        "inputs", help="make inputs", formatter_class=formatter, description="Inputs, made by formula."
+    )
+    kinds = group.add_subparsers(metavar="ACTION", required=True)
+    make = kinds.add_parser(
+        "make",
+        help="make inputs from MNIST or from bundled digits",
+        formatter_class=formatter,
+        description="Make binary inputs: the official ones from MNIST, exactly, or digits that need no download.",
+    )
+    make.add_argument("kind", choices=["mnist", "digits"])
+    make.add_argument(
+        "--neurons", type=arguments.positive, required=True, metavar="N", help="1024, 4096, 16384 or 65536"
+    )
+    make.add_argument(
+        "--count",
+        type=arguments.positive,
+        metavar="n",
+        help="how many (default: 60000); more than 60000 repeats them, for scaling studies",
+    )
+    make.add_argument(
+        "--mnist",
+        metavar="FILE",
+        help="the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)",
+    )
+    make.add_argument("-o", "--output", required=True, metavar="inputs.h5")
+    make.set_defaults(run=_make)
+
+
+def made(kind: str, neurons: int, count: int | None, mnist: str | None) -> Inputs:
+    """The inputs named `mnist` or `digits` for that width; `count` of them (None: all)."""
+    if kind == "mnist":
+        from spdnn.sources.mnist import locate_mnist, mnist_inputs
+
+        whole = mnist_inputs(neurons, locate_mnist(mnist))
+    else:
+        from spdnn.sources.digits import digits_inputs
+
+        whole = digits_inputs(neurons)
+    return whole if count is None else whole.counted(count)
+
+
+def _make(chosen) -> None:
+    from spdnn.formats.inputs import write_inputs
+
+    inputs = made(chosen.kind, chosen.neurons, chosen.count, chosen.mnist)
+    write_inputs(chosen.output, inputs)
+    print(
+        f"{chosen.output}: {inputs.count} inputs of {inputs.neurons} neurons, {inputs.nonzeros:,} ones stored, "
+        f"SHA-256 {inputs.sha256}"
+    )

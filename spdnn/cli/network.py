@@ -1,0 +1,138 @@
+"""`spdnn network`: make, import, export, show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from spdnn.cli import arguments
+from spdnn.files import existing
+
+
+def add(commands, formatter) -> None:
+    group = commands.add_parser(
+        "network",
+        help="make, import, export or show a network",
+        formatter_class=formatter,
+        description="Networks: made by formula, imported, exported, shown.",
+    )
+    kinds = group.add_subparsers(metavar="ACTION", required=True)
+
+    make = kinds.add_parser(
+        "make",
+        help="make a network by formula",
+        formatter_class=formatter,
+        description="Make a RadiX-Net (the official networks, or any 16 * 2^m neurons) as a store.",
+    )
+    make.add_argument("kind", choices=["radixnet"])
+    make.add_argument("--neurons", type=arguments.positive, required=True, metavar="N", help="16 * 2^m, such as 1024")
+    make.add_argument("--layers", type=arguments.positive, required=True, metavar="L")
+    make.add_argument("--bias", type=float, metavar="B", help="default: the official bias of that width")
+    make.add_argument("--clip", type=arguments.clip, default=32.0, metavar="Y|none", help="default: 32")
+    make.add_argument("--seed", type=int, default=5489, help="of the permutations (default: 5489, the official one)")
+    make.add_argument("--formula", action="store_true", help="store the formula (kilobytes) instead of every layer")
+    make.add_argument("-o", "--output", required=True, metavar="net.h5")
+    make.set_defaults(run=_make)
+
+    read = kinds.add_parser(
+        "import",
+        help="import a network into a store",
+        formatter_class=formatter,
+        description="Import a network: a folder or archive of official text (.tsv, .tar.gz), Matrix Market\n"
+        "(.mtx, a folder of them, or a .txt list), SciPy .npz (or a folder), or .safetensors.",
+    )
+    read.add_argument("path", metavar="PATH")
+    read.add_argument("-o", "--output", required=True, metavar="net.h5")
+    read.add_argument(
+        "--bias",
+        type=float,
+        metavar="B",
+        help="for formats that hold none; official text has a default by its width",
+    )
+    read.add_argument(
+        "--clip",
+        type=arguments.clip,
+        default=argparse.SUPPRESS,
+        metavar="Y|none",
+        help="clip of the ReLU (default: 32 for official text, none otherwise)",
+    )
+    read.add_argument(
+        "--last",
+        choices=["relu", "none"],
+        default="relu",
+        help="activation of the last layer (default: relu)",
+    )
+    read.add_argument("--layers", type=arguments.positive, metavar="L", help="how many layers there must be")
+    read.set_defaults(run=_import)
+
+    write = kinds.add_parser(
+        "export",
+        help="write official text files",
+        formatter_class=formatter,
+        description="Export to the official text form: n{N}-l{k}.tsv, byte-identical for official networks.",
+    )
+    write.add_argument("network", metavar="net.h5")
+    write.add_argument("folder", metavar="DIR")
+    write.set_defaults(run=_export)
+
+    info = kinds.add_parser(
+        "info",
+        help="show what a network is",
+        formatter_class=formatter,
+        description="Show a network's size, source, values and bias.",
+    )
+    info.add_argument("network", metavar="net.h5")
+    info.set_defaults(run=_info)
+
+
+def _make(chosen) -> None:
+    from spdnn.formats.store import write_network
+    from spdnn.sources.radixnet import RadixNet
+
+    made = RadixNet(chosen.neurons, chosen.layers, chosen.bias, chosen.clip, chosen.seed)
+    write_network(chosen.output, made, formula_ok=chosen.formula)
+    print(f"{chosen.output}: {made.depth} layers of {made.neurons} neurons, {made.edges:,} edges")
+
+
+def _import(chosen) -> None:
+    from spdnn.formats import import_network
+
+    options = {"clip": chosen.clip} if "clip" in chosen else {}
+    existing(chosen.path, "file or folder")
+    done = import_network(
+        chosen.path, chosen.output, bias=chosen.bias, layers=chosen.layers, last=chosen.last, **options
+    )
+    print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
+
+
+def _export(chosen) -> None:
+    from spdnn.formats import open_network
+    from spdnn.formats.text import write_layers
+
+    network = open_network(existing(chosen.network, "network"))
+    write_layers(network, chosen.folder)
+    print(f"{chosen.folder}: {network.depth} files")
+
+
+def _info(chosen) -> None:
+    from spdnn.formats import open_network
+
+    network = open_network(existing(chosen.network, "network"))
+    headers = [network.header(k) for k in range(network.depth)]
+    widths = {header.outputs for header in headers} | {network.inputs}
+    activations = list(dict.fromkeys(str(header.activation) for header in headers))
+    rows = {
+        "layers": network.depth,
+        "neurons": network.width
+        if len(widths) == 1
+        else f"{network.inputs} in, {network.outputs} out, at most {network.width}",
+        "edges": f"{network.edges:,}",
+        "bytes in memory": f"{network.nbytes:,}",
+        "one value per layer": "yes" if all(header.single_value for header in headers) else "no",
+        "activation": ", ".join(activations),
+        "zeros stay zeros": "yes" if all(header.keeps_zero for header in headers) else "not in every layer",
+        "source": json.dumps(network.description, sort_keys=True),
+        "identity": network.identity(),
+    }
+    for name, value in rows.items():
+        print(f"{name:<20} {value}")

@@ -1,0 +1,252 @@
+"""`spdnn challenge`, `infer`, `verify`, `engines`: run, judge, tell."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+import numpy as np
+
+from spdnn import challenge, measure, verify
+from spdnn.cli import arguments
+from spdnn.cli.inputs import made
+from spdnn.engines import ENGINES, Options, engine
+from spdnn.errors import InputError
+from spdnn.features import Inputs
+from spdnn.files import existing, replacing
+from spdnn.reduce import parse
+
+
+def add(commands, formatter) -> None:
+    whole = commands.add_parser(
+        "challenge",
+        help="regenerate, run and verify a challenge problem",
+        formatter_class=formatter,
+        description="Regenerate a Sparse DNN Graph Challenge problem, run it, verify it, and write the record.",
+    )
+    whole.add_argument(
+        "--neurons", type=arguments.positive, required=True, metavar="N", help="1024, 4096, 16384 or 65536"
+    )
+    whole.add_argument(
+        "--layers", type=arguments.positive, required=True, metavar="L", help="120, 480 and 1920 are official"
+    )
+    whole.add_argument(
+        "--inputs", default="mnist", metavar="mnist|digits|FILE", help="default: mnist, the official ones"
+    )
+    whole.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
+    whole.add_argument(
+        "--count", type=arguments.positive, metavar="n", help="inputs (default: all 60000); more repeats them"
+    )
+    whole.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
+    whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
+    arguments.add_engine(whole)
+    whole.set_defaults(run=_challenge)
+
+    infer = commands.add_parser(
+        "infer",
+        help="run a network on inputs",
+        formatter_class=formatter,
+        description="Run a network on inputs and write the categories. A record needs a verdict: the output is\n"
+        "compared with the official truth where it applies, else with the oracle, or with --truth.",
+    )
+    infer.add_argument(
+        "--network", required=True, metavar="net.h5", help="a store, or anything `spdnn network import` reads"
+    )
+    infer.add_argument(
+        "--inputs", required=True, metavar="inputs.h5", help="a store, .npz, .npy, .mtx or official text"
+    )
+    infer.add_argument(
+        "--categories", metavar="out.txt", help="1-based inputs whose last row has a nonzero sum, one a line"
+    )
+    infer.add_argument("--values", metavar="out.npy", help="all last rows, float32 (inputs, outputs)")
+    infer.add_argument(
+        "--top",
+        type=arguments.positive,
+        metavar="K",
+        help="make --values an .npz of the K largest per input: `neurons` (0-based) and `values`",
+    )
+    infer.add_argument("--record", metavar="run.json", help="verify, and write the record")
+    infer.add_argument(
+        "--truth",
+        metavar="official:N|oracle|FILE",
+        help="what to verify against (default: official, else oracle)",
+    )
+    infer.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
+    arguments.add_engine(infer)
+    infer.set_defaults(run=_infer)
+
+    check = commands.add_parser(
+        "verify",
+        help="compare categories with a truth",
+        formatter_class=formatter,
+        description="Compare a list of categories with the official truth or a file: the whole set, not its size.",
+    )
+    check.add_argument("--categories", required=True, metavar="out.txt")
+    check.add_argument("--truth", required=True, metavar="official:N|FILE")
+    check.set_defaults(run=_verify)
+
+    tell = commands.add_parser(
+        "engines",
+        help="what can run here, and why the others can't",
+        formatter_class=formatter,
+        description="List the engines: what can run here, and what is missing for the others.",
+    )
+    tell.set_defaults(run=_engines)
+
+
+def _challenge(chosen) -> int:
+    from spdnn.sources.radixnet import RadixNet
+
+    count = arguments.threads(chosen.threads)
+    runner, reductions = _engine(chosen)
+    network = RadixNet(chosen.neurons, chosen.layers)
+    if chosen.inputs in ("mnist", "digits"):
+        inputs, read = measure.timed(made, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    else:
+        inputs, read = measure.timed(_open_inputs, chosen.inputs, chosen.neurons, chosen.count)
+    prepared, spent = measure.timed(runner.prepare, network, reductions)
+    options = Options(count, chosen.memory)
+    measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, read, spent)
+    verdict = measure.judge(network, inputs, result)
+    command = [
+        "spdnn",
+        "challenge",
+        "--neurons",
+        network.neurons,
+        "--layers",
+        network.depth,
+        "--inputs",
+        chosen.inputs,
+    ]
+    command += ["--count", inputs.count] if inputs.count != challenge.INPUTS else []
+    return _told(
+        chosen,
+        f"radixnet-{network.neurons}-{network.depth}.{_word(chosen.inputs)}",
+        measurement,
+        result,
+        verdict,
+        command,
+    )
+
+
+def _infer(chosen) -> int:
+    from spdnn.formats import open_network
+
+    if chosen.top and not chosen.values:
+        raise InputError("--top K says what --values holds; give --values out.npz too")
+    count = arguments.threads(chosen.threads)
+    runner, reductions = _engine(chosen)
+    network, opened = measure.timed(open_network, existing(chosen.network, "network"))
+    inputs, read = measure.timed(_open_inputs, chosen.inputs, network.inputs, None)
+    prepared, spent = measure.timed(runner.prepare, network, reductions)
+    options = Options(count, chosen.memory, values=bool(chosen.values))
+    measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, opened + read, spent)
+    verdict = measure.judge(network, inputs, result, chosen.truth) if chosen.record or chosen.truth else None
+    if verdict is None or verdict["passed"]:
+        _write_outputs(chosen, result)
+    command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
+    name = f"{_word(chosen.network)}-{network.depth}.{_word(chosen.inputs)}"
+    return _told(chosen, name, measurement, result, verdict, command)
+
+
+def _engine(chosen):
+    runner = engine(chosen.engine)
+    return runner, parse(chosen.reductions, runner.offers)
+
+
+def _open_inputs(path: str, neurons: int, count: int | None) -> Inputs:
+    from spdnn.formats import open_inputs
+
+    inputs = open_inputs(existing(path, "inputs (mnist, digits or a file)"), neurons)
+    return inputs if count is None else inputs.counted(count)
+
+
+def _word(path: str) -> str:
+    """A file's name as it may stand in the name of a case."""
+    stem = path.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
+    return "".join(c if c.isalnum() or c == "-" else "-" for c in stem) or "input"
+
+
+def _write_outputs(chosen, result) -> None:
+    from spdnn.formats.categories import write_categories
+
+    if chosen.categories:
+        write_categories(chosen.categories, result.categories)
+    if chosen.values:
+        with replacing(chosen.values) as temporary, open(temporary, "wb") as stream:
+            if chosen.top:
+                neurons, values = result.top(chosen.top)
+                np.savez(stream, neurons=neurons, values=values)
+            else:
+                np.save(stream, result.all_values())
+
+
+def _told(chosen, name: str, measurement, result, verdict: dict | None, command: list) -> int:
+    """Print what happened, write the record of a passing run; the exit status."""
+    from spdnn.records import write_record
+
+    seconds = float(np.median(measurement.samples["inference_seconds"]))
+    rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
+    print(f"categories  {result.categories.size} of {result.inputs} inputs")
+    if verdict is None:
+        print("verdict     none: not verified (--record or --truth verifies)")
+        return 0
+    truth = verdict["truth"]
+    against = f"{truth['source']}, {truth['checked']} of {truth['inputs']} inputs compared; {verdict['values']['rule']}"
+    print(f"verdict     {'pass' if verdict['passed'] else 'FAIL'} ({against})")
+    if not verdict["passed"]:
+        print(f"spdnn: verdict fail: {'; '.join(verdict['reasons'])}", file=sys.stderr)
+        return 1
+    on = "+".join(measurement.reductions["requested"]) or "none"
+    print(
+        f"inference   {seconds:.4f} s, median of {len(measurement.digests)} ({measurement.span}; reductions: {on}; "
+        f"{measurement.threads} threads)"
+    )
+    print(
+        f"rate        {rate / 1e12:.4f} TeraEdges/s by the challenge's formula; "
+        f"{result.edges_computed / seconds / 1e9:.2f} billion edges/s really computed"
+    )
+    if chosen.record:
+        command += [
+            "--engine",
+            chosen.engine,
+            "--reductions",
+            chosen.reductions,
+            "--threads",
+            measurement.threads,
+        ]
+        command += ["--memory", chosen.memory] if chosen.memory else []
+        command += ["--repeats", len(measurement.digests), "--record", "run.json"]
+        case = f"{name}.{chosen.engine}.{on}.t{measurement.threads}"
+        record = measure.record(case, measurement, measure.summary(result), verdict, shlex.join(map(str, command)))
+        write_record(chosen.record, record)
+    return 0
+
+
+def _verify(chosen) -> int:
+    from spdnn.formats.categories import read_categories
+
+    categories = read_categories(existing(chosen.categories, "list of categories"))
+    count = max(challenge.INPUTS, int(categories[-1]) if categories.size else 0)
+    truth = measure.named_truth(chosen.truth, count if not chosen.truth.startswith("official:") else challenge.INPUTS)
+    verdict = verify.judge_categories(categories, truth)
+    print(
+        json.dumps(verdict, indent=1)
+        if not verdict["passed"]
+        else f"pass: {verdict['categories']} categories, {truth.source}"
+    )
+    if verdict["passed"]:
+        return 0
+    print(f"spdnn: verdict fail: {'; '.join(verdict['reasons'])}", file=sys.stderr)
+    return 1
+
+
+def _engines(chosen) -> None:
+    for name in ENGINES:
+        found = engine(name, usable=False)
+        reason = found.missing()
+        print(f"{name:<12} {'can run' if reason is None else 'cannot run'}   {found.summary}")
+        print(f"{'':<12} reductions: {', '.join(found.offers) or 'none'}")
+        if reason:
+            print(f"{'':<12} {reason}")

@@ -1,0 +1,111 @@
+"""The workflow's configuration: checked against its closed schema, and expanded into cases."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from spdnn import challenge
+from spdnn.errors import InputError
+
+LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: a network of some depth, inputs, an engine and its settings."""
+
+    network: str
+    layers: int
+    inputs: str
+    count: int | None
+    engine: str
+    reductions: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """As files and the report name the case."""
+        inputs = self.inputs if self.count is None else f"{self.inputs}-first-{self.count}"
+        reductions = self.reductions.replace(",", "+")
+        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}"
+
+    @property
+    def prepared(self) -> str:
+        """As the file of the prepared network is named; depths share it."""
+        return f"{self.network}.{self.engine}.{self.reductions.replace(',', '+')}"
+
+
+def check(config: dict, schema: str | Path) -> dict:
+    """The configuration with scalars made lists where lists are meant.
+
+    Raises:
+        InputError: a key or value that the schema does not allow; one sentence that names it.
+    """
+    import jsonschema
+    import yaml
+
+    rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
+    errors = sorted(
+        jsonschema.Draft202012Validator(rules).iter_errors(config),
+        key=lambda error: list(error.absolute_path),
+    )
+    if errors:
+        raise InputError(f"config: {_sentence(errors[0], rules)}")
+    checked = dict(config)
+    for key in LISTS:
+        if key in checked and not isinstance(checked[key], list):
+            checked[key] = [checked[key]]
+    names = [own["name"] for own in checked["networks"]]
+    if len(set(names)) != len(names):
+        raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
+    if "official" in [checked["source"], *checked["inputs"]] and (
+        odd := set(checked["neurons"]) - set(challenge.WIDTHS)
+    ):
+        raise InputError(
+            f"config: neurons: {min(odd)} is no official width, so there is nothing official to download for it"
+        )
+    return checked
+
+
+def cases(config: dict) -> list[Case]:
+    """The cases of a checked configuration, in order: every combination, and each own network with its own inputs.
+
+    Raises:
+        InputError: no case at all.
+    """
+    settings = list(itertools.product(config["engines"], config["reductions"], config["threads"]))
+    count = config["count"]
+    found = [
+        Case(f"{_source(config)}-{neurons}", layers, f"{inputs}-{neurons}", count, *setting)
+        for neurons, layers, inputs in itertools.product(config["neurons"], config["layers"], config["inputs"])
+        for setting in settings
+    ]
+    found += [
+        Case(own["name"], own["layers"], own["name"], count, *setting)
+        for own in config["networks"]
+        for setting in settings
+    ]
+    if not found:
+        raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
+    return list(dict.fromkeys(found))
+
+
+def _source(config: dict) -> str:
+    return "radixnet" if config["source"] == "formula" else "official"
+
+
+def _sentence(error, rules: dict) -> str:
+    """A schema error as one sentence: where, the value, what is allowed."""
+    where = ".".join(map(str, error.absolute_path)) or "top level"
+    if error.validator == "additionalProperties":
+        allowed = list(error.schema.get("properties", {}))
+        unknown = sorted(set(error.instance) - set(allowed))[0]
+        close = difflib.get_close_matches(unknown, allowed, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(allowed)}"
+        return f"{where}: the key {unknown!r} is not known{hint}"
+    schema = error.schema
+    meant = schema.get("description") or error.message
+    return f"{where}: {error.instance!r} is not allowed; {meant}"

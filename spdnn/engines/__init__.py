@@ -1,0 +1,75 @@
+"""The engines, by name. Listing them imports nothing that may be absent."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.errors import InputError, Unavailable
+from spdnn.features import Inputs, Result
+from spdnn.network import Network
+from spdnn.reduce import parse
+
+__all__ = ["ENGINES", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
+
+ENGINES = {"cpu": "spdnn.engines.cpu:CpuEngine", "reference": "spdnn.engines.oracle:OracleEngine"}
+
+
+def engine(name: str, usable: bool = True) -> Engine:
+    """The engine of that name.
+
+    Args:
+        usable: refuse one that cannot run here.
+
+    Raises:
+        InputError: no engine of that name.
+        Unavailable: it cannot run here; the sentence says what is missing.
+    """
+    if name not in ENGINES:
+        raise InputError(
+            f"engine {name!r} is not known: it must be one of {', '.join(ENGINES)} (spdnn engines lists them)"
+        )
+    module, kind = ENGINES[name].split(":")
+    found = getattr(importlib.import_module(module), kind)()
+    if usable and (reason := found.missing()):
+        raise Unavailable(f"engine {name} cannot run here: {reason}")
+    return found
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def infer(
+    network: Network,
+    inputs: Inputs,
+    engine_name: str = "cpu",
+    reductions="all",
+    threads: int | None = None,
+    memory: int | None = None,
+    values: bool = False,
+) -> Result:
+    """Run one inference.
+
+    Args:
+        network: see spdnn.network.
+        inputs: (count, neurons), neurons equal to the network's width at its first layer.
+        engine_name: as `spdnn engines` lists them.
+        reductions: 'all' that the engine offers, 'none', or names.
+        threads: all cores by default.
+        memory: bytes of peak resident memory not to be passed, or None.
+        values: keep all last rows (Result.values).
+
+    Returns:
+        a Result: categories, survivors per layer, row sums, and the values when asked for.
+
+    Raises:
+        InputError: inputs, reductions or memory that do not fit.
+        Unavailable: the engine cannot run here.
+    """
+    chosen = engine(engine_name)
+    prepared = chosen.prepare(network, parse(reductions, chosen.offers))
+    options = Options(usable_cores() if threads is None else threads, memory, values)
+    return chosen.open(prepared, inputs, options).run()

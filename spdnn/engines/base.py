@@ -1,0 +1,94 @@
+"""The contract behind which every engine stands."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, field
+
+from spdnn.features import Inputs, Result
+from spdnn.network import Network
+
+RESIDENT = "layer loop, resident"
+STREAMED = "layer loop, weights streamed"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run.
+
+    Attributes:
+        threads: of this process.
+        memory: bytes of peak resident memory that must not be passed, or None: most of what is free.
+        values: keep every value of the last rows.
+    """
+
+    threads: int = 1
+    memory: int | None = None
+    values: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network in an engine's layout, and what looking for reductions found.
+
+    Attributes:
+        network: what the engine reads, layer by layer.
+        reductions: the names that are on.
+        found: for each of them, what was found; fit for JSON.
+    """
+
+    network: Network
+    reductions: tuple[str, ...] = ()
+    found: dict = field(default_factory=dict)
+
+
+class Session(abc.ABC):
+    """An inference that is ready to run: weights in memory (or streamed), buffers allocated.
+
+    Attributes:
+        span: what the time of `run` includes, RESIDENT or STREAMED.
+        found: what was found of the reductions that depend on how many of the layers run; fit for JSON.
+    """
+
+    span: str = RESIDENT
+
+    def __init__(self):
+        self.found: dict = {}
+
+    @abc.abstractmethod
+    def run(self) -> Result:
+        """Run once, from inputs and weights in memory to categories and row sums. Its time is the inference time."""
+
+
+class Engine(abc.ABC):
+    """One way to run inference. Importing an engine's module must need nothing that may be absent.
+
+    Attributes:
+        name: as the command takes it.
+        summary: one line on what it is.
+        offers: the reductions it can use.
+    """
+
+    name: str
+    summary: str
+    offers: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def missing(self) -> str | None:
+        """None when the engine can run here, else one sentence that says what is missing."""
+
+    @abc.abstractmethod
+    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
+        """Look for the reductions and lay the network out.
+
+        Raises:
+            Unsuitable: the engine cannot run this network.
+        """
+
+    @abc.abstractmethod
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        """Make ready to run: read the weights, allocate.
+
+        Raises:
+            InputError: the inputs' width is not the network's, or the memory allowed is too small.
+        """

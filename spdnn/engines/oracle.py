@@ -1,0 +1,33 @@
+"""Engine `reference`: the float64 oracle behind the contract of the engines, for small cases and for comparison."""
+
+from __future__ import annotations
+
+from spdnn import reference
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
+from spdnn.features import Inputs, Result
+from spdnn.network import Network
+
+
+class OracleEngine(Engine):
+    name = "reference"
+    summary = "the oracle: SciPy, float64, the specification line by line; slow"
+
+    def missing(self) -> str | None:
+        return None
+
+    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
+        return Prepared(network, reductions)
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return _OracleSession(prepared.network, inputs, options.values)
+
+
+class _OracleSession(Session):
+    span = STREAMED
+
+    def __init__(self, network: Network, inputs: Inputs, values: bool):
+        super().__init__()
+        self.network, self.inputs, self.values = network, inputs, values
+
+    def run(self) -> Result:
+        return reference.infer(self.network, self.inputs, values=self.values)

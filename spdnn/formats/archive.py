@@ -1,0 +1,197 @@
+"""Where files of layers lie together: a folder, or a tar archive (plain or gzip) read without unpacking it to
+disk.
+
+A gzip stream can only be read forwards. While it is read, the state of the decompressor is copied every so
+often, so
+that any member can be reached again from the nearest copy: reading members in any order costs memory (some 20
+MB), never the disk, and never the whole archive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import tarfile
+import threading
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from spdnn import files
+from spdnn.errors import InputError
+from spdnn.formats import lines
+
+Member = tuple[str, str, Callable[[], bytes]]  # name without folders, name for messages, reads the content
+
+
+def natural(name: str) -> list:
+    """A sorting key under which l2 comes before l10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"([0-9]+)", name)]
+
+
+class Folder:
+    """The files in a folder, in natural order."""
+
+    def __init__(self, path: Path):
+        self.path = files.existing(path, "folder")
+
+    def members(self) -> Iterator[Member]:
+        for path in sorted(self.path.iterdir(), key=lambda path: natural(path.name)):
+            if path.is_file():
+                yield path.name, str(path), lambda path=path: lines.whole(path)
+
+
+class Archive:
+    """The files in a .tar or .tar.gz, in the order in which they lie; contents can be read from any thread.
+
+    Raises:
+        InputError: also while reading: no tar archive, damaged, cut short, or a member that is not a plain
+            file.
+    """
+
+    def __init__(self, path: Path):
+        self.path = files.existing(path, "archive")
+        self._lock = threading.RLock()
+        with self._telling():
+            raw = open(self.path, "rb")  # noqa: SIM115 (closed with the archive)
+            packed = raw.read(2) == lines.GZIP
+            raw.seek(0)
+            self._stream = io.BufferedReader(Inflated(raw), 1 << 18) if packed else raw
+            self._tar = tarfile.open(fileobj=self._stream, mode="r:")  # noqa: SIM115
+            self._tar.next()  # the first member, which opening has read already and would give twice
+
+    def members(self) -> Iterator[Member]:
+        """Each file as it is come across; at the end, a check that it is the archive's end."""
+        k = 0
+        while True:
+            with self._lock, self._telling():
+                # tarfile keeps the members that it passed; only past them does it read on
+                known = self._tar.members
+                info = known[k] if k < len(known) else self._tar.next()
+                if info is None:
+                    self._check_end()
+                    return
+            k += 1
+            name = info.name.rsplit("/", 1)[-1]
+            if not info.isdir():
+                yield name, f"{self.path}/{info.name}", lambda info=info: self._content(info)
+
+    def _content(self, info: tarfile.TarInfo) -> bytes:
+        where = f"{self.path}/{info.name}"
+        if not info.isreg():
+            raise InputError(f"{where}: this member is a link or a device; only plain files are read")
+        with self._lock, self._telling():
+            content = self._tar.extractfile(info).read()
+        if len(content) != info.size:
+            raise InputError(f"{where}: the archive is cut short within this member")
+        return lines.unpacked(content, where)
+
+    def _check_end(self) -> None:
+        self._stream.seek(self._tar.offset)
+        if self._stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise InputError(f"{self.path}: the archive is damaged or cut short after {len(self._tar.members)} members")
+        while self._stream.read(1 << 20):  # to the end, where gzip's checksum of it all is
+            pass
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except EOFError as error:
+            raise InputError(f"{self.path}: the gzip data is cut short; the file is truncated") from error
+        except zlib.error as error:
+            raise InputError(f"{self.path}: the gzip data is damaged ({error})") from error
+        except tarfile.TarError as error:
+            raise InputError(f"{self.path}: this is no sound tar archive ({error})") from error
+        except OSError as error:
+            raise InputError(f"{self.path}: it cannot be read ({error.strerror or error})") from error
+
+
+class Inflated(io.RawIOBase):
+    """The content of a gzip file as a seekable stream.
+
+    Args:
+        raw: the gzip file, open.
+        spacing: bytes of content between two copies of the decompressor's state, to begin with.
+        most: copies kept; beyond, every second is dropped and the spacing doubles.
+    """
+
+    READ = 1 << 16
+
+    def __init__(self, raw, spacing: int = 1 << 20, most: int = 512):
+        self._raw, self._spacing, self._most = raw, spacing, most
+        self._marks = [(0, 0, zlib.decompressobj(31))]  # (place in the content, place in the file, state)
+        self._restore(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+    def readinto(self, buffer) -> int:
+        if not self._ready:
+            self._ready = memoryview(self._more())
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready, self._at = self._ready[count:], self._at + count
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._at
+        elif whence != io.SEEK_SET:
+            raise io.UnsupportedOperation("the end of a gzip stream is not known")
+        mark = bisect_right(self._marks, offset, key=lambda mark: mark[0]) - 1
+        if offset < self._at or self._marks[mark][0] > self._at + len(self._ready):
+            self._restore(mark)
+        scratch = bytearray(1 << 18)
+        while self._at < offset and self.readinto(memoryview(scratch)[: offset - self._at]):
+            pass
+        return self._at
+
+    def _restore(self, mark: int) -> None:
+        self._at, place, state = self._marks[mark]
+        self._raw.seek(place)
+        self._inflate, self._packed, self._ready = state.copy(), b"", memoryview(b"")
+
+    def _more(self) -> bytes:
+        """The next content, some of it at least; none at the end."""
+        while True:
+            packed = self._packed or self._raw.read(self.READ)
+            self._packed = b""
+            if self._inflate.eof:
+                packed = packed.lstrip(b"\0")  # padding; anything else is one more gzip stream
+                if packed:
+                    self._inflate = zlib.decompressobj(31)
+                elif not self._raw.peek(1):
+                    return b""
+                else:
+                    continue
+            if not packed:
+                raise EOFError
+            content = self._inflate.decompress(packed)
+            if self._inflate.eof:
+                self._packed = self._inflate.unused_data
+            elif content:
+                self._mark(self._at + len(content))
+            if content:
+                return content
+
+    def _mark(self, place: int) -> None:
+        if place < self._marks[-1][0] + self._spacing:
+            return
+        self._marks.append((place, self._raw.tell(), self._inflate.copy()))
+        if len(self._marks) > self._most:
+            del self._marks[1::2]
+            self._spacing *= 2

@@ -1,0 +1,50 @@
+"""Lists of categories: the numbers (from 1) of the inputs that survive, one a line, as the challenge's truth
+files.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from spdnn import files
+from spdnn.errors import InputError
+from spdnn.formats import lines
+
+NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def read_categories(path) -> np.ndarray:
+    """The categories in a file (gzip or not), in any order there; blank lines hold none, and there may be
+    none.
+
+    Returns:
+        int64, ascending.
+
+    Raises:
+        InputError: `path:line: ...` for what is not a whole number from 1, or is there twice; no such file.
+    """
+    first: dict[int, int] = {}
+    for line, text in enumerate(lines.whole(path).decode("utf-8", "replace").splitlines(), 1):
+        text = text.strip()
+        if not text:
+            continue
+        if not NUMBER.fullmatch(text) or int(text) < 1:
+            raise InputError(f"{path}:{line}: {lines.shown(text)} is not a category; one is a whole number from 1")
+        if int(text) in first:
+            raise InputError(f"{path}:{line}: category {int(text)} is given twice, first in line {first[int(text)]}")
+        first[int(text)] = line
+    return np.array(sorted(first), dtype=np.int64)
+
+
+def write_categories(path, categories: np.ndarray) -> None:
+    """Write categories (int64, ascending, from 1), one a line, each line ended by a newline.
+
+    Raises:
+        InputError: they do not ascend from 1 or more.
+    """
+    numbers = np.asarray(categories, dtype=np.int64)
+    if numbers.ndim != 1 or (numbers.size and numbers[0] < 1) or (np.diff(numbers) < 1).any():
+        raise InputError(f"{path}: categories to write must ascend, from 1")
+    files.write_text(path, "".join(f"{number}\n" for number in numbers.tolist()))

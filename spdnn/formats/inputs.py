@@ -1,0 +1,116 @@
+"""Inputs in HDF5: their rows as they are in memory (bits, dense or CSR), with a checksum.
+
+format = "spdnn-inputs", version = 1, kind = "bits" | "dense" | "csr", neurons, count, description (JSON),
+sha256 (Inputs.sha256, of the rows stored), and the datasets
+data (bits: uint8 (rows, ceil(neurons / 8)); dense: float32 (rows, neurons)) or data, indices, indptr (CSR).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import h5py
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.errors import InputError
+from spdnn.features import Inputs
+from spdnn.formats import hdf5
+
+FORMAT = "spdnn-inputs"
+BLOCK = 1 << 24  # bytes read at a time
+
+
+def write_inputs(path, inputs: Inputs) -> None:
+    """Store inputs, whole or not at all. Raises SpdnnError when the file cannot be written."""
+    with hdf5.creating(path, FORMAT) as file:
+        file.attrs.update(
+            kind=inputs.kind,
+            neurons=inputs.neurons,
+            count=inputs.count,
+            sha256=inputs.sha256,
+            description=json.dumps(inputs.description),
+        )
+        if inputs.kind == "csr":
+            file["data"], file["indices"], file["indptr"] = (
+                inputs.data.data,
+                inputs.data.indices,
+                inputs.data.indptr,
+            )
+        else:
+            file["data"] = inputs.data
+
+
+def read_inputs(path, rows: range | None = None) -> Inputs:
+    """Inputs from a store; all of it is read and checked, also when only some rows are kept.
+
+    Args:
+        rows: the inputs wanted (0-based, step 1, within the count), all by default; bits and dense rows
+            beyond them are not kept in memory.
+
+    Raises:
+        InputError: not such a store, damaged, cut short, or rows that it does not have.
+    """
+    file = hdf5.opening(path, FORMAT)
+    with file:
+        with hdf5.telling(path):
+            kind, neurons, count = (
+                hdf5.text(file, "kind"),
+                hdf5.whole(file, "neurons"),
+                hdf5.whole(file, "count"),
+            )
+            description, expected = hdf5.dictionary(file, "description"), hdf5.text(file, "sha256")
+        if kind not in ("bits", "dense", "csr"):
+            raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
+        if rows is not None and (rows.step != 1 or not 0 <= rows.start < rows.stop <= count):
+            raise InputError(f"{path}: inputs {rows.start} to {rows.stop} asked for; there are 0 to {count}")
+        with hdf5.telling(path):
+            if kind == "csr":
+                data, digest = _csr(file, neurons, rows)
+            else:
+                data, digest = _rows(file["data"], kind, neurons, rows)
+    if digest != expected:
+        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {digest}, the store says {expected}")
+    if rows is not None:
+        description = {**description, "first": rows.start, "count": len(rows)}
+    return Inputs(data, neurons, count if rows is None else len(rows), description)
+
+
+def _kept(rows: range | None, base: int) -> tuple[int, int]:
+    """The first stored row to keep, and how many from there on, going round at the end (input i is row i mod
+    base).
+    """
+    return (0, base) if rows is None else (rows.start % base, min(len(rows), base))
+
+
+def _rows(stored: h5py.Dataset, kind: str, neurons: int, rows: range | None) -> tuple[np.ndarray, str]:
+    dtype, width = (np.uint8, (neurons + 7) // 8) if kind == "bits" else (np.float32, neurons)
+    if stored.dtype != dtype or stored.ndim != 2 or stored.shape[0] < 1 or stored.shape[1] != width:
+        raise ValueError(f"rows of {stored.dtype} {stored.shape} for {neurons} neurons")
+    base = stored.shape[0]
+    first, size = _kept(rows, base)
+    data, digest = np.empty((size, width), dtype), hashlib.sha256()
+    step = max(1, BLOCK // max(1, width * data.itemsize))
+    for start in range(0, base, step):
+        block = stored[start : start + step]
+        digest.update(block.data)
+        places = (np.arange(start, start + len(block)) - first) % base
+        keep = places < size
+        data[places[keep]] = block[keep]
+    return data, digest.hexdigest()
+
+
+def _csr(file: h5py.File, neurons: int, rows: range | None) -> tuple[sp.csr_array, str]:
+    data, indices, indptr = file["data"][:], file["indices"][:], file["indptr"][:]
+    if data.dtype != np.float32 or indptr.size < 2:
+        raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")
+    digest = hashlib.sha256()
+    for array in (indptr.astype(np.int64), indices.astype(np.int64), data):
+        digest.update(array.data)
+    matrix = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
+    matrix.check_format(full_check=True)
+    if rows is not None:
+        first, size = _kept(rows, matrix.shape[0])
+        matrix = matrix[(first + np.arange(size)) % matrix.shape[0]]
+    return matrix, digest.hexdigest()

@@ -1,0 +1,234 @@
+"""Text files of entries, one `row column value` a line, 1-based: parsed at the speed of C, diagnosed line by
+line.
+
+The slow parser is the authority on what a line may hold. The fast one takes only blocks in which nothing can
+be amiss and leaves every other block to the slow one, which finds the line at fault and says what is wrong
+with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from spdnn import files
+from spdnn.errors import InputError
+
+BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
+GZIP = b"\x1f\x8b"
+PLAIN = b"0123456789+-.eE\t\r\n "  # the only bytes that the fast parser is trusted with
+INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the fields of a line are: `row column value`, or `row column` alone when `value` is None.
+
+    `rows` and `columns` are the highest numbers allowed; `tabs` says that tabs part the fields, else any
+    blanks do.
+    """
+
+    row: str
+    column: str
+    rows: int
+    columns: int
+    value: str | None = "value"
+    tabs: bool = True
+
+    @property
+    def fields(self) -> str:
+        names = ", ".join(name for name in (self.row, self.column, self.value) if name)
+        return f"{names}, parted by {'tabs' if self.tabs else 'blanks'}"
+
+    @property
+    def width(self) -> int:
+        return 2 if self.value is None else 3
+
+
+@contextlib.contextmanager
+def opened(path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a file, unpacked when it is gzip; what goes wrong while reading becomes one sentence.
+
+    Raises:
+        InputError: no such file, no file, unreadable, or gzip data that is damaged or cut short.
+    """
+    path = files.existing(path, "file")
+    try:
+        with open(path, "rb") as raw:
+            packed = raw.read(2) == GZIP
+            raw.seek(0)
+            if path.suffix in (".gz", ".tgz") and not packed:
+                raise InputError(f"{path}: this is not gzip data, whatever its name says")
+            if not packed:
+                yield raw
+                return
+            with gzip.GzipFile(fileobj=raw) as unpacked:
+                yield unpacked
+    except EOFError as error:
+        raise InputError(f"{path}: the gzip data is cut short; the file is truncated") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: the gzip data is damaged ({error})") from error
+    except OSError as error:
+        raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from error
+
+
+def whole(path) -> bytes:
+    """All bytes of a file, unpacked when it is gzip. Raises InputError as `opened` does."""
+    with opened(path) as stream:
+        return stream.read()
+
+
+def unpacked(content: bytes, where: str) -> bytes:
+    """`content`, unpacked when it is gzip; InputError when that is damaged or cut short."""
+    if not content.startswith(GZIP):
+        return content
+    try:
+        return gzip.decompress(content)
+    except EOFError as error:
+        raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{where}: the gzip data is damaged ({error})") from error
+
+
+def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a stream, about `size` bytes at a time, each with the number of its first line."""
+    rest, line = [], 1
+    while chunk := stream.read(size):
+        cut = chunk.rfind(b"\n") + 1
+        if not cut:
+            rest.append(chunk)
+            continue
+        block = b"".join([*rest, chunk[:cut]])
+        rest = [chunk[cut:]]
+        yield block, line
+        line += block.count(b"\n")
+    if last := b"".join(rest):
+        yield last, line
+
+
+def parse(block: bytes, where: str, form: Form, first_line: int = 1) -> tuple[np.ndarray, ...]:
+    """The entries of some lines, in their order; blank lines hold none.
+
+    Args:
+        block: the text.
+        where: the file's name, for messages.
+        form: what the fields are and may be.
+        first_line: the number of the block's first line in its file.
+
+    Returns:
+        rows and columns, int64, 0-based; values, float32 (ones when the form has no value).
+
+    Raises:
+        InputError: `where:line: ...` of the first line that is not as `form` says: fields missing or too
+            many, not a number, a number out of range, a value that is NaN, infinite or too large for float32.
+    """
+    table = _fast(block, form)
+    if table is None:
+        table = _slow(block, where, form, first_line)
+    rows, columns, values = table
+    return rows - 1, columns - 1, values
+
+
+def line_of(block: bytes, entry: int, first_line: int = 1) -> int:
+    """The number of the line that holds entry `entry` (0-based) of `block`."""
+    full = (number for number, line in _lines(block, first_line) if line.strip())
+    for _ in range(entry):
+        next(full)
+    return next(full)
+
+
+def repeated(keys: np.ndarray) -> int | None:
+    """The position of the first key (int64) that an earlier one equals, or None; quick when keys ascend."""
+    if (keys[1:] > keys[:-1]).all():
+        return None
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    again = order[1:][ordered[1:] == ordered[:-1]]
+    return int(again.min()) if again.size else None
+
+
+def shown(text: str) -> str:
+    """`text` quoted for a message, and cut when it is long."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
+    return enumerate(LINE_END.split(block), first_line)
+
+
+def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
+    """What `_slow` gives, by pandas; None where anything could be amiss, or pandas is absent."""
+    if block.translate(None, PLAIN):
+        return None
+    try:
+        import pandas
+    except ImportError:
+        return None
+    exact = {} if _exact_by_default(pandas.__version__) else {"float_precision": "round_trip"}
+    try:
+        table = pandas.read_csv(
+            io.BytesIO(block),
+            sep="\t" if form.tabs else r"\s+",
+            header=None,
+            dtype={2: np.float64},
+            engine="c",
+            na_filter=False,
+            quoting=3,
+            low_memory=False,
+            **exact,
+        )
+    except (ValueError, OverflowError):
+        return None
+    if table.shape[1] != form.width or any(table.dtypes[k] != np.int64 for k in (0, 1)):
+        return None
+    rows, columns = table[0].to_numpy(), table[1].to_numpy()
+    if min(rows.min(), columns.min()) < 1 or rows.max() > form.rows or columns.max() > form.columns:
+        return None
+    if form.value is None:
+        return rows, columns, np.ones(rows.size, np.float32)
+    with np.errstate(over="ignore"):
+        values = table[2].to_numpy().astype(np.float32)
+    return (rows, columns, values) if np.isfinite(values).all() else None
+
+
+def _exact_by_default(version: str) -> bool:
+    """Whether that pandas parses decimals exactly without being asked, and warns when asked: from 3.1 on."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= (3, 1)
+
+
+def _slow(block: bytes, where: str, form: Form, first_line: int) -> tuple[np.ndarray, ...]:
+    rows, columns, values = [], [], []
+    for number, line in _lines(block, first_line):
+        if line.strip():
+            row, column, value = _entry(line.decode("utf-8", "replace"), f"{where}:{number}", form)
+            rows.append(row)
+            columns.append(column)
+            values.append(value)
+    return np.array(rows, np.int64), np.array(columns, np.int64), np.array(values, np.float32)
+
+
+def _entry(line: str, where: str, form: Form) -> tuple[int, int, np.float32]:
+    fields = [field.strip() for field in (line.split("\t") if form.tabs else line.split())]
+    if len(fields) != form.width:
+        raise InputError(f"{where}: {shown(line)} has {len(fields)} of {form.width} fields; a line is {form.fields}")
+    numbers = []
+    for field, what, highest in zip(fields, (form.row, form.column), (form.rows, form.columns), strict=False):
+        if not INTEGER.fullmatch(field) or not 1 <= int(field) <= highest:
+            raise InputError(f"{where}: {what} {shown(field)} is not one of 1 to {highest}")
+        numbers.append(int(field))
+    if form.value is None:
+        return *numbers, np.float32(1)
+    with np.errstate(over="ignore"):
+        value = np.float32(float(fields[2])) if NUMBER.fullmatch(fields[2]) else np.float32(np.nan)
+    if not np.isfinite(value):
+        raise InputError(f"{where}: {form.value} {shown(fields[2])} is not a finite number that float32 can hold")
+    return *numbers, value

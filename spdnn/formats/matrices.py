@@ -1,0 +1,203 @@
+"""Matrices from the formats that others write: Matrix Market (.mtx, .mtx.gz), SciPy sparse (.npz), NumPy
+(.npy, .npz).
+
+As layers, a matrix is inputs x outputs: one a file, a folder of them in natural order, or a .txt list of
+files. As inputs, it is count x neurons. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn import files, progress
+from spdnn.errors import InputError
+from spdnn.features import Inputs
+from spdnn.formats import lines, safetensors
+from spdnn.formats.archive import natural
+from spdnn.network import Layer, MemoryNetwork, check_chain, digest_of_layers, layer_activations
+
+MATRIX_MARKET = (".mtx", ".mtx.gz")
+LAYERS = (*MATRIX_MARKET, ".npz")
+BANNER = "%%matrixmarket"
+
+
+def read_network(
+    path, bias: float | None = None, clip: float | None = None, layers: int | None = None, last: str = "relu"
+) -> MemoryNetwork:
+    """A network from a matrix file, a folder or a .txt list of them, or a .safetensors file.
+
+    Args:
+        path: .mtx, .mtx.gz, .npz (one layer each), .safetensors, .txt (a path a line, from the list's
+            folder), or a folder whose .mtx or .npz files are the layers in natural order (l2 before l10).
+        bias: one number for all layers; 0 by default. Not to be given for .safetensors with biases.
+        clip: YMAX of a clipped ReLU, or None for a plain ReLU.
+        layers: how many of the first layers to take; all by default.
+        last: the last layer's activation, 'relu' or 'none'.
+
+    Raises:
+        InputError: a file that is missing, damaged or of another kind; an entry out of range, given twice,
+            NaN or infinite; widths that do not chain; fewer than `layers`.
+    """
+    path = files.existing(path, "network")
+    if layers is not None and layers < 1:
+        raise InputError(f"{layers} layers asked for; a network has at least 1")
+    if path.suffix == ".safetensors":
+        made = safetensors.read_layers(path, bias, clip, layers, last)
+    else:
+        names = _sources(path)[:layers]
+        activations = layer_activations(len(names), clip, last)
+        made = [
+            Layer.from_matrix(read_matrix(name), 0.0 if bias is None else bias, activation, str(name))
+            for name, activation in zip(progress.bar(names, "read", len(names)), activations, strict=True)
+        ]
+    if layers is not None and len(made) < layers:
+        raise InputError(f"{path}: {layers} layers asked for; it has {len(made)}")
+    check_chain([layer.header for layer in made], str(path))
+    digest = digest_of_layers(layer.sha256() for layer in made)
+    kind = "safetensors" if path.suffix == ".safetensors" else "matrices"
+    return MemoryNetwork(made, {"source": kind, "path": path.name, "sha256": digest})
+
+
+def read_inputs(path) -> Inputs:
+    """Inputs from a .npz (SciPy sparse, or NumPy with one array), .npy, .mtx or .mtx.gz file (count x
+    neurons).
+
+    Raises:
+        InputError: as for layers; or an array that is not a matrix of real numbers.
+    """
+    matrix = read_matrix(path)
+    if matrix.dtype.kind not in "fiub" or matrix.ndim != 2 or 0 in matrix.shape:
+        raise InputError(f"{path}: inputs are a matrix of real numbers, not {matrix.dtype} of shape {matrix.shape}")
+    try:
+        inputs = Inputs.from_array(matrix)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
+    return inputs
+
+
+def read_matrix(path):
+    """The matrix in a .mtx, .mtx.gz, .npz or .npy file: SciPy sparse, or NumPy where it is stored densely."""
+    path = files.existing(path, "file")
+    if path.name.endswith(MATRIX_MARKET):
+        return _matrix_market(lines.whole(path), str(path))
+    with _telling(path):
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        with np.load(path, allow_pickle=False) as archive:
+            if "format" not in archive.files:
+                if len(archive.files) != 1:
+                    raise InputError(f"{path}: {len(archive.files)} arrays and no sparse matrix; one is allowed")
+                return archive[archive.files[0]]
+        matrix = sp.load_npz(path)
+        # a format's own check looks at every index: one out of range would be read beyond the arrays' ends
+        if matrix.format in ("csr", "csc", "bsr"):
+            matrix.check_format(full_check=True)
+        elif matrix.format == "coo" and matrix.nnz and min(matrix.row.min(), matrix.col.min()) < 0:
+            raise ValueError("negative index")
+        return matrix
+
+
+def _sources(path: Path) -> list[Path]:
+    """The files of the layers, in order."""
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.name.endswith(LAYERS) and file.is_file()]
+        kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in found})
+        if len(kinds) != 1:
+            raise InputError(
+                f"{path}: it holds both .mtx and .npz files; a network's layers are of one kind"
+                if kinds
+                else f"{path}: no layers in it; they are .mtx, .mtx.gz or .npz files, or n{{N}}-l{{k}}.tsv"
+            )
+        return sorted(found, key=lambda file: natural(file.name))
+    if path.suffix != ".txt":
+        return [path]
+    listed = []
+    for number, line in enumerate(lines.whole(path).decode("utf-8", "replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        file = path.parent / line.strip()
+        if not file.name.endswith(LAYERS):
+            raise InputError(f"{path}:{number}: {lines.shown(line.strip())} is not a .mtx, .mtx.gz or .npz file")
+        if not file.is_file():
+            raise InputError(f"{path}:{number}: there is no file {file}")
+        listed.append(file)
+    if not listed:
+        raise InputError(f"{path}: the list is empty; it names one file a line")
+    return listed
+
+
+@contextlib.contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        MemoryError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        NotImplementedError,
+        OverflowError,
+    ) as error:
+        said = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise InputError(f"{path}: this is no sound {path.suffix} file of plain numbers ({said[0][:160]})") from error
+
+
+def _matrix_market(content: bytes, where: str):
+    """The matrix in the text of a .mtx file; ours to parse, since SciPy's reader lets much pass."""
+    stream = io.BytesIO(content)
+    banner = stream.readline().decode("utf-8", "replace").lower().split()
+    if len(banner) != 5 or banner[:2] != [BANNER, "matrix"]:
+        raise InputError(f"{where}:1: this is not Matrix Market; it begins with '%%MatrixMarket matrix ...'")
+    layout, kind, symmetry = banner[2:]
+    if kind not in ("real", "integer", "pattern") or symmetry not in (
+        "general",
+        "symmetric",
+        "skew-symmetric",
+    ):
+        raise InputError(f"{where}:1: a matrix that is {kind} and {symmetry}; weights are real, integer or pattern")
+    number, line = 2, stream.readline()
+    while line and (line.startswith(b"%") or not line.strip()):
+        number, line = number + 1, stream.readline()
+    sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 10]
+    if layout == "array" and len(sizes) == 2:
+        with _telling(Path(where)):
+            from scipy.io import mmread
+
+            return mmread(io.BytesIO(content))
+    if layout != "coordinate" or len(sizes) != 3 or len(line.split()) != 3 or min(sizes[:2]) < 1:
+        said = lines.shown(line.decode("utf-8", "replace").strip())
+        raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
+    form = lines.Form("row", "column", sizes[0], sizes[1], None if kind == "pattern" else "value", tabs=False)
+    rest = stream.read()
+    rows, columns, values = lines.parse(rest, where, form, number + 1)
+    if rows.size != sizes[2]:
+        raise InputError(f"{where}: {rows.size} entries, though line {number} says {sizes[2]}; is the file cut short?")
+    keys = rows * sizes[1] + columns
+    if symmetry != "general":
+        keys = np.maximum(rows, columns) * sizes[1] + np.minimum(rows, columns)
+    if (again := lines.repeated(keys)) is not None:
+        raise InputError(
+            f"{where}:{lines.line_of(rest, again, number + 1)}: row {rows[again] + 1}, column {columns[again] + 1} is "
+            "given twice; each entry is allowed once"
+        )
+    if symmetry != "general":
+        off = rows != columns
+        sign = np.float32(1 if symmetry == "symmetric" else -1)
+        rows, columns = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
+        values = np.concatenate([values, sign * values[off]])
+    return sp.coo_array((values, (rows, columns)), shape=sizes[:2])

@@ -1,0 +1,94 @@
+"""Networks in .safetensors: `<prefix>.weight` (outputs, inputs), as torch.nn.Linear has it, and
+`<prefix>.bias`.
+
+The layers are in the natural order of their prefixes (fc2 before fc10); weights that are zero are no edges.
+The file is mapped, so only one dense layer is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from spdnn import files
+from spdnn.errors import InputError, Unavailable
+from spdnn.formats.archive import natural
+from spdnn.network import Layer, layer_activations
+
+TYPES = {"F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+
+
+def read_layers(
+    path, bias: float | None = None, clip: float | None = None, layers: int | None = None, last: str = "relu"
+) -> list[Layer]:
+    """The layers of a file.
+
+    Args:
+        bias: of every layer when no layer has a bias tensor; by default, 0 where there is none.
+        layers: how many of the first layers to read; all by default, or when there are fewer.
+        clip, last: see network.layer_activations.
+
+    Raises:
+        InputError: not a sound .safetensors file; a tensor that is neither a weight matrix nor its bias, or
+            of another type than float16, bfloat16, float32 and float64; NaN, infinite, or too large for
+            float32; a bias given though the file has its own; shapes that do not fit.
+        Unavailable: the safetensors package is missing.
+    """
+    tensors = _tensors(files.existing(path, "file"))
+    prefixes = sorted((name[: -len("weight")] for name in tensors if _is(name, "weight")), key=natural)
+    used = {prefix + part for prefix in prefixes for part in ("weight", "bias")}
+    if unused := sorted(set(tensors) - used, key=natural):
+        raise InputError(f"{path}: tensor {unused[0]!r} is no weight of a layer, nor the bias of one; all must be")
+    if not prefixes:
+        raise InputError(f"{path}: no tensor in it is named '<prefix>.weight'; each layer needs one")
+    if bias is not None and (own := [prefix for prefix in prefixes if prefix + "bias" in tensors]):
+        raise InputError(f"{path}: bias {bias} given, but the file has biases of its own ({own[0]}bias)")
+    found, prefixes = [], prefixes[:layers]
+    for prefix, activation in zip(prefixes, layer_activations(len(prefixes), clip, last), strict=True):
+        weight = _array(path, prefix + "weight", tensors[prefix + "weight"])
+        if weight.ndim != 2:
+            raise InputError(f"{path}: {prefix}weight has {weight.ndim} dimensions; a layer's weight is a matrix")
+        own = 0.0 if bias is None else bias
+        if prefix + "bias" in tensors:
+            own = _array(path, prefix + "bias", tensors[prefix + "bias"])
+            if own.shape != weight.shape[:1]:
+                raise InputError(f"{path}: {prefix}bias is {own.shape}; it must be {weight.shape[:1]}, as the outputs")
+        found.append(Layer.from_matrix(weight.T, own, activation, f"{path}: {prefix}weight"))
+    return found
+
+
+def _is(name: str, part: str) -> bool:
+    return name == part or name.endswith("." + part)
+
+
+def _tensors(path: Path) -> dict[str, tuple[str, list[int], np.ndarray]]:
+    """(type, shape, bytes) of each tensor, mapped; the package has checked the header."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise Unavailable(f"{path}: reading it needs the safetensors package (pip install 'spdnn[full]')") from error
+    try:
+        with safe_open(path, framework="np"):
+            pass
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: this is no sound .safetensors file ({error})") from error
+    content = np.memmap(path, np.uint8, "r")
+    start = 8 + int(content[:8].view("<u8")[0])
+    header = json.loads(content[8:start].tobytes())
+    header.pop("__metadata__", None)
+    return {
+        name: (told["dtype"], told["shape"], content[start:][slice(*told["data_offsets"])])
+        for name, told in header.items()
+    }
+
+
+def _array(path, name: str, tensor: tuple[str, list[int], np.ndarray]) -> np.ndarray:
+    kind, shape, content = tensor
+    if kind not in TYPES:
+        raise InputError(f"{path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
+    array = np.frombuffer(content.tobytes(), TYPES[kind]).reshape(shape)
+    if kind == "BF16":  # the upper half of a float32
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array

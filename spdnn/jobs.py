@@ -1,0 +1,30 @@
+"""What every script of the workflow does first: its standard error is the rule's log, its errors are one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+from spdnn.errors import SpdnnError
+
+
+@contextlib.contextmanager
+def logged(log: str) -> Iterator[None]:
+    """Send standard error to the file `log`; end the process with status 1 and one sentence on an SpdnnError.
+
+    The sentence goes to the log and to the terminal.
+    """
+    sys.stderr.flush()
+    terminal = os.fdopen(os.dup(2), "w")
+    with open(log, "w", encoding="utf-8", buffering=1) as stream:
+        os.dup2(stream.fileno(), 2)
+        try:
+            yield
+        except SpdnnError as error:
+            print(f"spdnn: {error}", file=stream)
+            print(f"spdnn: {error}", file=terminal, flush=True)
+            raise SystemExit(1) from None
+        finally:
+            sys.stderr.flush()

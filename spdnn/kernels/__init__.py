@@ -1,0 +1,58 @@
+"""Compiled kernels, and which instruction-set level of them this process uses.
+
+The best level that the processor can run is taken at import; the environment variable SPDNN_ISA names another
+(x86_64_v4, x86_64_v3, x86_64).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from spdnn.errors import InputError, Unavailable
+
+_SOURCES = ("kernels.cpp", "kernels.hpp", "module.cpp")
+
+
+def missing() -> str | None:
+    """None when the compiled CPU kernels can be used, else one sentence that says why not."""
+    try:
+        from spdnn.kernels import _cpu
+    except ImportError as error:
+        return f"the compiled kernels cannot be loaded ({error}); build them with: make setup"
+    folder = Path(__file__).parent / "cpu"
+    if all((folder / name).is_file() for name in _SOURCES):
+        digests = "".join(hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _SOURCES)
+        if hashlib.sha256(digests.encode()).hexdigest() != _cpu.source_digest:
+            return "the compiled kernels are not those of the sources beside them; build them again with: make setup"
+    return None
+
+
+def levels() -> list:
+    """The kernels at every level that this processor can run, the best first.
+
+    Raises:
+        Unavailable: the compiled module is absent or stale.
+    """
+    reason = missing()
+    if reason:
+        raise Unavailable(reason)
+    from spdnn.kernels import _cpu
+
+    return _cpu.levels()
+
+
+def level(name: str | None = None):
+    """The kernels at one level: `name`, else what SPDNN_ISA names, else the best.
+
+    Raises:
+        InputError: this processor cannot run the level, or there is none of that name.
+    """
+    found = {candidate.name: candidate for candidate in levels()}
+    wanted = name or os.environ.get("SPDNN_ISA") or next(iter(found))
+    if wanted not in found:
+        raise InputError(
+            f"instruction-set level {wanted!r} cannot run here: it must be one of {', '.join(found)} (SPDNN_ISA)"
+        )
+    return found[wanted]

@@ -1,0 +1,182 @@
+// The Python module spdnn.kernels._cpu: every kernel at every level that this processor can run.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace spdnn {
+
+#ifdef SPDNN_X86
+extern const Kernels kernels_x86_64, kernels_x86_64_v3, kernels_x86_64_v4;
+
+static std::vector<const Kernels*> usable() {
+    std::vector<const Kernels*> found;
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        found.push_back(&kernels_x86_64_v4);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        found.push_back(&kernels_x86_64_v3);
+    found.push_back(&kernels_x86_64);
+    return found;
+}
+#else
+extern const Kernels kernels_generic;
+
+static std::vector<const Kernels*> usable() { return {&kernels_generic}; }
+#endif
+
+template <class T, size_t N>
+using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+static void require(bool true_, const char* what) {
+    if (!true_) throw std::invalid_argument(what);
+}
+
+static void check_features(const void* data, int64_t tile) {
+    require(tile == 16 || tile == 32 || tile == 64, "tile must be 16, 32 or 64");
+    require(reinterpret_cast<uintptr_t>(data) % 64 == 0, "features must be 64-byte aligned");
+}
+
+// Holds references to a layer's arrays and a view that the kernels read. Indices must be checked before (Layer.check).
+struct BoundLayer {
+    Layer view;
+    nb::object arrays;
+
+    BoundLayer(int64_t inputs, int64_t outputs, Array<const int64_t, 1> offsets, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::ro> indices,
+               Array<const float, 1> values, Array<const float, 1> bias, float low, float high) {
+        const size_t bytes = indices.dtype().bits / 8;
+        require(indices.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && (bytes == 2 || bytes == 4),
+                "indices must be uint16 or uint32");
+        require(offsets.shape(0) == static_cast<size_t>(outputs) + 1 && offsets.data()[outputs] == static_cast<int64_t>(indices.shape(0)),
+                "offsets must be outputs + 1 numbers that end at the number of edges");
+        require(values.shape(0) == 1 || values.shape(0) == indices.shape(0), "values must be one or one an edge");
+        require(bias.shape(0) == 1 || bias.shape(0) == static_cast<size_t>(outputs), "bias must be one or one an output");
+        const bool valued = values.shape(0) > 1;
+        view = Layer{inputs, outputs, offsets.data(), indices.data(), static_cast<int>(bytes),
+                     valued ? values.data() : nullptr, values.shape(0) ? values.data()[0] : 0.0f, bias.data(), bias.shape(0) == 1 ? 0 : 1, low, high};
+        arrays = nb::make_tuple(offsets, indices, values, bias);
+    }
+};
+
+static int64_t tiles_of(int64_t count, int64_t tile) { return (count + tile - 1) / tile; }
+
+struct Level {
+    const Kernels* kernels;
+
+    void layer(const BoundLayer& layer, Array<const float, 1> src, Array<float, 1> dst, int64_t tiles, int tile,
+               Array<uint64_t, 1> active, int threads) const {
+        check_features(src.data(), tile), check_features(dst.data(), tile);
+        require(static_cast<int64_t>(src.size()) >= tiles * tile * layer.view.inputs, "src is too small");
+        require(static_cast<int64_t>(dst.size()) >= tiles * tile * layer.view.outputs, "dst is too small");
+        require(static_cast<int64_t>(active.size()) >= tiles && threads >= 1, "active is too small, or no threads");
+        nb::gil_scoped_release release;
+        kernels->layer(layer.view, src.data(), dst.data(), tiles, tile, active.data(), threads);
+    }
+
+    void first_layer(const BoundLayer& layer, const Rows& rows, Array<float, 1>& dst, int tile, Array<uint64_t, 1>& active,
+                     int threads) const {
+        check_features(dst.data(), tile);
+        require(static_cast<int64_t>(dst.size()) >= tiles_of(rows.count, tile) * tile * layer.view.outputs, "dst is too small");
+        require(static_cast<int64_t>(active.size()) >= tiles_of(rows.count, tile) && threads >= 1, "active is too small, or no threads");
+        nb::gil_scoped_release release;
+        kernels->first_layer(layer.view, rows, dst.data(), tile, active.data(), threads);
+    }
+
+    static void check_numbers(const Array<const int64_t, 1>& numbers, size_t rows) {
+        for (size_t i = 0; i < numbers.size(); ++i)
+            require(numbers.data()[i] >= 0 && numbers.data()[i] < static_cast<int64_t>(rows), "a row number is out of range");
+    }
+
+    void first_layer_bits(const BoundLayer& layer, Array<const uint8_t, 2> bits, Array<const int64_t, 1> numbers,
+                          Array<float, 1> dst, int tile, Array<uint64_t, 1> active, int threads) const {
+        require(static_cast<int64_t>(bits.shape(1)) == (layer.view.inputs + 7) / 8, "bits must have ceil(inputs / 8) bytes a row");
+        check_numbers(numbers, bits.shape(0));
+        Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), bits.data(), static_cast<int64_t>(bits.shape(1)), nullptr, nullptr, nullptr, nullptr};
+        first_layer(layer, rows, dst, tile, active, threads);
+    }
+
+    void first_layer_dense(const BoundLayer& layer, Array<const float, 2> dense, Array<const int64_t, 1> numbers,
+                           Array<float, 1> dst, int tile, Array<uint64_t, 1> active, int threads) const {
+        require(static_cast<int64_t>(dense.shape(1)) == layer.view.inputs, "rows must have as many values as the layer has inputs");
+        check_numbers(numbers, dense.shape(0));
+        Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, dense.data(), nullptr, nullptr, nullptr};
+        first_layer(layer, rows, dst, tile, active, threads);
+    }
+
+    // Columns must be below `inputs` (SciPy's CSR is checked where inputs are made).
+    void first_layer_csr(const BoundLayer& layer, Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns,
+                         Array<const float, 1> values, Array<const int64_t, 1> numbers, Array<float, 1> dst, int tile,
+                         Array<uint64_t, 1> active, int threads) const {
+        require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
+        check_numbers(numbers, offsets.size() - 1);
+        Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, nullptr, offsets.data(), columns.data(), values.data()};
+        first_layer(layer, rows, dst, tile, active, threads);
+    }
+
+    void compact(Array<const float, 1> src, Array<float, 1> dst, int64_t neurons, Array<const int64_t, 1> slots, int tile,
+                 int threads) const {
+        check_features(src.data(), tile), check_features(dst.data(), tile);
+        const int64_t count = slots.size();
+        require(static_cast<int64_t>(dst.size()) >= tiles_of(count, tile) * tile * neurons, "dst is too small");
+        check_numbers(slots, neurons ? src.size() / neurons : 0);
+        nb::gil_scoped_release release;
+        kernels->compact(src.data(), dst.data(), neurons, slots.data(), count, tile, threads);
+    }
+
+    void row_statistics(Array<const float, 1> src, int64_t neurons, int tile, Array<double, 1> sum, Array<float, 1> min,
+                        Array<float, 1> max, Array<uint64_t, 1> hash, int threads) const {
+        check_features(src.data(), tile);
+        const int64_t count = sum.size();
+        require(min.size() == sum.size() && max.size() == sum.size() && hash.size() == sum.size(), "outputs must be of one length");
+        require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
+        nb::gil_scoped_release release;
+        kernels->row_statistics(src.data(), neurons, count, tile, {sum.data(), min.data(), max.data(), hash.data()}, threads);
+    }
+
+    void untile(Array<const float, 1> src, Array<float, 2> dst, int tile, int threads) const {
+        check_features(src.data(), tile);
+        const int64_t count = dst.shape(0), neurons = dst.shape(1);
+        require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
+        nb::gil_scoped_release release;
+        kernels->untile(src.data(), dst.data(), neurons, count, tile, threads);
+    }
+};
+
+}  // namespace spdnn
+
+NB_MODULE(_cpu, m) {
+    using namespace spdnn;
+    m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels chooses the level.";
+    m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
+    nb::class_<BoundLayer>(m, "BoundLayer")
+        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::ro>, Array<const float, 1>,
+                      Array<const float, 1>, float, float>(),
+             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a)
+        .def_prop_ro("inputs", [](const BoundLayer& l) { return l.view.inputs; })
+        .def_prop_ro("outputs", [](const BoundLayer& l) { return l.view.outputs; });
+    nb::class_<Level>(m, "Level")
+        .def_prop_ro("name", [](const Level& l) { return l.kernels->name; })
+        .def_prop_ro("vector_bytes", [](const Level& l) { return l.kernels->vector_bytes; })
+        .def("layer", &Level::layer)
+        .def("first_layer_bits", &Level::first_layer_bits)
+        .def("first_layer_dense", &Level::first_layer_dense)
+        .def("first_layer_csr", &Level::first_layer_csr)
+        .def("compact", &Level::compact)
+        .def("row_statistics", &Level::row_statistics)
+        .def("untile", &Level::untile);
+    m.def("levels", [] {
+        std::vector<Level> found;
+        for (const Kernels* kernels : usable()) found.push_back({kernels});
+        return found;
+    }, "The levels that this processor can run, the best first.");
+}

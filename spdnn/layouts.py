@@ -1,0 +1,51 @@
+"""Tiles of features for the CPU kernels: (tiles, neurons, tile) float32, `tile` inputs side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spdnn.network import Layer
+
+ALIGNMENT = 64  # bytes: one cache line, one widest vector
+TILES = (16, 32, 64)
+MASK_BITS = 64  # bits in a tile's activity mask
+
+
+def tiles_of(count: int, tile: int) -> int:
+    """The number of tiles that hold `count` inputs."""
+    return -(-count // tile)
+
+
+def feature_bytes(count: int, neurons: int, tile: int) -> int:
+    """Bytes of one buffer for `count` inputs of `neurons` values."""
+    return 4 * tiles_of(count, tile) * tile * neurons
+
+
+def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
+    """An uninitialised, 64-byte aligned float32 buffer for `count` inputs of `neurons` values, one-dimensional."""
+    size = tiles_of(count, tile) * tile * neurons
+    raw = np.empty(size + ALIGNMENT // 4, dtype=np.float32)
+    start = -raw.ctypes.data % ALIGNMENT // 4
+    return raw[start : start + size]
+
+
+def active_slots(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
+    """The slots (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
+    bits = np.unpackbits(masks.view(np.uint8).reshape(-1, MASK_BITS // 8), axis=1, bitorder="little")
+    return np.flatnonzero(bits[:, :tile].reshape(-1)[:count])
+
+
+def bind(layer: Layer):
+    """The layer as the compiled kernels take it; holds on to the layer's arrays."""
+    from spdnn.kernels import _cpu
+
+    return _cpu.BoundLayer(
+        layer.inputs,
+        layer.outputs,
+        layer.offsets,
+        layer.indices,
+        np.atleast_1d(layer.values),
+        np.atleast_1d(layer.bias),
+        layer.activation.low,
+        layer.activation.high,
+    )

@@ -1,0 +1,256 @@
+"""The clock: read, prepare, and repeated inference, each named; and the run record that a verdict allows.
+
+read       files or formulas to inputs and weights in memory
+prepare    looking for reductions, laying the network out
+inference  from inputs and weights in memory to categories and row sums (Session.run), every repeat kept
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from spdnn import challenge, progress, provenance, verify
+from spdnn.engines import Engine, Options, Prepared
+from spdnn.errors import InputError, SpdnnError
+from spdnn.features import Inputs, Result
+from spdnn.files import replacing, write_text
+from spdnn.network import Network
+from spdnn.records import interval
+from spdnn.sources.radixnet import RadixNet
+
+ORACLE_EDGES = 4e9  # a few seconds of oracle on one core
+
+
+@dataclass
+class Measurement:
+    """All that one case measured, before it is judged; `describe` of it goes into the samples file."""
+
+    problem: dict
+    engine: dict
+    reductions: dict
+    threads: int
+    memory_limit_bytes: int | None
+    samples: dict
+    span: str
+    digests: list
+    peak_memory_bytes: int
+    ranks: int = 1
+
+
+def timed(work: Callable, *arguments) -> tuple:
+    """(what `work(*arguments)` returns, the seconds it took)."""
+    start = time.perf_counter()
+    done = work(*arguments)
+    return done, time.perf_counter() - start
+
+
+def measure(
+    engine: Engine,
+    prepared: Prepared,
+    inputs: Inputs,
+    options: Options,
+    repeats: int,
+    read_seconds: float,
+    prepare_seconds: float,
+) -> tuple[Measurement, Result]:
+    """Open a session and run it `repeats` times.
+
+    Args:
+        read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
+
+    Raises:
+        SpdnnError: two repeats gave different outputs.
+    """
+    session, opened = timed(engine.open, prepared, inputs, options)
+    seconds, digests, result = [], [], None
+    for _ in progress.bar(range(repeats), f"{engine.name} inference", unit="repeats"):
+        result, spent = timed(session.run)
+        seconds.append(spent)
+        digests.append(result.digest)
+    if len(set(digests)) != 1:
+        raise SpdnnError(f"engine {engine.name} gave different outputs in {repeats} repeats of the same run")
+    measurement = Measurement(
+        problem=problem(prepared.network, inputs),
+        engine={"name": engine.name, "notes": result.notes},
+        reductions={"requested": list(prepared.reductions), "found": {**prepared.found, **session.found}},
+        threads=options.threads,
+        memory_limit_bytes=options.memory,
+        samples={
+            "read_seconds": [read_seconds + opened],
+            "prepare_seconds": [prepare_seconds],
+            "inference_seconds": seconds,
+        },
+        span=session.span,
+        digests=digests,
+        peak_memory_bytes=peak_memory(),
+    )
+    return measurement, result
+
+
+def problem(network: Network, inputs: Inputs) -> dict:
+    """The `problem` part of a record."""
+    found = official(network, inputs)
+    return {
+        "official": found.name if found else None,
+        "network": network.description,
+        "network_identity": network.identity(),
+        "neurons": network.width,
+        "layers": network.depth,
+        "edges": network.edges,
+        "inputs": inputs.description,
+        "inputs_sha256": inputs.sha256,
+        "input_count": inputs.count,
+    }
+
+
+def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
+    """The official problem that network and inputs are, found by comparing digests, or None.
+
+    Any number of the official inputs counts, from the first on: the truth then covers just those.
+    """
+    if network.width not in challenge.WIDTHS or network.depth not in challenge.DEPTHS:
+        return None
+    found = challenge.problem(network.width, network.depth)
+    expected = challenge.INPUT_SHA256[found.neurons]
+    if expected not in (inputs.description.get("official_sha256"), inputs.sha256):
+        return None
+    formula = RadixNet(found.neurons, found.layers)
+    if network.identity() == formula.identity():
+        return found
+    same = all(network.layer_sha256(k) == formula.layer_sha256(k) for k in range(found.layers))
+    return found if same else None
+
+
+def judge(
+    network: Network,
+    inputs: Inputs,
+    result: Result,
+    truth: str | None = None,
+    edges: float = ORACLE_EDGES,
+    seed: int = 0,
+) -> dict:
+    """The verdict on a result: against `truth`, else the official truth where it applies, else the oracle.
+
+    Args:
+        truth: official:N, oracle, a file of categories, or None.
+        edges, seed: what the oracle may go through, and the seed of the sample when that is not enough for all inputs.
+    """
+    found = official(network, inputs) if truth is None else None
+    if found:
+        return verify.judge(result, verify.official(found.neurons, inputs.count))
+    if truth in (None, "oracle"):
+        per_layer = [network.header(k).edges for k in range(network.depth)]
+        rows = verify.sample(result, per_layer, edges, seed)
+        return verify.judge(result, verify.oracle(network, inputs, rows, None if rows is None else seed))
+    return verify.judge(result, named_truth(truth, inputs.count))
+
+
+def named_truth(text: str, count: int) -> verify.Truth:
+    """The truth that `text` names, official:N or a file, for `count` inputs.
+
+    Raises:
+        InputError: it names none.
+    """
+    if text.startswith("official:"):
+        width = text.removeprefix("official:")
+        if not width.isdigit():
+            raise InputError(
+                f"truth {text!r}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
+            )
+        return verify.official(int(width), count)
+    return verify.from_file(text, count)
+
+
+def record(case: str, measurement: Measurement, result_summary: dict, verdict: dict, command: str) -> dict:
+    """The run record of a measured and judged case.
+
+    Raises:
+        SpdnnError: the verdict did not pass: an unverified run has no number.
+    """
+    if not verdict["passed"]:
+        raise SpdnnError(f"{case}: the verdict is fail ({'; '.join(verdict['reasons'])}), so there is no record")
+    seconds = measurement.samples["inference_seconds"]
+    median, low, high, resamples = interval(seconds)
+    work = measurement.problem["input_count"], measurement.problem["edges"]
+    return {
+        "schema": "spdnn-record",
+        "version": 1,
+        "case": case,
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        **{key: value for key, value in asdict(measurement).items() if key != "digests"},
+        "result": {**result_summary, "digests": measurement.digests},
+        "edges_per_second": {
+            "median": challenge.edges_per_second(*work, median),
+            "low": challenge.edges_per_second(*work, high),
+            "high": challenge.edges_per_second(*work, low),
+            "confidence": 0.95,
+            "resamples": resamples,
+        },
+        "verdict": verdict,
+        "environment": provenance.environment(command),
+    }
+
+
+def summary(result: Result) -> dict:
+    """The `result` part of a record, less the digests of the repeats."""
+    return {
+        "categories": int(result.categories.size),
+        "categories_sha256": challenge.categories_sha256(result.categories),
+        "survivors": result.survivors.tolist(),
+        "edges_computed": int(result.edges_computed),
+    }
+
+
+def peak_memory() -> int:
+    """Bytes of this process's peak resident set so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def write_samples(path: str | Path, measurement: Measurement, result: Result) -> None:
+    """Write a measurement and the summary of its result as JSON."""
+    write_text(path, json.dumps({"measurement": asdict(measurement), "result": summary(result)}, indent=1) + "\n")
+
+
+def read_samples(path: str | Path) -> tuple[Measurement, dict]:
+    """(measurement, summary of the result) as write_samples wrote them.
+
+    Raises:
+        InputError: the file is not one of them.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return Measurement(**content["measurement"]), content["result"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a samples file of an inference ({error})") from error
+
+
+def write_result(path: str | Path, result: Result) -> None:
+    """Write survivors, row sums, extremes and digest as .npz (not the values)."""
+    arrays = {name: getattr(result, name) for name in ("alive", "row_sum", "row_min", "row_max", "survivors")}
+    numbers = {name: getattr(result, name) for name in ("inputs", "outputs", "edges_computed")}
+    with replacing(path) as temporary, open(temporary, "wb") as stream:
+        np.savez_compressed(stream, digest=result.digest, **arrays, **numbers)
+
+
+def read_result(path: str | Path) -> Result:
+    """A result as write_result wrote it.
+
+    Raises:
+        InputError: the file is not one of them.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            parts = {name: stored[name] for name in stored.files}
+        for name in ("inputs", "outputs", "edges_computed"):
+            parts[name] = int(parts[name])
+        return Result(**{**parts, "digest": str(parts["digest"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a result of an inference ({error})") from error

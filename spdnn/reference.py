@@ -1,0 +1,92 @@
+"""The oracle: the specification line by line, in SciPy and float64. Slow, obvious, and shared with no engine.
+
+    Y <- min(max(Y W + b, 0), YMAX)
+
+Weights and biases are as rounded to float32; every product and sum is float64. The bias is added to every output: the
+same as the specification's "nonzeros of Y W only" when no bias is positive. An input whose row is zero contributes
+nothing to Y W, and its next row is activation(b): it is set to that directly, and no sum is computed for it.
+Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from spdnn import progress
+from spdnn.errors import InputError
+from spdnn.features import Inputs, Result
+from spdnn.network import Network
+
+CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
+
+
+def forward(network: Network, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The last rows of given first rows.
+
+    Args:
+        rows: (count, neurons), any real dtype.
+
+    Returns:
+        float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.
+    """
+    y = np.ascontiguousarray(rows.T, dtype=np.float64)  # neurons x inputs, as SciPy multiplies fastest
+    survivors = np.zeros(network.depth, np.int64)
+    for k, layer in enumerate(network.layers()):
+        weights = layer.matrix(np.float64).T.tocsr()
+        bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)[:, None]
+        low, high = layer.activation.low, layer.activation.high
+        nonzero = y.any(axis=0)
+        product = weights @ y[:, nonzero]
+        product += bias
+        np.clip(product, low, high, out=product)
+        y = np.repeat(np.clip(bias, low, high), nonzero.size, axis=1)
+        y[:, nonzero] = product
+        survivors[k] = np.count_nonzero(y.any(axis=0))
+    return np.ascontiguousarray(y.T), survivors
+
+
+def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, values: bool = False) -> Result:
+    """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
+
+    The result numbers inputs as the whole does; `inputs` of the result counts those gone through.
+
+    Raises:
+        InputError: the inputs' width is not the network's.
+    """
+    if inputs.neurons != network.inputs:
+        raise InputError(f"inputs of {inputs.neurons} neurons for a network that takes {network.inputs}")
+    rows = np.arange(inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
+    chunk = max(1, CHUNK_BYTES // (8 * network.width))
+    survivors, parts, hashes, kept = np.zeros(network.depth, np.int64), [], hashlib.sha256(), []
+    for start in progress.bar(range(0, rows.size, chunk), "oracle", unit="chunks"):
+        numbers = rows[start : start + chunk]
+        y, alive_after = forward(network, inputs.dense(numbers, np.float64))
+        survivors += alive_after
+        alive = np.flatnonzero(y.any(axis=1))
+        last = y[alive]
+        hashes.update(numbers[alive].tobytes() + last.tobytes())
+        parts.append(
+            (
+                numbers[alive],
+                last.sum(axis=1),
+                last.min(axis=1, initial=np.inf),
+                last.max(axis=1, initial=-np.inf),
+            )
+        )
+        if values:
+            kept.append(last.astype(np.float32))
+    alive, sums, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    return Result(
+        rows.size,
+        network.outputs,
+        alive,
+        sums,
+        mins.astype(np.float32),
+        maxs.astype(np.float32),
+        survivors,
+        hashes.hexdigest(),
+        rows.size * network.edges,
+        np.concatenate(kept) if values else None,
+    )

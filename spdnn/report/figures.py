@@ -1,0 +1,170 @@
+"""The report's figures as SVG text: pure functions of plain values, the same bytes for the same values."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from spdnn.baselines import SPANS
+from spdnn.errors import Unavailable
+from spdnn.report.words import STREAMED
+
+SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "spdnn",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "text.parse_math": False,
+    "text.usetex": False,
+    "axes.edgecolor": "#8a8f98",
+    "grid.color": "#e3e6ea",
+}
+INK = "#1f2933"
+NO_COLOUR = "#9aa1ab"
+OURS, OURS_REDUCED = "this project, no reductions", "this project, reductions on"
+MARKS = {
+    "one device": "o",
+    "several devices": "^",
+    "devices not stated": "s",
+    OURS: "D",
+    OURS_REDUCED: "*",
+}
+
+
+class Point(NamedTuple):
+    """One rate of the throughput figure.
+
+    Attributes:
+        row: the network's label.
+        rate, low, high: edges per second, and the ends of its interval (the rate itself when there is none).
+        span: what the time includes.
+        who: a key of MARKS.
+        same: whether it is the same computation as the challenge's: exact, on the official inputs.
+    """
+
+    row: str
+    rate: float
+    low: float
+    high: float
+    span: str
+    who: str
+    same: bool
+
+
+class Curve(NamedTuple):
+    """The survivors of one network and inputs after each layer."""
+
+    label: str
+    survivors: Sequence[int]
+
+
+def throughput(points: Sequence[Point], title: str) -> str:
+    """Rates by network on a log scale: colour is the span, shape who ran it, hollow not the same computation."""
+    seaborn, figure_class = _libraries()
+    rows = list(dict.fromkeys(point.row for point in points))
+    spans = [span for span in (*SPANS, STREAMED) if any(point.span == span for point in points)]
+    colours = dict(zip((*SPANS, STREAMED), seaborn.color_palette("colorblind", len(SPANS) + 1).as_hex(), strict=True))
+    colours["not stated"] = NO_COLOUR
+    with _style(seaborn):
+        figure = figure_class(figsize=(8.4, 2.6 + 0.62 * len(rows)), layout="constrained")
+        axes = figure.add_subplot()
+        for point in points:
+            ours = point.who in (OURS, OURS_REDUCED)
+            height = rows.index(point.row) + (-0.2 if ours else 0.14)
+            colour = colours[point.span]
+            if point.high > point.low:
+                ends = [point.low / 1e12, point.high / 1e12]
+                axes.plot(ends, [height, height], color=INK, linewidth=1.2, zorder=2)
+            axes.scatter(
+                [point.rate / 1e12], [height], marker=MARKS[point.who], s=_area(point.who), linewidths=1.3,
+                facecolors=colour if point.same else "white", edgecolors=INK if ours else colour, zorder=3,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("TeraEdges/s")
+        axes.grid(visible=False, axis="y")
+        for between in range(1, len(rows)):
+            axes.axhline(between - 0.5, color="#c9ced6", linewidth=0.8)
+        seaborn.despine(fig=figure, ax=axes, left=True)
+        _legend(figure, points, spans, colours)
+        return _svg(figure, title, "throughput")
+
+
+def survivors(curves: Sequence[Curve], title: str) -> str:
+    """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
+    seaborn, figure_class = _libraries()
+    with _style(seaborn):
+        figure = figure_class(figsize=(8.4, 3.6 + 0.2 * len(curves)), layout="constrained")
+        axes = figure.add_subplot()
+        colours = seaborn.color_palette("viridis", len(curves)).as_hex() if len(curves) > 1 else ["#3b6fb6"]
+        dashes = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
+        for place, curve in enumerate(curves):
+            living = [(layer, count) for layer, count in enumerate(curve.survivors, 1) if count > 0]
+            axes.plot(
+                [layer for layer, _ in living], [count for _, count in living], color=colours[place],
+                linestyle=dashes[place % len(dashes)], linewidth=1.8, label=curve.label,
+                marker="o" if len(living) < 2 else None,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("layer")
+        axes.set_ylabel("inputs with a nonzero row")
+        seaborn.despine(fig=figure, ax=axes)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, [curve.label for curve in curves][: len(labels)], loc="outside lower left", ncols=2,
+                      frameon=False)  # fmt: skip
+        return _svg(figure, title, "survivors")
+
+
+def _legend(figure, points: Sequence[Point], spans: Sequence[str], colours: dict[str, str]) -> None:
+    """Colours (spans) and shapes (who), each in its own column below the axes."""
+    from matplotlib.lines import Line2D
+
+    def mark(shape: str, label: str, face: str, edge: str) -> Line2D:
+        return Line2D([], [], linestyle="", marker=shape, markersize=8, markerfacecolor=face, markeredgecolor=edge,
+                      label=label)  # fmt: skip
+
+    used = [who for who in MARKS if any(point.who == who for point in points)]
+    shapes = [mark(MARKS[who], who if who in (OURS, OURS_REDUCED) else f"published, {who}", "#7b8794", INK if
+                   who in (OURS, OURS_REDUCED) else "#7b8794") for who in used]  # fmt: skip
+    if not all(point.same for point in points):
+        shapes.append(mark("o", "hollow: lossy, or other inputs", "white", INK))
+    hues = [mark("s", span, colours[span], colours[span]) for span in spans]
+    figure.legend(handles=hues, title="what the time includes", loc="outside lower left", frameon=False, alignment="left")
+    figure.legend(handles=shapes, title="who", loc="outside lower right", frameon=False, alignment="left")
+
+
+def _area(who: str) -> float:
+    return {OURS: 62, OURS_REDUCED: 130}.get(who, 40)
+
+
+def _libraries() -> tuple:
+    try:
+        import seaborn
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Unavailable("the report needs seaborn and matplotlib: pip install 'spdnn[report]'") from error
+    return seaborn, Figure
+
+
+def _style(seaborn):
+    import matplotlib
+
+    return matplotlib.rc_context({**seaborn.axes_style("whitegrid"), **SETTINGS})
+
+
+def _svg(figure, title: str, prefix: str) -> str:
+    """The figure as one <svg> element with its own ids, a title, and no date, program or document type."""
+    stream = io.BytesIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(stream, format="svg", metadata={**nothing, "Title": title})
+    text = stream.getvalue().decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{prefix}-", text)
+    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
+    return text.replace("<svg ", '<svg role="img" ', 1).strip()

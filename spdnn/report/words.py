@@ -1,0 +1,127 @@
+"""How the report words things: numbers, units, and what a record's fields mean to a reader."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from spdnn import challenge
+from spdnn.baselines import SPANS
+
+REDUCTIONS = {"dead": "dead inputs", "inputs": "identical inputs", "neurons": "identical neurons"}
+STREAMED = "layer loop, weights streamed"
+RECORD_SPANS = {
+    "layer loop, resident": SPANS["layer loop, resident"],
+    STREAMED: "all layers, compaction included, and the reading of each layer's weights while it runs",
+}
+SOURCES = {
+    "radixnet": "RadiX-Net by formula",
+    "digits": "digits (scikit-learn), scaled up",
+    "mnist": "MNIST",
+    "memory": "given in memory",
+}
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+DEFINITIONS = (
+    ("Read", "Files or formulas to inputs and weights in memory. Not part of the rate."),
+    ("Prepare", "Looking for reductions and laying the network out for the engine. Not part of the rate."),
+    (
+        "Inference",
+        "From inputs and weights in memory to categories and row sums; with streamed weights, their reading too.",
+    ),
+    (
+        "TeraEdges/s",
+        "The challenge's rate: inputs × edges ÷ inference seconds, in 10¹² a second, whatever work was skipped. "
+        "Edges are the nonzeros over all layers, never floating-point operations.",
+    ),
+    (
+        "Edges really computed",
+        "Inputs × edges that the run went through after its reductions, ÷ the same seconds. "
+        "Without reductions it equals the rate; the gap between the two is work avoided, not speed.",
+    ),
+    (
+        "Reductions",
+        "Dead inputs: rows that became all zero are dropped. Identical inputs: one representative of equal rows "
+        "is kept. Identical neurons: outputs with the same inputs and weights are computed once. All are exact.",
+    ),
+    (
+        "Median and interval",
+        "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",
+    ),
+    ("Lossy", "A published method whose values are approximate; none of the runs on this page are."),
+)
+
+
+def significant(number: float, digits: int = 4) -> str:
+    """`number` with that many significant digits, thousands separated, whole numbers kept whole."""
+    if number == 0:
+        return "0"
+    if isinstance(number, int) or abs(number) >= 10**15:
+        return f"{number:,}" if isinstance(number, int) else f"{number:.{digits - 1}e}"
+    magnitude = math.floor(math.log10(abs(number)))
+    if magnitude < -4:
+        return f"{number:.{digits - 1}e}"
+    return f"{number:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def tera(rate: float) -> str:
+    """Edges per second as TeraEdges/s."""
+    return significant(rate / 1e12)
+
+
+def size(count: int | None) -> str:
+    """Bytes in binary units."""
+    if count is None:
+        return "not known"
+    power = min((max(count, 1).bit_length() - 1) // 10, len(BINARY_UNITS) - 1)
+    return f"{count / 1024**power:.{1 if power else 0}f} {BINARY_UNITS[power]}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`count` with its noun."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def printable(value: object, longest: int = 200) -> str:
+    """A text of unknown origin on one line, without control characters."""
+    text = "".join(sign if sign.isprintable() else " " for sign in str(value))
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def reductions(names: list[str]) -> str:
+    """The reductions that were on, in words."""
+    return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
+
+
+def truth(verdict: dict) -> str:
+    """What an output was compared with."""
+    known = verdict["truth"]
+    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(known["source"])}[known["kind"]]
+    if known["checked"] == known["inputs"]:
+        return f"{kind}, all {known['inputs']:,} inputs"
+    seed = "" if known["seed"] is None else f", seed {known['seed']}"
+    return f"{kind}, {known['checked']:,} of {known['inputs']:,} inputs{seed}"
+
+
+def described(description: dict) -> str:
+    """A network's or inputs' description: the source in words, then the rest as it is."""
+    source = description.get("source")
+    rest = {key: value for key, value in description.items() if key not in ("source", "sha256")}
+    name = SOURCES.get(source, source) if isinstance(source, str) else "source not told"
+    shown = ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in rest.items())
+    return printable(f"{name}; {shown}" if shown else name, 400)
+
+
+def inputs(problem: dict) -> str:
+    """The inputs in a few words, saying when they are not the challenge's 60,000."""
+    count = problem["input_count"]
+    if problem["official"]:
+        part = "official" if count == challenge.INPUTS else "official, other count"
+        return f"{part}, {count:,}"
+    source = problem["inputs"].get("source")
+    return f"{printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
+
+
+def comparable(problem: dict) -> bool:
+    """Whether network, inputs and their number are the challenge's."""
+    return bool(problem["official"]) and problem["input_count"] == challenge.INPUTS

@@ -1,0 +1,108 @@
+"""The table of downloads, `config/data.tsv`: where each file is, and how it is known to be right.
+
+Columns, separated by tabs: name; urls (one or more, separated by spaces); algorithm (sha256, md5 or none);
+digest; digest_of (file, or content: what a .gz holds); bytes (of the file; empty when they are unknown or may
+differ); path (below a mirror or a folder of downloads); note.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from spdnn.errors import InputError
+from spdnn.files import existing
+from spdnn.tables import table
+
+COLUMNS = ("name", "urls", "algorithm", "digest", "digest_of", "bytes", "path", "note")
+DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """One row of the table: addresses, how the file is checked, and its path below a mirror or a folder.
+
+    Attributes:
+        algorithm, digest: "sha256", "md5" or "none", and the hexadecimal digest ("" for none).
+        digest_of: "file", or "content": what a .gz holds, so that any compression of it is accepted.
+        size: bytes of the file, or None when they are unknown or may differ.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    algorithm: str
+    digest: str
+    digest_of: str
+    size: int | None
+    path: str
+    note: str
+
+    def fault(self, file: Path) -> str | None:
+        """Why `file` is not this file, or None when it is."""
+        size = file.stat().st_size
+        if self.size is not None and size != self.size:
+            return f"{size:,} bytes, not {self.size:,}"
+        if self.algorithm == "none":
+            return None
+        try:
+            with open(file, "rb") as stream:
+                zipped = self.digest_of == "content" and stream.read(2) == b"\x1f\x8b"
+            with gzip.open(file) if zipped else open(file, "rb") as stream:
+                found = hashlib.new(self.algorithm, usedforsecurity=False)
+                while chunk := stream.read(CHUNK):
+                    found.update(chunk)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            return f"broken gzip data ({error})"
+        if found.hexdigest() != self.digest:
+            return f"{self.algorithm} {found.hexdigest()}, not {self.digest}"
+        return None
+
+
+def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
+    """The table of downloads, by name; by default `config/data.tsv`.
+
+    Raises:
+        InputError: a row that breaks a rule; the sentence has the file and the line.
+    """
+    file = table("data.tsv") if path is None else existing(path, "table of downloads")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if not lines or tuple(lines[0].split("\t")) != COLUMNS:
+        raise InputError(f"{file}, line 1: the columns must be {', '.join(COLUMNS)}, separated by tabs")
+    found: dict[str, Source] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            source = _source(line.split("\t"))
+            if source.name in found:
+                raise ValueError(f"{source.name!r} is there twice")
+        except ValueError as error:
+            raise InputError(f"{file}, line {number}: {error}") from None
+        found[source.name] = source
+    return found
+
+
+def _source(cells: list[str]) -> Source:
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{len(cells)} columns, not {len(COLUMNS)} separated by tabs")
+    name, urls, algorithm, digest, digest_of, size, path, note = (cell.strip() for cell in cells)
+    if not name:
+        raise ValueError("the name is empty")
+    if not urls or not all(re.match(r"https?://[^/]", url) for url in urls.split()):
+        raise ValueError(f"urls {urls!r} must be one or more addresses that begin with http:// or https://")
+    if algorithm not in DIGITS:
+        raise ValueError(f"algorithm {algorithm!r} must be one of {', '.join(DIGITS)}")
+    if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", digest):
+        raise ValueError(f"digest {digest!r} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
+    if digest_of not in ("file", "content"):
+        raise ValueError(f"digest_of {digest_of!r} must be file or content")
+    if size and not re.fullmatch("[1-9][0-9]*", size):
+        raise ValueError(f"bytes {size!r} must be a positive whole number, or empty")
+    if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"path {path!r} must be relative and must not leave its folder")
+    known = int(size) if size else None
+    return Source(name, tuple(urls.split()), algorithm, digest, digest_of, known, path, note)

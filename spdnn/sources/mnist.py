@@ -1,0 +1,304 @@
+"""The official inputs: the 60,000 MNIST training images, resized as one wide image and made binary.
+
+The images stand side by side in one 28 x 28n array, which is resized to s x s*n by padding its Fourier
+transform with zeros; a pixel is one where the modulus exceeds half of the one largest modulus. In MATLAB:
+    F = fft2(reshape(X, 28, 28*n));
+    G = zeros(s, s*n);  G([1:15, s-12:s], [1:14*n+1, s*n-14*n+2 : s*n]) = F;
+    Y = abs(ifft2(G));  B = Y > 0.5*max(Y(:));  B = reshape(B, s*s, n).';
+Both Nyquist bins stay on the positive side, so Y is the modulus of complex numbers.
+
+Algorithm: neither F nor G is ever held. Horizontally: 28 real transforms of length 28n; the columns come in
+P = s/32 phases (columns p, p+P, p+2P...), each 28 inverse real transforms of length 32n, plus the Nyquist bin
+nu[r] * exp(2 pi i 14 c/s), which is all of the imaginary part. Vertically: a small matrix D = R + i u v', R
+real; only its Nyquist bin has no partner, so its imaginary part is rank one. For a column h = a + i nu sin,
+    real = R a - u (v'nu) sin,    imaginary = (R nu) sin + u (v'a).
+Two bounds save work and change nothing. Rows of D have norm 1, so |y| <= |h|: a column with |h| below the
+threshold is all zero. And y is a trigonometric polynomial of degree 14 in the row, so its maximum over all
+rows is at most its maximum over 64 of them / cos(14 pi/64) (Ehlich and Zeller, 1964).
+Two passes (the largest modulus, then the bits) compute the phases twice instead of keeping 3.4 GB at s = 256.
+
+The formula was found by comparison with the official images, whose bits it gives at every size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import math
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from spdnn import challenge
+from spdnn.errors import InputError, SpdnnError
+from spdnn.features import Inputs
+from spdnn.files import existing
+from spdnn.progress import ticker
+from spdnn.sources.fetch import cache_folder, fetch
+
+NAME = "mnist-train-images"  # in config/data.tsv
+SIDE = 28
+MAGIC = 0x803  # idx: unsigned bytes, three dimensions
+GRID = 32  # every official side is a multiple of it
+COARSE = 64  # rows whose maximum bounds that of all rows
+CHUNK = 1 << 15  # modulus values computed at a time, so that real and imaginary parts stay in the L2 cache
+BLOCK = 1 << 13  # columns of a phase that one task of the thread pool takes
+
+
+def locate_mnist(path: str | os.PathLike | None = None, folder: str | os.PathLike | None = None) -> Path:
+    """The MNIST training images on this machine: `path` when given, else fetched once into `folder`.
+
+    Args:
+        path: an idx file, plain or .gz, accepted by the digest of its content.
+        folder: where downloads are kept; by default $SPDNN_DATA, or ~/.cache/spdnn.
+
+    Raises:
+        InputError: `path` is not that file.
+        SpdnnError: it could not be fetched; the sentence lists what was tried.
+    """
+    if path is None:
+        return fetch(NAME, cache_folder() if folder is None else folder)
+    read_idx(path)
+    return Path(path)
+
+
+def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA256) -> np.ndarray:
+    """The images of an idx file, plain or gzip: uint8 (images, 28, 28), row by row as stored, upright.
+
+    Args:
+        path: the file; gzip is recognized by its first bytes, not by its name.
+        sha256: what the digest of the uncompressed content must be; None takes any images of 28 x 28.
+
+    Raises:
+        InputError: no such file, not idx or gzip, cut short, other dimensions, or another digest.
+    """
+    file = existing(path, "file of MNIST images")
+    try:
+        content = file.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{file}: cannot be read ({error}); expected MNIST images, plain or gzip") from error
+    if len(content) < 16 or struct.unpack(">I", content[:4])[0] != MAGIC:
+        raise InputError(f"{file}: not an idx file of images; it does not begin with {MAGIC:#010x}")
+    count, rows, columns = struct.unpack(">III", content[4:16])
+    if (rows, columns) != (SIDE, SIDE) or count < 1:
+        raise InputError(
+            f"{file}: {count} images of {rows} x {columns}; there must be some, of {SIDE} x {SIDE}"
+        )
+    if len(content) != 16 + count * SIDE * SIDE:
+        expected = 16 + count * SIDE * SIDE
+        raise InputError(f"{file}: {len(content)} bytes of content; its header promises {expected}")
+    if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InputError(f"{file}: the SHA-256 of its content is {found}, not {sha256} as of MNIST")
+    return np.frombuffer(content, dtype=np.uint8, offset=16).reshape(count, SIDE, SIDE)
+
+
+def mnist_inputs(neurons: int, mnist_path: str | os.PathLike) -> Inputs:
+    """The 60,000 official inputs of that width, as bits, checked against their official digest.
+
+    Pixels are column-major: neuron = column * s + row, with s = sqrt(neurons).
+
+    Raises:
+        InputError: a width that is not official, or a file that is not MNIST.
+        SpdnnError: the bits computed here are not the official ones.
+    """
+    if neurons not in challenge.WIDTHS:
+        allowed = ", ".join(map(str, challenge.WIDTHS))
+        raise InputError(f"{neurons} neurons: the MNIST inputs exist for {allowed}")
+    bits = resized_bits(read_idx(mnist_path), math.isqrt(neurons))
+    inputs = Inputs(bits, neurons, None, {"source": "mnist", "official_sha256": challenge.INPUT_SHA256[neurons]})
+    if inputs.sha256 != challenge.INPUT_SHA256[neurons]:
+        raise SpdnnError(
+            f"the MNIST inputs of {neurons} neurons came out with SHA-256 {inputs.sha256}, not the official "
+            f"{challenge.INPUT_SHA256[neurons]}; NumPy or SciPy computes wrongly on this machine"
+        )
+    return inputs
+
+
+def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
+    """Resize `images` together as the module says and compare with half their largest modulus.
+
+    Args:
+        images: uint8 (n, 28, 28), any n >= 1.
+        side: s, a multiple of 32.
+
+    Returns:
+        uint8 (n, s*s/8): packed bits, column-major within an image. Double precision throughout.
+    """
+    count, phases = len(images), side // GRID
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    advance, close = ticker(f"MNIST at {side} x {side}", 2 * phases, " phases")
+    with _one_blas_thread(), ThreadPoolExecutor(workers) as pool:
+        columns = _Columns(images, side, pool)
+        vertical = _Vertical(side, columns.nyquist)
+        largest = _Largest(vertical, pool)
+        for _, block in columns.all_phases(advance):
+            largest.add(block)
+        bits = np.zeros((count * side, side // 8), dtype=np.uint8)
+        for phase, block in columns.all_phases(advance):
+            _threshold(block, vertical, 0.25 * largest.value, bits[phase::phases], pool)
+    close()
+    return bits.reshape(count, side * side // 8)
+
+
+class _Vertical:
+    """The matrices that take rows 28, 29 (see _Columns) and the 28 values of a column to `side` rows.
+
+    Attributes:
+        real: float64 (29, s); imaginary: float64 (2, s): see `modulus2`.
+        step: every `step`-th row is one of the COARSE rows; slack: the square of the bound's factor.
+    """
+
+    def __init__(self, side: int, nyquist: np.ndarray):
+        row, old = np.arange(side)[:, None], np.arange(SIDE)
+        turn = row / side - old / SIDE
+        sign = (-1.0) ** old
+        u = np.sin(2 * np.pi * (SIDE // 2) * row / side) / SIDE
+        matrix = 1 + sign * np.cos(2 * np.pi * (SIDE // 2) * row / side)
+        for k in range(1, SIDE // 2):
+            matrix += 2 * np.cos(2 * np.pi * k * turn)
+        matrix /= SIDE
+        self.nyquist = nyquist
+        self.real = np.vstack([matrix.T, -u.T * (sign @ nyquist)])
+        self.imaginary = np.vstack([matrix @ nyquist, u[:, 0]])
+        self.step = max(1, side // COARSE)
+        self.slack = 1.0 if self.step == 1 else math.cos(math.pi * (SIDE // 2) / COARSE) ** -2
+        self.coarse_real = np.ascontiguousarray(self.real[:, :: self.step])
+        self.coarse_imaginary = np.ascontiguousarray(self.imaginary[:, :: self.step])
+
+    def modulus2(self, columns: np.ndarray, coarse: bool = False) -> np.ndarray:
+        """|y|^2, float64 (columns, s or COARSE), of `columns` float64 (30, columns)."""
+        real, imaginary = self.real, self.imaginary
+        if coarse:
+            real, imaginary = self.coarse_real, self.coarse_imaginary
+        y = columns[: SIDE + 1].T @ real
+        z = columns[SIDE:].T @ imaginary
+        np.multiply(y, y, out=y)
+        np.multiply(z, z, out=z)
+        y += z
+        return y
+
+
+class _Columns:
+    """The horizontal transforms: columns of the resized image before the vertical one, a phase at a time.
+
+    Attributes:
+        nyquist: float64 (28,), the (real) Nyquist bin of each row, in the scale of the images.
+    """
+
+    def __init__(self, images: np.ndarray, side: int, pool: ThreadPoolExecutor):
+        from scipy.fft import rfft
+
+        self.count, self.side, self.pool = len(images), side, pool
+        self.half = SIDE // 2 * self.count
+        self.spectrum = np.empty((SIDE, self.half), dtype=np.complex128)
+        self.nyquist = np.empty(SIDE)
+
+        def transform(r: int) -> None:
+            line = np.ascontiguousarray(images[:, r, :], dtype=np.float64).reshape(-1)
+            bins = rfft(line, norm="forward", overwrite_x=True)
+            self.spectrum[r], self.nyquist[r] = bins[:-1], bins[-1].real
+
+        list(pool.map(transform, range(SIDE)))
+        # Rows 0..27: the real part of a column; 28: sin of its Nyquist angle; 29: the real part against v.
+        self.block = np.empty((SIDE + 2, GRID * self.count))
+
+    def all_phases(self, advance) -> Iterator[tuple[int, np.ndarray]]:
+        """(phase, float64 (30, 32n)) for every phase; the array is reused."""
+        for phase in range(self.side // GRID):
+            self._compute(phase)
+            yield phase, self.block
+            advance(1)
+
+    def _compute(self, phase: int) -> None:
+        from scipy.fft import irfft
+
+        bins = np.arange(self.half)
+        twiddle = np.exp(bins * (2j * np.pi * phase / (self.side * self.count)))
+        column = np.arange(GRID) * (self.side // GRID) + phase
+        angle = 2 * np.pi * (SIDE // 2 * column % self.side) / self.side
+
+        def transform(r: int) -> None:
+            line = irfft(self.spectrum[r] * twiddle, n=GRID * self.count, norm="forward", overwrite_x=True)
+            line = line.reshape(self.count, GRID)
+            line += self.nyquist[r] * np.cos(angle)
+            self.block[r] = line.reshape(-1)
+
+        list(self.pool.map(transform, range(SIDE)))
+        self.block[SIDE].reshape(self.count, GRID)[:] = np.sin(angle)
+        sign = (-1.0) ** np.arange(SIDE)
+        np.matmul(sign, self.block[:SIDE], out=self.block[SIDE + 1])
+
+
+def _norm2(columns: np.ndarray, nyquist: np.ndarray) -> np.ndarray:
+    """The squared norms of columns (30, m), which bound |y|^2 in each; a little more, for rounding."""
+    norm2 = np.einsum("rc,rc->c", columns[:SIDE], columns[:SIDE])
+    return (norm2 + (nyquist @ nyquist) * columns[SIDE] ** 2) * (1 + 1e-9)
+
+
+def _pieces(block: np.ndarray, wanted: np.ndarray, side: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(their numbers, the columns themselves) of `wanted` columns, as many at a time as suit the cache."""
+    size = max(1, CHUNK // side)
+    for start in range(0, len(wanted), size):
+        numbers = wanted[start : start + size]
+        yield numbers, block[:, numbers]
+
+
+class _Largest:
+    """The largest |y|^2 so far, `value`: of every phase it is given, only the columns that may exceed it."""
+
+    def __init__(self, vertical: _Vertical, pool: ThreadPoolExecutor):
+        self.vertical, self.pool, self.value, self.lock = vertical, pool, 0.0, threading.Lock()
+
+    def add(self, block: np.ndarray) -> None:
+        bound = _norm2(block, self.vertical.nyquist)
+        highest = np.argpartition(bound, -min(BLOCK, bound.size))[-min(BLOCK, bound.size) :]
+        self._look(block, highest)
+        bound[highest] = 0
+
+        def task(start: int) -> None:
+            self._look(block, start + np.flatnonzero(bound[start : start + BLOCK] > self.value))
+
+        list(self.pool.map(task, range(0, bound.size, BLOCK)))
+
+    def _look(self, block: np.ndarray, wanted: np.ndarray) -> None:
+        for _, columns in _pieces(block, wanted, COARSE):
+            coarse = self.vertical.modulus2(columns, coarse=True).max(axis=1)
+            largest = coarse.max()
+            if self.vertical.step > 1:
+                may = columns[:, coarse * self.vertical.slack > self.value]
+                largest = self.vertical.modulus2(may).max(initial=largest)
+            if largest > self.value:
+                with self.lock:
+                    self.value = max(self.value, float(largest))
+
+
+def _threshold(
+    block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray, pool: ThreadPoolExecutor
+) -> None:
+    """Set `bits`, uint8 (32n, s/8), a view of the phase's columns, where |y|^2 > `level`."""
+
+    def task(start: int) -> None:
+        part = block[:, start : start + BLOCK]
+        wanted = np.flatnonzero(_norm2(part, vertical.nyquist) > level)
+        for numbers, columns in _pieces(part, wanted, bits.shape[1] * 8):
+            bits[start + numbers] = np.packbits(vertical.modulus2(columns) > level, axis=1)
+
+    list(pool.map(task, range(0, block.shape[1], BLOCK)))
+
+
+def _one_blas_thread() -> contextlib.AbstractContextManager:
+    """Keep BLAS from starting threads inside ours, where threadpoolctl is installed."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return contextlib.nullcontext()
+    return threadpool_limits(1, user_api="blas")

@@ -1,0 +1,17 @@
+# samples + verdict -> run record. A verdict that is not pass ends here: nothing unverified has a number.
+rule benchmark:
+    input:
+        samples="results/runs/{case}/samples.json",
+        verdict="results/runs/{case}/verdict.json",
+    output:
+        "results/records/{case}.json",
+    log:
+        "results/logs/benchmark/{case}.log",
+    conda:
+        "../../envs/spdnn.yaml"
+    params:
+        case=lambda wildcards: CASES[wildcards.case],
+        memory=config["memory"],
+        code=code_digest("spdnn.measure"),
+    script:
+        "../scripts/benchmark.py"

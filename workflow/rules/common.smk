@@ -1,0 +1,38 @@
+# Tables and targets: the checked configuration, its cases, and what a rule depends on besides its files.
+import re
+
+from snakemake.exceptions import WorkflowError
+
+from spdnn import config as settings
+from spdnn.engines import ENGINES
+from spdnn.errors import SpdnnError
+from spdnn.provenance import code_digest
+
+try:
+    config = settings.check(config, f"{workflow.basedir}/workflow/schemas/config.schema.yaml")
+    CASES = {case.name: case for case in settings.cases(config)}
+except SpdnnError as error:
+    raise WorkflowError(str(error))
+OWN = {own["name"]: own for own in config["networks"]}
+
+
+def one_of(names):
+    """A pattern that matches these names and nothing else."""
+    return "|".join(map(re.escape, sorted(names))) or "(?!)"
+
+
+def engine_code(engine):
+    """The digest of the sources that a run of `engine` reaches."""
+    return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0])
+
+
+wildcard_constraints:
+    case=one_of(CASES),
+    prepared=one_of({case.prepared for case in CASES.values()}),
+    network=r"radixnet-\d+|official-\d+|" + one_of(OWN),
+    inputs=r"(digits|mnist|official)-\d+|" + one_of(OWN),
+    neurons=r"\d+",
+
+
+localrules:
+    all,

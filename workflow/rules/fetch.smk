@@ -1,0 +1,97 @@
+# source -> network + inputs. Formula networks are stored as formulas; everything downloaded is checked by its digest.
+MNIST = config["fetch"]["mnist"] or "results/data/train-images-idx3-ubyte.gz"
+
+
+rule fetch_file:
+    output:
+        "results/data/{file}",
+    log:
+        "results/logs/fetch_file/{file}.log",
+    retries: 1
+    conda:
+        "../../envs/spdnn.yaml"
+    params:
+        mirror=config["fetch"]["mirror"],
+        code=code_digest("spdnn.sources.fetch"),
+    script:
+        "../scripts/fetch_file.py"
+
+
+rule make_network:
+    output:
+        "results/networks/radixnet-{neurons}.h5",
+    log:
+        "results/logs/make_network/radixnet-{neurons}.log",
+    conda:
+        "../../envs/spdnn.yaml"
+    params:
+        code=code_digest("spdnn.sources.radixnet", "spdnn.formats.store"),
+    script:
+        "../scripts/make_network.py"
+
+
+def network_source(wildcards):
+    """The file or folder that a network is imported from."""
+    if wildcards.network in OWN:
+        return OWN[wildcards.network]["path"]
+    return f"results/data/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
+
+
+rule import_network:
+    input:
+        network_source,
+    output:
+        "results/networks/{network}.h5",
+    log:
+        "results/logs/import_network/{network}.log",
+    conda:
+        "../../envs/spdnn.yaml"
+    params:
+        own=lambda wildcards: OWN.get(wildcards.network, {}),
+        code=code_digest("spdnn.formats"),
+    script:
+        "../scripts/import_network.py"
+
+
+rule make_inputs:
+    input:
+        lambda wildcards: [MNIST] if wildcards.kind == "mnist" else [],
+    output:
+        "results/inputs/{kind}-{neurons}.h5",
+    log:
+        "results/logs/make_inputs/{kind}-{neurons}.log",
+    wildcard_constraints:
+        kind="digits|mnist",
+    conda:
+        "../../envs/spdnn.yaml"
+    threads: 2
+    params:
+        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.kind}", "spdnn.formats.inputs"),
+    script:
+        "../scripts/make_inputs.py"
+
+
+def inputs_source(wildcards):
+    """The file that inputs are imported from."""
+    if wildcards.inputs in OWN:
+        return OWN[wildcards.inputs]["inputs"]
+    return f"results/data/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
+
+
+rule import_inputs:
+    input:
+        inputs_source,
+    output:
+        "results/inputs/{inputs}.h5",
+    log:
+        "results/logs/import_inputs/{inputs}.log",
+    conda:
+        "../../envs/spdnn.yaml"
+    params:
+        code=code_digest("spdnn.formats"),
+    script:
+        "../scripts/import_inputs.py"
+
+
+ruleorder: make_network > import_network
+ruleorder: make_inputs > import_inputs

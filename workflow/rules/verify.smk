@@ -1,0 +1,20 @@
+# result -> verdict: the official truth where it applies, a file or the oracle elsewhere.
+rule verify:
+    input:
+        result="results/runs/{case}/result.npz",
+        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.h5",
+        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.h5",
+    output:
+        "results/runs/{case}/verdict.json",
+    log:
+        "results/logs/verify/{case}.log",
+    conda:
+        "../../envs/spdnn.yaml"
+    params:
+        case=lambda wildcards: CASES[wildcards.case],
+        truth=lambda wildcards: OWN.get(CASES[wildcards.case].network, {}).get("truth"),
+        edges=float(config["verify"]["edges"]),
+        seed=config["verify"]["seed"],
+        code=code_digest("spdnn.measure"),
+    script:
+        "../scripts/verify.py"

@@ -1,0 +1,10 @@
+"""Rule import_network: an official archive, or a network of the user's own, into a store."""
+
+from spdnn.jobs import logged
+
+with logged(snakemake.log[0]):
+    from spdnn.formats import import_network
+
+    own = snakemake.params.own
+    options = {"clip": own["clip"]} if "clip" in own else {}
+    import_network(snakemake.input[0], snakemake.output[0], bias=own.get("bias"), **options)

@@ -1,0 +1,17 @@
+"""Rule prepare: look for reductions and lay the network out for its engine."""
+
+from spdnn.jobs import logged
+
+with logged(snakemake.log[0]):
+    from spdnn.engines import engine
+    from spdnn.formats import open_network
+    from spdnn.formats.store import write_prepared
+    from spdnn.measure import timed
+    from spdnn.reduce import parse
+
+    case = snakemake.params.case
+    runner = engine(case.engine)
+    network = open_network(snakemake.input[0])
+    prepared, seconds = timed(runner.prepare, network, parse(case.reductions, runner.offers))
+    info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
+    write_prepared(snakemake.output[0], prepared.network, info)

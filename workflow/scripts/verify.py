@@ -1,0 +1,18 @@
+"""Rule verify: a result against the official truth, a file or the oracle."""
+
+from spdnn.jobs import logged
+
+with logged(snakemake.log[0]):
+    from spdnn.formats import open_network
+    from spdnn.formats.inputs import read_inputs
+    from spdnn.measure import judge, read_result
+    from spdnn.records import write_verdict
+
+    case = snakemake.params.case
+    inputs = read_inputs(snakemake.input.inputs)
+    if case.count is not None:
+        inputs = inputs.counted(case.count)
+    network = open_network(snakemake.input.network).first(case.layers)
+    result = read_result(snakemake.input.result)
+    verdict = judge(network, inputs, result, snakemake.params.truth, snakemake.params.edges, snakemake.params.seed)
+    write_verdict(snakemake.output[0], verdict)
