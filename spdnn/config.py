@@ -10,6 +10,7 @@ from pathlib import Path
 from spdnn import challenge
 from spdnn.errors import InputError
 
+NULLABLE = ("count", "memory")  # `--config count=null layers=[120]` gives the texts null and 120
 LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads")
 
 
@@ -47,6 +48,8 @@ def check(config: dict, schema: str | Path) -> dict:
     import jsonschema
     import yaml
 
+    config = dict(config) | {key: None for key in NULLABLE if config.get(key) in ("null", "none", "None")}
+    config |= {key: [_number(item) for item in config[key]] for key in LISTS if isinstance(config.get(key), list)}
     rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
     errors = sorted(
         jsonschema.Draft202012Validator(rules).iter_errors(config),
@@ -91,6 +94,11 @@ def cases(config: dict) -> list[Case]:
     if not found:
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
     return list(dict.fromkeys(found))
+
+
+def _number(item):
+    """A text of digits as the number it is."""
+    return int(item) if isinstance(item, str) and item.isdigit() else item
 
 
 def _source(config: dict) -> str:

@@ -1,6 +1,4 @@
-"""Networks and inputs from files, whatever their format: the store, the official text, and other people's
-matrices.
-"""
+"""Networks and inputs from files of any format: the store, the official text, other people's matrices."""
 
 from __future__ import annotations
 

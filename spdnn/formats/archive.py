@@ -1,5 +1,4 @@
-"""Where files of layers lie together: a folder, or a tar archive (plain or gzip) read without unpacking it to
-disk.
+"""Where files of layers lie together: a folder, or a tar archive (plain or gzip) that is never unpacked.
 
 A gzip stream can only be read forwards. While it is read, the state of the decompressor is copied every so
 often, so
@@ -10,6 +9,7 @@ MB), never the disk, and never the whole archive.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import re
 import tarfile
@@ -101,7 +101,7 @@ class Archive:
             yield
         except EOFError as error:
             raise InputError(f"{self.path}: the gzip data is cut short; the file is truncated") from error
-        except zlib.error as error:
+        except gzip.BadGzipFile as error:
             raise InputError(f"{self.path}: the gzip data is damaged ({error})") from error
         except tarfile.TarError as error:
             raise InputError(f"{self.path}: this is no sound tar archive ({error})") from error
@@ -180,7 +180,10 @@ class Inflated(io.RawIOBase):
                     continue
             if not packed:
                 raise EOFError
-            content = self._inflate.decompress(packed)
+            try:
+                content = self._inflate.decompress(packed)
+            except zlib.error as error:
+                raise gzip.BadGzipFile(str(error)) from error
             if self._inflate.eof:
                 self._packed = self._inflate.unused_data
             elif content:

@@ -1,6 +1,4 @@
-"""Lists of categories: the numbers (from 1) of the inputs that survive, one a line, as the challenge's truth
-files.
-"""
+"""Lists of categories, one a line as the challenge's truth: the numbers, from 1, of the surviving inputs."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def read_categories(path) -> np.ndarray:
-    """The categories in a file (gzip or not), in any order there; blank lines hold none, and there may be
-    none.
+    """The categories in a file (gzip or not), in any order; blank lines hold none, and there may be none.
 
     Returns:
         int64, ascending.

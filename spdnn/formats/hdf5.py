@@ -1,6 +1,4 @@
-"""HDF5 files of ours: written whole or not at all, opened with their kind checked, and every fault one
-sentence.
-"""
+"""HDF5 files of ours: written whole or not at all, checked when opened, and every fault one sentence."""
 
 from __future__ import annotations
 

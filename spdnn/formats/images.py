@@ -1,5 +1,4 @@
-"""Inputs in text form: `sparse-images-{N}.tsv`, lines `i<TAB>j<TAB>value` (image, pixel; from 1), read in one
-pass.
+"""Inputs in text form: `sparse-images-{N}.tsv`, lines `i<TAB>j<TAB>value` (image, pixel; from 1).
 
 Images of zeros and ones, as the official ones are, go straight into packed bits: 65,536 pixels x 60,000
 images take 0.5 GB, however long the text is.

@@ -78,9 +78,7 @@ def read_inputs(path, rows: range | None = None) -> Inputs:
 
 
 def _kept(rows: range | None, base: int) -> tuple[int, int]:
-    """The first stored row to keep, and how many from there on, going round at the end (input i is row i mod
-    base).
-    """
+    """The first stored row to keep, and how many from there on, round the end (input i is row i mod base)."""
     return (0, base) if rows is None else (rows.start % base, min(len(rows), base))
 
 

@@ -1,5 +1,4 @@
-"""Text files of entries, one `row column value` a line, 1-based: parsed at the speed of C, diagnosed line by
-line.
+"""Text files of entries, one `row column value` a line, 1-based: parsed in C, diagnosed line by line.
 
 The slow parser is the authority on what a line may hold. The fast one takes only blocks in which nothing can
 be amiss and leaves every other block to the slow one, which finds the line at fault and says what is wrong

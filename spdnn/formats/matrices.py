@@ -1,5 +1,4 @@
-"""Matrices from the formats that others write: Matrix Market (.mtx, .mtx.gz), SciPy sparse (.npz), NumPy
-(.npy, .npz).
+"""Matrices as others write them: Matrix Market (.mtx, .mtx.gz), SciPy sparse (.npz), NumPy (.npy, .npz).
 
 As layers, a matrix is inputs x outputs: one a file, a folder of them in natural order, or a .txt list of
 files. As inputs, it is count x neurons. Nothing is ever unpickled.
@@ -67,8 +66,7 @@ def read_network(
 
 
 def read_inputs(path) -> Inputs:
-    """Inputs from a .npz (SciPy sparse, or NumPy with one array), .npy, .mtx or .mtx.gz file (count x
-    neurons).
+    """Inputs (count x neurons) from .npz (SciPy sparse, or one NumPy array), .npy, .mtx or .mtx.gz.
 
     Raises:
         InputError: as for layers; or an array that is not a matrix of real numbers.

@@ -1,5 +1,4 @@
-"""Networks in .safetensors: `<prefix>.weight` (outputs, inputs), as torch.nn.Linear has it, and
-`<prefix>.bias`.
+"""Networks in .safetensors: `<prefix>.weight` (outputs, inputs) as in torch.nn.Linear, `<prefix>.bias`.
 
 The layers are in the natural order of their prefixes (fc2 before fc10); weights that are zero are no edges.
 The file is mapped, so only one dense layer is in memory at a time.

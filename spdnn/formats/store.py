@@ -112,8 +112,11 @@ def read_network(path) -> Network:
 
 
 def read_prepared(path) -> tuple[Network, dict]:
-    """A prepared network and what `write_prepared` was told of it. Raises InputError as read_network, or when
-    it is a network that was not prepared."""
+    """A prepared network and what `write_prepared` was told of it.
+
+    Raises:
+        InputError: as read_network; or the network was not prepared.
+    """
     network, info = _read(path)
     if info is None:
         raise InputError(f"{path}: this network is not a prepared one")

@@ -1,5 +1,4 @@
-"""The Graph Challenge's text form of a network: one file a layer, `n{N}-l{k}.tsv`, in a folder or a tar
-archive.
+"""The Graph Challenge's text form of a network: a file `n{N}-l{k}.tsv` a layer, in a folder or archive.
 
 A line is `i<TAB>j<TAB>value`: input neuron i (row), output neuron j (column), both from 1. The official files
 are sorted by j, then i; any order is read. The form holds weights only: bias, activation and clip are the
@@ -152,9 +151,7 @@ class TextNetwork(Network):
             return layer
 
     def stream(self) -> Iterator[tuple[int, Layer]]:
-        """Every (k, layer) once, in the order in which the source holds them: one pass, whatever that order
-        is.
-        """
+        """Every (k, layer) once, in the order in which the source holds them, in one pass."""
         if self._last != "relu" or not isinstance(self._source, Archive) or self._widths is not None:
             self._list()
         for k, member in list(self._found.items()) if self._listed else self._finding():
@@ -229,8 +226,7 @@ class TextNetwork(Network):
 
 
 def write_layers(network: Network, folder) -> list[Path]:
-    """Write each layer as `folder/n{N}-l{k}.tsv`, sorted by output, then input; official networks come out
-    official.
+    """Write each layer as `folder/n{N}-l{k}.tsv`, sorted by output, then input, as the official files.
 
     A value is written `%e` where that is the same float32, else `%.8e`. Bias and activation are not in this
     form.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from collections.abc import Sequence
@@ -66,8 +67,7 @@ def throughput(points: Sequence[Point], title: str) -> str:
     seaborn, figure_class = _libraries()
     rows = list(dict.fromkeys(point.row for point in points))
     spans = [span for span in (*SPANS, STREAMED) if any(point.span == span for point in points)]
-    colours = dict(zip((*SPANS, STREAMED), seaborn.color_palette("colorblind", len(SPANS) + 1).as_hex(), strict=True))
-    colours["not stated"] = NO_COLOUR
+    colours = _colours(seaborn)
     with _style(seaborn):
         figure = figure_class(figsize=(8.4, 2.6 + 0.62 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
@@ -83,6 +83,7 @@ def throughput(points: Sequence[Point], title: str) -> str:
                 facecolors=colour if point.same else "white", edgecolors=INK if ours else colour, zorder=3,
             )  # fmt: skip
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(_plain)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("TeraEdges/s")
@@ -100,24 +101,34 @@ def survivors(curves: Sequence[Curve], title: str) -> str:
     with _style(seaborn):
         figure = figure_class(figsize=(8.4, 3.6 + 0.2 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
-        colours = seaborn.color_palette("viridis", len(curves)).as_hex() if len(curves) > 1 else ["#3b6fb6"]
+        colours = seaborn.color_palette("colorblind" if len(curves) <= 10 else "husl", len(curves)).as_hex()
         dashes = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
+        lines = []
         for place, curve in enumerate(curves):
             living = [(layer, count) for layer, count in enumerate(curve.survivors, 1) if count > 0]
-            axes.plot(
+            lines += axes.plot(
                 [layer for layer, _ in living], [count for _, count in living], color=colours[place],
-                linestyle=dashes[place % len(dashes)], linewidth=1.8, label=curve.label,
+                linestyle=dashes[place % len(dashes)], linewidth=1.8,
                 marker="o" if len(living) < 2 else None,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(_plain)
+            axis.set_minor_formatter("")
         axes.set_xlabel("layer")
         axes.set_ylabel("inputs with a nonzero row")
         seaborn.despine(fig=figure, ax=axes)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, [curve.label for curve in curves][: len(labels)], loc="outside lower left", ncols=2,
-                      frameon=False)  # fmt: skip
+        figure.legend(lines, [curve.label for curve in curves], loc="outside lower left", frameon=False)
         return _svg(figure, title, "survivors")
+
+
+def _colours(seaborn) -> dict[str, str]:
+    """A colour for each span, told apart by the colour-blind too."""
+    palette = seaborn.color_palette("colorblind", 10).as_hex()
+    return dict(
+        zip((*SPANS, STREAMED), (*(palette[k] for k in (0, 9, 2, 1, 4, 3)), NO_COLOUR, palette[5]), strict=True)
+    )
 
 
 def _legend(figure, points: Sequence[Point], spans: Sequence[str], colours: dict[str, str]) -> None:
@@ -134,8 +145,15 @@ def _legend(figure, points: Sequence[Point], spans: Sequence[str], colours: dict
     if not all(point.same for point in points):
         shapes.append(mark("o", "hollow: lossy, or other inputs", "white", INK))
     hues = [mark("s", span, colours[span], colours[span]) for span in spans]
-    figure.legend(handles=hues, title="what the time includes", loc="outside lower left", frameon=False, alignment="left")
+    figure.legend(
+        handles=hues, title="what the time includes", loc="outside lower left", frameon=False, alignment="left"
+    )
     figure.legend(handles=shapes, title="who", loc="outside lower right", frameon=False, alignment="left")
+
+
+def _plain(number: float, _place: int) -> str:
+    """A tick's number without an exponent, where a person would write none."""
+    return f"{number:,.0f}" if 1 <= number < 1e15 else f"{number:g}"
 
 
 def _area(who: str) -> float:
@@ -167,4 +185,5 @@ def _svg(figure, title: str, prefix: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{prefix}-", text)
     text = re.sub(r"url\(#", f"url(#{prefix}-", text)
-    return text.replace("<svg ", '<svg role="img" ', 1).strip()
+    label = html.escape(title)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()

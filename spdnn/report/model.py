@@ -101,6 +101,7 @@ def _run(record: dict) -> dict:
         "reduced": bool(record["reductions"]["requested"]),
         "span": record["span"],
         "rate": rate,
+        "percent": f"{100 * rate['confidence']:g}",
         "seconds": seconds,
         "repeats": len(samples["inference_seconds"]),
         "computed_rate": computed / seconds["inference"],

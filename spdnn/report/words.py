@@ -37,7 +37,7 @@ DEFINITIONS = (
     (
         "Edges really computed",
         "Inputs × edges that the run went through after its reductions, ÷ the same seconds. "
-        "Without reductions it equals the rate; the gap between the two is work avoided, not speed.",
+        "The gap to the rate above is work avoided, not speed.",
     ),
     (
         "Reductions",
@@ -62,6 +62,12 @@ def significant(number: float, digits: int = 4) -> str:
     if magnitude < -4:
         return f"{number:.{digits - 1}e}"
     return f"{number:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def published(number: float) -> str:
+    """`number` with at most four significant digits and no zeros that may not have been printed."""
+    text = significant(number)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def tera(rate: float) -> str:
@@ -108,8 +114,14 @@ def described(description: dict) -> str:
     source = description.get("source")
     rest = {key: value for key, value in description.items() if key not in ("source", "sha256")}
     name = SOURCES.get(source, source) if isinstance(source, str) else "source not told"
-    shown = ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in rest.items())
+    shown = ", ".join(f"{key} {_value(value)}" for key, value in rest.items())
     return printable(f"{name}; {shown}" if shown else name, 400)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
 
 
 def inputs(problem: dict) -> str:

@@ -14,6 +14,7 @@ try:
 except SpdnnError as error:
     raise WorkflowError(str(error))
 OWN = {own["name"]: own for own in config["networks"]}
+MNIST = config["fetch"]["mnist"] or "results/data/mnist/train-images-idx3-ubyte.gz"
 
 
 def one_of(names):
@@ -26,11 +27,30 @@ def engine_code(engine):
     return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0])
 
 
+def network_source(wildcards):
+    """The file or folder that a network is imported from."""
+    if wildcards.network in OWN:
+        return OWN[wildcards.network]["path"]
+    return f"results/data/dnn/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
+
+
+def inputs_source(wildcards):
+    """The file that inputs are imported from."""
+    if wildcards.inputs in OWN:
+        return OWN[wildcards.inputs]["inputs"]
+    return f"results/data/mnist/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
+
+
+def prepared_case(wildcards):
+    """A case that runs this prepared network; all of them agree on what is prepared."""
+    return next(case for case in CASES.values() if case.prepared == wildcards.prepared)
+
+
 wildcard_constraints:
     case=one_of(CASES),
     prepared=one_of({case.prepared for case in CASES.values()}),
-    network=r"radixnet-\d+|official-\d+|" + one_of(OWN),
-    inputs=r"(digits|mnist|official)-\d+|" + one_of(OWN),
+    network=rf"radixnet-\d+|official-\d+|{one_of(OWN)}",
+    inputs=rf"(digits|mnist|official)-\d+|{one_of(OWN)}",
     neurons=r"\d+",
 
 

@@ -1,5 +1,4 @@
 # source -> network + inputs. Formula networks are stored as formulas; everything downloaded is checked by its digest.
-MNIST = config["fetch"]["mnist"] or "results/data/train-images-idx3-ubyte.gz"
 
 
 rule fetch_file:
@@ -7,6 +6,8 @@ rule fetch_file:
         "results/data/{file}",
     log:
         "results/logs/fetch_file/{file}.log",
+    wildcard_constraints:
+        file="(mnist|dnn)/[^/]+",
     retries: 1
     conda:
         "../../envs/spdnn.yaml"
@@ -28,13 +29,6 @@ rule make_network:
         code=code_digest("spdnn.sources.radixnet", "spdnn.formats.store"),
     script:
         "../scripts/make_network.py"
-
-
-def network_source(wildcards):
-    """The file or folder that a network is imported from."""
-    if wildcards.network in OWN:
-        return OWN[wildcards.network]["path"]
-    return f"results/data/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
 
 
 rule import_network:
@@ -69,13 +63,6 @@ rule make_inputs:
         code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.kind}", "spdnn.formats.inputs"),
     script:
         "../scripts/make_inputs.py"
-
-
-def inputs_source(wildcards):
-    """The file that inputs are imported from."""
-    if wildcards.inputs in OWN:
-        return OWN[wildcards.inputs]["inputs"]
-    return f"results/data/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
 
 
 rule import_inputs:

@@ -1,9 +1,4 @@
 # network -> prepared network: reductions found by looking, in the layout of the engine. Depths share one.
-def prepared_case(wildcards):
-    """A case that runs this prepared network; all of them agree on what is prepared."""
-    return next(case for case in CASES.values() if case.prepared == wildcards.prepared)
-
-
 rule prepare:
     input:
         lambda wildcards: f"results/networks/{prepared_case(wildcards).network}.h5",

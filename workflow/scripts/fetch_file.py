@@ -1,11 +1,10 @@
 """Rule fetch_file: one external file of config/data.tsv, verified."""
 
-from pathlib import Path
-
 from spdnn.jobs import logged
 
 with logged(snakemake.log[0]):
+    from spdnn.sources.catalog import read_sources
     from spdnn.sources.fetch import fetch
 
-    target = Path(snakemake.output[0])
-    fetch(target.name, target.parent, mirror=snakemake.params.mirror)
+    name = next(name for name, source in read_sources().items() if source.path == snakemake.wildcards.file)
+    fetch(name, "results/data", mirror=snakemake.params.mirror)

@@ -1,0 +1,71 @@
+"""The report: one self-contained page from run records, verdicts and published results, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from spdnn.baselines import read_baselines
+from spdnn.errors import Unavailable
+from spdnn.files import write_text
+from spdnn.records import read_record, read_verdict
+from spdnn.report import figures, model, series, words
+
+HERE = Path(__file__).resolve().parent
+
+
+def render(
+    record_paths: Sequence[Path],
+    verdict_paths: Sequence[Path],
+    output: Path,
+    baselines_path: Path | None = None,
+) -> None:
+    """Write the page to `output`; the same records give the same bytes.
+
+    Args:
+        record_paths: run records; each holds the verdict that allowed it.
+        verdict_paths: verdicts, passed or failed; the case of each is the name of its folder. A failed verdict
+            is shown as a failure, and takes every number of its case off the page.
+        output: an .html file in a folder that exists.
+        baselines_path: the table of published results; by default, the project's.
+
+    Raises:
+        InputError: a record, verdict or table that is not sound.
+        Unavailable: a package the report needs is absent.
+    """
+    records = [read_record(path) for path in record_paths]
+    verdicts = [(Path(path).resolve().parent.name, read_verdict(path)) for path in verdict_paths]
+    page = model.page(records, verdicts, read_baselines(baselines_path))
+    text = _template().render(
+        **page, figures=_figures(page), words=words, series=series, style=(HERE / "style.css").read_text("utf-8")
+    )
+    write_text(output, text)
+
+
+def _figures(page: dict) -> dict[str, str]:
+    """The SVG of each figure that has something to show, by name."""
+    found = {}
+    if points := series.points(page["networks"]):
+        found["throughput"] = figures.throughput(points, "TeraEdges/s of this project beside published results")
+    if curves := series.curves(page["runs"]):
+        found["survivors"] = figures.survivors(curves, "Inputs with a nonzero row after each layer")
+    return found
+
+
+def _template():
+    try:
+        import jinja2
+    except ImportError as error:
+        raise Unavailable("the report needs jinja2: pip install 'spdnn[report]'") from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        significant=words.significant, tera=words.tera, plural=words.plural, printable=words.printable
+    )
+    return environment.get_template("template.html.j2")

@@ -1,0 +1,48 @@
+"""What the figures show, taken from the page's plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spdnn.report.figures import OURS, OURS_REDUCED, Curve, Point
+
+
+def points(networks: Sequence[dict]) -> list[Point]:
+    """Our runs and the best published figures, of the official networks only."""
+    found = []
+    for network in networks:
+        if not network["official"]:
+            continue
+        label = f"{network['neurons']} × {network['layers']}"
+        for group in network["spans"]:
+            for figure in group["figures"]:
+                rate = figure["row"].edges_per_second
+                who, exact = figure["group"].devices, not figure["group"].lossy
+                found.append(Point(label, rate, rate, rate, group["span"], who, exact))
+        for run in network["runs"]:
+            rate, who = run["rate"], OURS_REDUCED if run["reduced"] else OURS
+            found.append(Point(label, rate["median"], rate["low"], rate["high"], run["span"], who, run["comparable"]))
+    return found
+
+
+def curves(runs: Sequence[dict]) -> list[Curve]:
+    """The survivors by network and inputs, less the runs whose counts begin those of a deeper one."""
+    found: dict[tuple, list[Curve]] = {}
+    for run in sorted(runs, key=lambda run: -run["record"]["problem"]["layers"]):
+        problem, counts = run["record"]["problem"], tuple(run["record"]["result"]["survivors"])
+        drawn = found.setdefault((problem["neurons"], run["inputs"], run["comparable"]), [])
+        if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
+            label = f"{problem['neurons']:,} neurons × {problem['layers']:,} layers, {run['inputs']} inputs"
+            drawn.append(Curve(label, counts))
+    return [curve for key in sorted(found) for curve in found[key]]
+
+
+def configurations(runs: Sequence[dict]) -> list[str]:
+    """Each engine setting of the runs once, as the captions print it."""
+    return sorted({f"{run['engine']}, {threads(run)}, reductions: {run['reductions']}" for run in runs})
+
+
+def threads(run: dict) -> str:
+    """Threads and ranks in words."""
+    text = f"{run['threads']} thread{'s' if run['threads'] > 1 else ''}"
+    return text if run["ranks"] == 1 else f"{run['ranks']} ranks of {text}"

@@ -1,0 +1,37 @@
+"""Gzip read at any place: whatever is asked for, in whatever order, is what lies there."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spdnn.formats.archive import Inflated, natural
+
+CONTENT = random.Random(3).randbytes(300_000) + b"spdnn" * 100_000
+PACKED = gzip.compress(CONTENT[:500_000], 1) + gzip.compress(CONTENT[500_000:])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(CONTENT) + 10), st.integers(0, 9999)), max_size=12), st.integers(2, 9))
+def test_reads_at_any_place(reads, most):
+    raw = io.BufferedReader(io.BytesIO(PACKED))
+    stream = io.BufferedReader(Inflated(raw, spacing=1000, most=most), 512)
+    for place, size in reads:
+        stream.seek(place)
+        assert stream.read(size) == CONTENT[place : place + size]
+    assert len(stream.raw._marks) <= most
+
+
+def test_no_seeking_from_the_end():
+    with pytest.raises(io.UnsupportedOperation):
+        Inflated(io.BufferedReader(io.BytesIO(PACKED))).seek(0, io.SEEK_END)
+
+
+def test_natural_order():
+    names = ["l10", "l2", "l1", "a10b2", "a10b1", "", "l", "2", "10"]
+    assert sorted(names, key=natural) == ["", "2", "10", "a10b1", "a10b2", "l", "l1", "l2", "l10"]

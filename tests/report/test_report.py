@@ -1,0 +1,346 @@
+"""The page: its numbers are the records', nothing unverified has one, and nothing in it is code or a request."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spdnn import challenge
+from spdnn.baselines import SPANS, read_baselines
+from spdnn.errors import InputError
+from spdnn.records import interval
+from spdnn.report import figures, model, render, series, words
+
+BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
+SHA = "0123456789abcdef" * 4
+HOSTILE = """<script>alert("x")</script><img src='http://evil.example/x.png'>&amp; $\\frac{"""
+
+
+def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official"):
+    return {
+        "schema": "spdnn-verdict",
+        "version": 1,
+        "passed": passed,
+        "truth": {"kind": kind, "source": f"{kind} truth", "inputs": inputs, "checked": inputs, "seed": None},
+        "categories": categories,
+        "expected": categories if passed else categories + 7,
+        "missing": {"count": 0 if passed else 7, "first": [] if passed else [3]},
+        "unexpected": {"count": 0, "first": []},
+        "borderline": {"count": 0, "first": []},
+        "values": {"rule": "every value is 32", "checked": 5, "failures": 0, "first": [], "largest_error": 0.0},
+        "reasons": [] if passed else ["7 categories of the truth are missing, the first is 3"],
+    }
+
+
+def made_problem(neurons=1024, layers=120, official=True, inputs=60_000, source="mnist"):
+    bias = float(np.float32(challenge.BIAS.get(neurons, -0.3)))
+    return {
+        "official": f"{neurons}-{layers}" if official else None,
+        "network": {
+            "source": "radixnet",
+            "neurons": neurons,
+            "layers": layers,
+            "bias": bias,
+            "seed": 5489,
+            "ymax": 32.0,
+        },
+        "network_identity": SHA,
+        "neurons": neurons,
+        "layers": layers,
+        "edges": 32 * neurons * layers,
+        "inputs": {"source": source, "count": inputs},
+        "inputs_sha256": SHA,
+        "input_count": inputs,
+    }
+
+
+def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), reductions=("dead",), **problem):
+    problem = made_problem(**problem)
+    count, layers = problem["input_count"], problem["layers"]
+    survivors = [max(1812, int(count * 0.7**layer)) if count > 1812 else count // 2 for layer in range(1, layers + 1)]
+    median, low, high, resamples = interval(seconds)
+    rate = [challenge.edges_per_second(count, problem["edges"], value) for value in (median, high, low)]
+    categories = survivors[-1]
+    return {
+        "schema": "spdnn-record",
+        "version": 1,
+        "case": case,
+        "created": "2025-01-02T03:04:05Z",
+        "problem": problem,
+        "engine": {"name": "cpu", "notes": {"instructions": "avx2", "tile": 32}},
+        "reductions": {"requested": list(reductions), "found": {}},
+        "threads": 2,
+        "ranks": 1,
+        "memory_limit_bytes": None,
+        "samples": {
+            "read_seconds": [0.5],
+            "prepare_seconds": [0.0625],
+            "inference_seconds": list(seconds),
+        },
+        "span": "layer loop, resident",
+        "result": {
+            "categories": categories,
+            "categories_sha256": SHA,
+            "digests": [SHA] * len(seconds),
+            "survivors": survivors,
+            "edges_computed": problem["edges"] * count // (10 if reductions else 1),
+        },
+        "edges_per_second": {
+            "median": rate[0], "low": rate[1], "high": rate[2], "confidence": 0.95, "resamples": resamples,
+        },
+        "peak_memory_bytes": 3 << 30,
+        "verdict": made_verdict(count, categories, kind="official" if problem["official"] else "oracle"),
+        "environment": {
+            "cpu": "A CPU", "cores": 2, "memory_bytes": 8 << 30, "gpu": None, "system": "Linux x86_64",
+            "python": "3.12.1", "versions": {"numpy": "2.1.0"}, "commit": "abcdef123456", "command": "spdnn run",
+        },
+    }  # fmt: skip
+
+
+def stored(folder, *records):
+    paths = []
+    for number, record in enumerate(records):
+        paths.append(folder / f"{number}.json")
+        paths[-1].write_text(json.dumps(record), encoding="utf-8")
+    return paths
+
+
+def stored_verdict(folder, case, verdict):
+    (folder / case).mkdir()
+    path = folder / case / "verdict.json"
+    path.write_text(json.dumps(verdict), encoding="utf-8")
+    return path
+
+
+class Page(HTMLParser):
+    """The text of a page, its <data> values, its tags with attributes."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.text, self.values = [], "", []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "data":
+            self.values.append(float(dict(attrs)["value"]))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def shown(tmp_path, records=(), verdicts=()):
+    output = tmp_path / "report.html"
+    render(stored(tmp_path, *records), verdicts, output, BASELINES)
+    return Page(output)
+
+
+def many():
+    return [
+        made_record(),
+        made_record("1024-120.mnist.cpu.none.t2", (1.1, 1.0, 1.05), reductions=()),
+        made_record("1024-1920.mnist.cpu.all.t2", (0.7, 0.72), layers=1920),
+        made_record("65536-120.digits.cpu.dead.t2", (30.0,), official=False, source="digits", neurons=65536),
+        made_record("64-12.digits.cpu.none.t2", (0.001,), official=False, source="digits", neurons=64, layers=12,
+                    inputs=1000, reductions=()),
+    ]  # fmt: skip
+
+
+def test_same_records_same_bytes_in_any_order(tmp_path):
+    records = many()
+    first = shown(tmp_path, records).source
+    assert shown(tmp_path, records[::-1]).source == first
+
+
+def test_numbers_are_the_records(tmp_path):
+    record = made_record()
+    page = shown(tmp_path, [record])
+    rate = record["edges_per_second"]
+    for number in (rate["median"], rate["low"], rate["high"], 0.11, 0.5, 0.0625):
+        assert number in page.values
+    assert record["result"]["edges_computed"] / 0.11 in page.values
+    assert f"{rate['median'] / 1e12:.3f}" in page.text
+    assert page.text.count("1 case run, and it passed verification.") == 1
+    assert "10.0 %" in page.text
+
+
+def test_published_figures_stand_beside_official_networks_by_span(tmp_path):
+    page = shown(tmp_path, [made_record()])
+    for rate in (1.58024e13, 1.76067e13, 1.674e13, 1.533e11, 2.917e13):
+        assert rate in page.values
+    assert "lossy" in page.text
+    assert "Hidayetoglu et al., HPEC 2020, Table I, p. 5" in page.text
+    table = page.source[page.source.index("Best published") :]
+    assert table.index("layer loop, resident") < table.index("product only")  # the span of the run comes first
+
+
+def test_inputs_that_are_not_official_are_said_to_be(tmp_path):
+    official = shown(tmp_path, [made_record()]).text
+    assert "not the official inputs" not in official
+    digits = shown(tmp_path, [made_record(official=False, source="digits")]).text
+    assert "not the official inputs" in digits
+    assert "not comparable one to one" in digits
+    assert "Best published" in digits
+    fewer = shown(tmp_path, [made_record(inputs=6000)]).text
+    assert "official, other count, 6,000" in fewer
+    assert "not comparable one to one" in fewer
+
+
+def test_other_networks_have_no_published_figures(tmp_path):
+    page = shown(tmp_path, [many()[-1]])
+    assert "Other network: 64 neurons × 12 layers" in page.text
+    assert "Best published" not in page.text
+    assert "Throughput figure" not in page.source
+    changed = made_record(official=False)
+    changed["problem"]["network"]["bias"] = -0.25
+    assert "Other network" in shown(tmp_path, [changed]).text
+
+
+def test_reductions_are_named_beside_rates(tmp_path):
+    page = shown(tmp_path, [made_record(reductions=("dead", "inputs", "neurons"))])
+    assert page.text.count("dead inputs, identical inputs, identical neurons") >= 3
+
+
+def test_failed_verdict_is_a_failure_and_never_a_number(tmp_path):
+    failure = stored_verdict(tmp_path, "broken-case", made_verdict(passed=False))
+    page = shown(tmp_path, [], [failure])
+    assert "1 case run, and 1 failed verification: broken-case." in page.text
+    assert "7 categories of the truth are missing" in page.text
+    assert page.values == []
+    assert "<svg" not in page.source
+
+
+def test_failed_verdict_withholds_the_record_of_its_case(tmp_path):
+    record = made_record("twice")
+    failure = stored_verdict(tmp_path, "twice", made_verdict(passed=False))
+    page = shown(tmp_path, [record, made_record("other", (0.3,))], [failure])
+    assert record["edges_per_second"]["median"] not in page.values
+    assert "2 cases run, and 1 failed verification: twice." in page.text
+    assert "its numbers are left out" in page.text
+
+
+def test_passed_verdict_without_record_is_not_timed(tmp_path):
+    page = shown(tmp_path, [made_record()], [stored_verdict(tmp_path, "untimed", made_verdict())])
+    assert "2 cases run, and all passed verification." in page.text
+    assert "not timed" in page.text
+
+
+def test_verdict_of_a_recorded_case_is_one_case(tmp_path):
+    record = made_record("once")
+    page = shown(tmp_path, [record], [stored_verdict(tmp_path, "once", record["verdict"])])
+    assert "1 case run" in page.text
+
+
+def test_no_records(tmp_path):
+    page = shown(tmp_path)
+    assert "Nothing was run" in page.text
+    assert page.values == []
+
+
+def test_hostile_text_is_text(tmp_path):
+    record = made_record(HOSTILE, official=False)
+    record["engine"]["name"] = HOSTILE[:60]
+    record["engine"]["notes"] = {HOSTILE: HOSTILE}
+    record["problem"]["network"] = {"source": HOSTILE}
+    record["problem"]["inputs"] = {"source": HOSTILE}
+    record["environment"].update(cpu=HOSTILE, command=HOSTILE, commit=HOSTILE, versions={HOSTILE: HOSTILE})
+    record["verdict"]["truth"]["source"] = HOSTILE
+    page = shown(tmp_path, [record])
+    assert page.all("script") == []
+    assert page.all("img") == []
+    assert "<script>alert(" in page.text
+
+
+def test_page_makes_no_request(tmp_path):
+    page = shown(tmp_path, many())
+    for _, attrs in page.tags:
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            assert (attrs.get(name) or "#").startswith("#")
+    assert not re.search(r"url\((?!#)|@import", page.source)
+    assert page.all("link") == []
+    assert "default-src 'none'" in page.all("meta")[2]["content"]
+
+
+def test_page_is_well_marked(tmp_path):
+    page = shown(tmp_path, many())
+    assert len(page.all("h1")) == 1
+    assert all("scope" in attrs for attrs in page.all("th"))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {attrs["href"][1:] for attrs in page.all("a")} <= set(ids)
+    assert all(attrs["aria-label"] for attrs in page.all("svg"))
+    assert len(page.all("svg")) == len(page.all("figcaption")) == 2
+    assert "cpu, 2 threads, reductions: dead inputs" in page.text
+
+
+def test_every_span_is_defined(tmp_path):
+    text = shown(tmp_path, [made_record()]).text
+    for meaning in {**SPANS, **words.RECORD_SPANS}.values():
+        assert meaning in text
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"schema": "spdnn-record"}', "NaN", "\x00", "null"])
+def test_broken_record_is_one_sentence(tmp_path, content):
+    path = tmp_path / "record.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=re.escape(str(path))) as caught:
+        render([path], [], tmp_path / "report.html", BASELINES)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_failed_record_is_refused(tmp_path):
+    record = made_record()
+    record["verdict"] = made_verdict(passed=False)
+    with pytest.raises(InputError, match=r"verdict\.passed"):
+        shown(tmp_path, [record])
+
+
+def test_curves_leave_out_what_a_deeper_run_shows():
+    runs = model.page(many(), [], [])["runs"]
+    labels = [curve.label for curve in series.curves(runs)]
+    assert labels == [
+        "64 neurons × 12 layers, digits, 1,000 inputs",
+        "1,024 neurons × 1,920 layers, official, 60,000 inputs",
+        "65,536 neurons × 120 layers, digits, 60,000 inputs",
+    ]
+
+
+def test_points_tell_ours_from_published():
+    page = model.page(many()[:2], [], read_baselines(BASELINES))
+    points = series.points(page["networks"])
+    ours = [point for point in points if point.who in (figures.OURS, figures.OURS_REDUCED)]
+    assert {point.who for point in ours} == {figures.OURS, figures.OURS_REDUCED}
+    assert [point for point in points if not point.same and point not in ours]  # the lossy ones
+
+
+def test_figures_are_plain_functions():
+    curve = figures.Curve("a < b & $x^{$", (10, 3, 0))
+    assert figures.survivors([curve], "<t>") == figures.survivors([curve], "<t>")
+    assert "a &lt; b &amp; $x^{$" in figures.survivors([curve], "<t>")
+    assert "<title>&lt;t&gt;</title>" in figures.survivors([curve], "<t>")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (0.0, "0"), (1812, "1,812"), (0.153, "0.1530"), (26.4, "26.40"), (351.25, "351.2"), (2143.67, "2,144"),
+     (1.25e-6, "1.250e-06"), (1e20, "1.000e+20")],
+)  # fmt: skip
+def test_significant(number, text):
+    assert words.significant(number) == text
+
+
+def test_sizes_and_plurals():
+    assert words.size(None) == "not known"
+    assert words.size(1) == "1 B"
+    assert words.size(3 << 30) == "3.0 GiB"
+    assert words.plural(1, "case") == "1 case"
+    assert words.plural(1200, "case") == "1,200 cases"
+    assert words.printable("a\x00b\n" + "c" * 300, 10) == "a b ccccc…"

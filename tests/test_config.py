@@ -1,0 +1,86 @@
+"""The workflow's configuration: presets fit the schema, mistakes are one line."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from spdnn import challenge, config
+from spdnn.errors import InputError
+
+OWN = {"name": "mine", "path": "net.h5", "layers": 3, "inputs": "x.npy"}
+
+
+@pytest.fixture
+def schema(root):
+    return root / "workflow/schemas/config.schema.yaml"
+
+
+@pytest.fixture
+def default(root):
+    return yaml.safe_load((root / "config/config.yaml").read_text())
+
+
+def test_the_default_gives_every_key(default, schema):
+    rules = yaml.safe_load(schema.read_text())
+    assert set(default) == set(rules["properties"]) == set(rules["required"])
+    described = [rules["properties"][key].get("description") for key in rules["properties"]]
+    assert all(described)
+
+
+@pytest.mark.parametrize(("preset", "cases"), [("config", 4), ("smoke", 1), ("challenge", 12)])
+def test_presets(root, default, schema, preset, cases):
+    merged = default | yaml.safe_load((root / f"config/{preset}.yaml").read_text())
+    found = config.cases(config.check(merged, schema))
+    assert len(found) == cases
+    if preset == "challenge":
+        assert {(case.network, case.layers) for case in found} == {
+            (f"radixnet-{p.neurons}", p.layers) for p in challenge.PROBLEMS
+        }
+
+
+def test_scalars_stand_for_lists_and_cases_are_every_combination(default, schema):
+    checked = config.check(default | {"neurons": 65536, "layers": 1920, "inputs": "mnist", "threads": [1, 2]}, schema)
+    assert [case.name for case in config.cases(checked)] == [
+        f"radixnet-65536-1920.mnist-65536.cpu.all.t{threads}" for threads in (1, 2)
+    ]
+
+
+def test_nulls_and_lists_on_the_command_line(default, schema):
+    checked = config.check(default | {"count": "null", "memory": "none", "layers": ["120", "480"]}, schema)
+    assert (checked["count"], checked["memory"], checked["layers"]) == (None, None, [120, 480])
+
+
+def test_own_networks(default, schema):
+    checked = config.check(default | {"neurons": [], "networks": [OWN], "reductions": ["dead,inputs"], "count": 5}, schema)
+    (case,) = config.cases(checked)
+    assert case.name == "mine-3.mine-first-5.cpu.dead+inputs.t2"
+    assert case.prepared == "mine.cpu.dead+inputs"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"neuron": 3}, "top level: the key 'neuron' is not known; did you mean 'neurons'?"),
+        ({"neurons": [1000]}, "neurons: [1000] is not allowed; widths of the RadiX-Net networks"),
+        ({"layers": 0}, "layers: 0 is not allowed; depths: an integer from 1 to 1920"),
+        ({"inputs": "cats"}, "inputs: 'cats' is not allowed; digits (bundled"),
+        ({"repeats": "many"}, "repeats: 'many' is not allowed; timed repeats"),
+        ({"verify": {"edges": -1, "seed": 0}}, "verify.edges: -1 is not allowed; edges that the oracle may go through"),
+        ({"verify": {"seed": 0}}, "verify: {'seed': 0} is not allowed; how the oracle is used"),
+        ({"fetch": {"mirror": None, "mnist": None, "url": 1}}, "fetch: the key 'url' is not known; known are mirror, mnist"),
+        ({"networks": [OWN | {"name": "radixnet-3"}]}, "networks.0.name: 'radixnet-3' is not allowed; a name of letters"),
+        ({"networks": [OWN, OWN]}, "networks: the name 'mine' is used twice"),
+        ({"reductions": ["dead, inputs"]}, "reductions: ['dead, inputs'] is not allowed; exact reductions"),
+    ],
+)
+def test_a_mistake_is_one_line(default, schema, change, sentence):
+    with pytest.raises(InputError) as refused:
+        config.check(default | change, schema)
+    assert str(refused.value).startswith(f"config: {sentence}")
+    assert "\n" not in str(refused.value)
+
+
+def test_nothing_to_run(default, schema):
+    with pytest.raises(InputError, match="nothing to run"):
+        config.cases(config.check(default | {"neurons": []}, schema))

@@ -1,0 +1,48 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from spdnn import files
+from spdnn.errors import InputError, SpdnnError
+
+
+def test_replaces_when_whole(tmp_path):
+    target = tmp_path / "out.txt"
+    files.write_text(target, "one")
+    files.write_text(target, "two")
+    assert target.read_text() == "two"
+    assert os.listdir(tmp_path) == ["out.txt"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
+def test_nothing_stays_after_an_error(tmp_path, error):
+    target = tmp_path / "out.txt"
+    target.write_text("before")
+    with pytest.raises(error), files.replacing(target) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert target.read_text() == "before"
+    assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_full_disk_is_one_sentence(tmp_path):
+    with pytest.raises(SpdnnError, match="the disk is full, so nothing was written"), files.replacing(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not os.listdir(tmp_path)
+
+
+def test_folders_that_are_not_there(tmp_path):
+    with pytest.raises(InputError, match="does not exist; make that folder"):
+        files.write_text(tmp_path / "a" / "b", "")
+    with pytest.raises(InputError, match="is a folder; name a file"):
+        files.write_text(tmp_path, "")
+    with pytest.raises(InputError, match="there is no such network"):
+        files.existing(tmp_path / "net.h5", "network")

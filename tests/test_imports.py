@@ -1,0 +1,93 @@
+"""Imports go one way only, and nothing heavy is imported before it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from spdnn import provenance
+
+# From the top down; a module may import its own line and the lines below it. DESIGN.md draws the same picture.
+LINES = [
+    {"cli", "__main__"},
+    {"report", "measure"},
+    {"engines"},
+    {"kernels", "layouts"},
+    {"reduce"},
+    {"sources", "formats", "reference", "verify"},
+    {"network", "features"},
+    {"baselines", "records", "config"},
+    {"challenge"},
+    {"errors", "files", "progress", "provenance", "tables", "jobs", "__init__"},
+]
+RANK = {name: rank for rank, names in enumerate(LINES) for name in names}
+MODULES = sorted(
+    ".".join(("spdnn", *path.relative_to(provenance.PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in provenance.PACKAGE.rglob("*.py")
+)
+
+
+def unit(module):
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_every_module_has_a_line():
+    assert {unit(module) for module in MODULES} <= set(RANK)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down(module):
+    upwards = [other for other in provenance.imports(module) if RANK[unit(other)] < RANK[unit(module)]]
+    assert not upwards
+
+
+def test_no_unit_imports_itself_through_another():
+    graph = {}
+    for module in MODULES:
+        graph.setdefault(unit(module), set()).update(unit(other) for other in provenance.imports(module))
+    for name in graph:
+        seen, todo = set(), list(graph[name] - {name})
+        while todo:
+            reached = todo.pop()
+            if reached not in seen:
+                seen.add(reached)
+                todo.extend(graph.get(reached, ()))
+        assert name not in seen or name == "__init__", f"{name} imports itself through another"
+
+
+HEAVY = ("cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema", "jinja2", "snakemake")
+
+
+@pytest.mark.parametrize("statement", ["import spdnn, spdnn.cli, spdnn.engines", "from spdnn.cli import main; main(['engines'])"])
+def test_nothing_heavy_is_imported_unasked(statement):
+    code = f"import sys; {statement}; print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_code_digest_follows_what_is_reached():
+    reached = provenance.reached("spdnn.measure", "spdnn.engines.cpu")
+    assert {"spdnn.engines.cpu", "spdnn.kernels", "spdnn.network", "spdnn.records"} <= set(reached)
+    assert not [module for module in reached if unit(module) in ("report", "cli")]
+    assert provenance.code_digest("spdnn.measure") != provenance.code_digest("spdnn.report")
+
+
+def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):
+    import shutil
+
+    copy = tmp_path / "spdnn"
+    shutil.copytree(provenance.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    monkeypatch.setattr(provenance, "PACKAGE", copy)
+    digest = lambda: (provenance.code_digest("spdnn.engines.cpu"), provenance.code_digest("spdnn.report"))  # noqa: E731
+    before = digest()
+    with open(copy / "kernels/cpu/kernels.cpp", "a") as stream:
+        stream.write("// changed\n")
+    kernel_changed = digest()
+    assert before[0] != kernel_changed[0]
+    assert before[1] == kernel_changed[1]
+    with open(next((copy / "report").glob("*.j2")), "a") as stream:
+        stream.write("changed\n")
+    assert digest()[0] == kernel_changed[0]
+    assert digest()[1] != kernel_changed[1]

@@ -1,0 +1,185 @@
+"""The workflow, run for real in a folder of its own: from nothing to the report, again, interrupted, and failing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spdnn.records import read_record
+
+CASE = "radixnet-1024-120.digits-1024-first-3000.cpu.all.t2"
+BIN = Path(sys.executable).parent
+
+
+def command(root, folder, *arguments):
+    (folder / "config").exists() or (folder / "config").symlink_to(root / "config")
+    return [BIN / "snakemake", "--snakefile", root / "Snakefile", "--directory", folder, "--cores", "2", *arguments]
+
+
+def snakemake(root, folder, *arguments):
+    done = subprocess.run(command(root, folder, *arguments), capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def smoke(root, tmp_path_factory):
+    """A folder in which the smoke preset ran."""
+    folder = tmp_path_factory.mktemp("smoke")
+    status, text = snakemake(root, folder, "--configfile", "config/smoke.yaml")
+    assert status == 0, text
+    return folder
+
+
+def test_smoke_from_nothing_to_report(smoke):
+    record = read_record(smoke / f"results/records/{CASE}.json")
+    assert record["verdict"]["passed"]
+    assert record["verdict"]["truth"] == {
+        "kind": "oracle", "source": "float64 oracle", "inputs": 3000, "checked": 3000, "seed": None,
+    }  # fmt: skip
+    assert len(record["samples"]["inference_seconds"]) == 3
+    categories = (smoke / f"results/runs/{CASE}/categories.txt").read_text().split()
+    assert len(categories) == record["result"]["categories"] > 0
+    page = (smoke / "results/report.html").read_text()
+    assert "digits" in page
+    assert CASE in page
+    left = [path for path in (smoke / "results").rglob("*") if path.name.endswith(".part")]
+    assert not left
+
+
+def test_nothing_to_do_the_second_time(root, smoke):
+    status, text = snakemake(root, smoke, "--configfile", "config/smoke.yaml")
+    assert status == 0
+    assert "Nothing to be done" in text
+
+
+def test_depths_share_networks_and_the_command_of_a_record_reproduces_it(root, smoke):
+    record = read_record(smoke / f"results/records/{CASE}.json")
+    words = record["environment"]["command"].split()
+    assert words[:3] == ["snakemake", "--cores", "2"]
+    status, text = snakemake(root, smoke, "--dry-run", *words[3:])
+    assert status == 0, text
+    status, text = snakemake(root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "layers=[120,480]")
+    assert status == 0, text
+    assert "rule infer" in text
+    assert "rule make_network" not in text
+    assert "rule prepare" not in text
+
+
+def test_changed_repeats_run_inference_again(root, smoke):
+    status, text = snakemake(root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "repeats=4")
+    assert status == 0
+    assert "rule infer" in text
+    assert "rule make_inputs" not in text
+
+
+def test_snakemakes_own_report(root, smoke):
+    status, text = snakemake(root, smoke, "--configfile", "config/smoke.yaml", "--report", "snakemake-report.html")
+    assert status == 0, text
+    assert "verdicts and throughput" in (smoke / "snakemake-report.html").read_text()
+
+
+def test_a_failed_verdict_ends_red_without_record(root, tmp_path):
+    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=200"]
+    status, text = snakemake(root, tmp_path, *arguments, "--until", "infer")
+    assert status == 0, text
+    (result,) = tmp_path.glob("results/runs/*/result.npz")
+    with np.load(result) as stored:
+        parts = dict(stored)
+    for name in ("alive", "row_sum", "row_min", "row_max"):
+        parts[name] = parts[name][:-1]
+    np.savez(result, **parts)
+    status, text = snakemake(root, tmp_path, *arguments, "--rerun-triggers", "mtime")
+    assert status != 0
+    assert "the verdict is fail (1 categories of the truth are missing" in text
+    assert not list(tmp_path.glob("results/records/*.json"))
+    assert not (tmp_path / "results/report.html").exists()
+    (verdict,) = tmp_path.glob("results/runs/*/verdict.json")
+    assert json.loads(verdict.read_text())["missing"]["count"] == 1
+
+
+def test_interrupted_and_started_again(root, tmp_path):
+    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=20000", "repeats=400"]
+    process = subprocess.Popen(command(root, tmp_path, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True, text=True)  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("results/logs/infer/*.log")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not list(tmp_path.glob("results/runs/*/samples.json"))
+    status, text = snakemake(root, tmp_path, *arguments[:3], "count=20000", "repeats=1")
+    assert status == 0, text
+    assert "rule make_inputs" not in text  # what was whole is kept
+    assert list(tmp_path.glob("results/records/*.json"))
+
+
+def test_a_network_of_ones_own(root, tmp_path):
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(2)
+    (tmp_path / "layers").mkdir()
+    for k in (1, 2):
+        sp.save_npz(tmp_path / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
+    np.save(tmp_path / "x.npy", rng.random((100, 30)).astype(np.float32))
+    (tmp_path / "own.yaml").write_text(
+        "neurons: []\nrepeats: 2\nnetworks:\n  - {name: mine, path: layers, layers: 2, inputs: x.npy, bias: -0.1, clip: 32}\n"
+    )
+    status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "own.yaml")
+    assert status == 0, text
+    record = read_record(tmp_path / "results/records/mine-2.mine.cpu.all.t2.json")
+    assert record["problem"]["official"] is None
+    assert "mine-2" in (tmp_path / "results/report.html").read_text()
+
+
+@pytest.mark.needs("mnist")
+def test_mnist_from_the_mirror(root, tmp_path, mnist_file, monkeypatch):
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    status, text = snakemake(root, tmp_path, "--config", "neurons=1024", "layers=120", "inputs=mnist", "repeats=1")
+    assert status == 0, text
+    record = read_record(tmp_path / "results/records/radixnet-1024-120.mnist-1024.cpu.all.t2.json")
+    assert record["problem"]["official"] == "1024-120"
+    assert record["result"]["categories"] == 1812
+
+
+@pytest.mark.parametrize(
+    ("preset", "arguments", "jobs"),
+    [("config", [], 4), ("challenge", [], 12), ("config", ["neurons=65536", "layers=1920", "inputs=mnist"], 1),
+     ("config", ["source=official", "inputs=official", "neurons=[1024]", "layers=120"], 1)],
+)  # fmt: skip
+def test_dry_runs(root, tmp_path, preset, arguments, jobs):
+    status, text = snakemake(root, tmp_path, "--dry-run", "--configfile", f"config/{preset}.yaml", "--config", "repeats=1", *arguments)
+    assert status == 0, text
+    assert re.search(rf"^infer +{jobs}$", text, re.MULTILINE)
+
+
+def test_a_mistake_in_the_config_is_one_line(root, tmp_path):
+    status, text = snakemake(root, tmp_path, "--config", "neuron=1024")
+    assert status != 0
+    assert "config: top level: the key 'neuron' is not known; did you mean 'neurons'?" in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(root, tmp_path):
+    status, text = snakemake(root, tmp_path, "--config", "neurons=1024", "layers=120", "engines=warp")
+    assert status != 0
+    assert "spdnn: engine 'warp' is not known: it must be one of cpu" in text
+    assert "Traceback" not in text
+
+
+def test_every_rule_carries_the_digest_of_its_code(root):
+    for path in sorted((root / "workflow/rules").glob("*.smk")):
+        for rule in path.read_text().split("\nrule ")[1:]:
+            assert "code=" in rule, f"{path.name}: rule {rule.split(':')[0]} does not depend on its code"
+            name = rule.split(":")[0]
+            assert f'script:\n        "../scripts/{name}.py"' in rule
