@@ -11,6 +11,14 @@ TILES = (16, 32, 64)
 MASK_BITS = 64  # bits in a tile's activity mask
 
 
+def best_tile(level, count: int) -> int:
+    """The tile for `count` inputs at a kernel level: four vectors side by side, two partial sums each, fill the eight
+    accumulators, and were fastest at every level and width (benchmarks/fused_layer.py); fewer inputs take less.
+    """
+    fitting = next((tile for tile in TILES if tile >= count), TILES[-1])
+    return min(fitting, max(TILES[0], level.vector_bytes))  # four vectors of floats: as many inputs as vector bytes
+
+
 def tiles_of(count: int, tile: int) -> int:
     """The number of tiles that hold `count` inputs."""
     return -(-count // tile)

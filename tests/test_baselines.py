@@ -33,7 +33,10 @@ def rows():
     return read_baselines(CONFIG / "baselines.csv")
 
 
-def written(tmp_path, *lines, header=",".join(COLUMNS)):
+HEADER = ",".join(COLUMNS)
+
+
+def written(tmp_path, *lines, header=HEADER):
     path = tmp_path / "baselines.csv"
     path.write_text("\n".join((header, *lines)) + "\n", encoding="utf-8")
     return path
@@ -131,9 +134,8 @@ def test_default_table(tmp_path, monkeypatch):
 
 
 def test_sound_rows(tmp_path):
-    first, second = read_baselines(
-        written(tmp_path, ROW, ROW.replace("0.0224481,1.051e+13", ">1800,").replace("both", "seconds").replace("1024,", "4096,"))
-    )  # fmt: skip
+    given_up = ROW.replace("0.0224481,1.051e+13", ">1800,").replace("both", "seconds").replace("1024,", "4096,")
+    first, second = read_baselines(written(tmp_path, ROW, given_up))
     assert (first.seconds, first.finished, first.device_class) == (0.0224481, True, "one device")
     assert (second.seconds, second.finished, second.edges_per_second) == (1800.0, False, None)
 

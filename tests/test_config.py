@@ -52,7 +52,9 @@ def test_nulls_and_lists_on_the_command_line(default, schema):
 
 
 def test_own_networks(default, schema):
-    checked = config.check(default | {"neurons": [], "networks": [OWN], "reductions": ["dead,inputs"], "count": 5}, schema)
+    checked = config.check(
+        default | {"neurons": [], "networks": [OWN], "reductions": ["dead,inputs"], "count": 5}, schema
+    )
     (case,) = config.cases(checked)
     assert case.name == "mine-3.mine-first-5.cpu.dead+inputs.t2"
     assert case.prepared == "mine.cpu.dead+inputs"
@@ -68,8 +70,14 @@ def test_own_networks(default, schema):
         ({"repeats": "many"}, "repeats: 'many' is not allowed; timed repeats"),
         ({"verify": {"edges": -1, "seed": 0}}, "verify.edges: -1 is not allowed; edges that the oracle may go through"),
         ({"verify": {"seed": 0}}, "verify: {'seed': 0} is not allowed; how the oracle is used"),
-        ({"fetch": {"mirror": None, "mnist": None, "url": 1}}, "fetch: the key 'url' is not known; known are mirror, mnist"),
-        ({"networks": [OWN | {"name": "radixnet-3"}]}, "networks.0.name: 'radixnet-3' is not allowed; a name of letters"),
+        (
+            {"fetch": {"mirror": None, "mnist": None, "url": 1}},
+            "fetch: the key 'url' is not known; known are mirror, mnist",
+        ),
+        (
+            {"networks": [OWN | {"name": "radixnet-3"}]},
+            "networks.0.name: 'radixnet-3' is not allowed; a name of letters",
+        ),
         ({"networks": [OWN, OWN]}, "networks: the name 'mine' is used twice"),
         ({"reductions": ["dead, inputs"]}, "reductions: ['dead, inputs'] is not allowed; exact reductions"),
     ],

@@ -57,10 +57,23 @@ def test_no_unit_imports_itself_through_another():
         assert name not in seen or name == "__init__", f"{name} imports itself through another"
 
 
-HEAVY = ("cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema", "jinja2", "snakemake")
+HEAVY = (
+    "cupy",
+    "mpi4py",
+    "matplotlib",
+    "seaborn",
+    "pandas",
+    "sklearn",
+    "requests",
+    "jsonschema",
+    "jinja2",
+    "snakemake",
+)
 
 
-@pytest.mark.parametrize("statement", ["import spdnn, spdnn.cli, spdnn.engines", "from spdnn.cli import main; main(['engines'])"])
+@pytest.mark.parametrize(
+    "statement", ["import spdnn, spdnn.cli, spdnn.engines", "from spdnn.cli import main; main(['engines'])"]
+)
 def test_nothing_heavy_is_imported_unasked(statement):
     code = f"import sys; {statement}; print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

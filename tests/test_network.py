@@ -44,7 +44,10 @@ def test_duplicates_of_scipy_are_summed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"indices": np.array([1, 0, 0, 2], np.uint16)}, r"x: input neuron 2 \(counted from 0\) is out of range; .* 2 input"),
+        (
+            {"indices": np.array([1, 0, 0, 2], np.uint16)},
+            r"x: input neuron 2 \(counted from 0\) is out of range; .* 2 input",
+        ),
         ({"indices": np.array([1, 0, 1, 0], np.uint16)}, r"output neuron 2 \(from 0\) are unsorted or repeated"),
         ({"indices": np.array([1, 0, 1, 1], np.uint16)}, r"output neuron 2 \(from 0\) are unsorted or repeated"),
         ({"indices": np.array([1, 0, 0, 1], np.int64)}, "indices are int64, not uint16"),

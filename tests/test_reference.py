@@ -18,13 +18,17 @@ def literal(network, y):
         bias = np.broadcast_to(layer.bias, layer.outputs)
         rows = []
         for row in y:
-            sums = [sum(row[i] * weights[i][j] for i in range(layer.inputs)) + float(bias[j]) for j in range(layer.outputs)]
+            sums = [
+                sum(row[i] * weights[i][j] for i in range(layer.inputs)) + float(bias[j]) for j in range(layer.outputs)
+            ]
             rows.append([min(max(v, layer.activation.low), layer.activation.high) for v in sums])
         y = rows
     return np.array(y)
 
 
-@pytest.mark.parametrize("options", [{}, {"bias": "vector", "clip": 1.5}, {"bias": 0.3}, {"last": "none", "bias": "vector"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": "vector", "clip": 1.5}, {"bias": 0.3}, {"last": "none", "bias": "vector"}]
+)
 def test_specification(random_network, options):
     network = random_network([7, 9, 5, 6], density=0.5, **options)
     values = np.random.default_rng(3).normal(size=(12, 7)).astype(np.float32)

@@ -18,8 +18,9 @@ from spdnn.sources.radixnet import RadixNet
 def result(categories, values=32.0, count=100, outputs=4):
     alive = np.asarray(categories, np.int64) - 1
     row = np.broadcast_to(np.float32(values), alive.shape).copy()
-    return Result(count, outputs, alive, row.astype(np.float64) * outputs, row.copy(), row.copy(), np.array([count, alive.size]),
-                  "0" * 64, 0)  # fmt: skip
+    survivors = np.array([count, alive.size])
+    sums = row.astype(np.float64) * outputs
+    return Result(count, outputs, alive, sums, row.copy(), row.copy(), survivors, "0" * 64, 0)
 
 
 def truth(categories, count=100, **options):
@@ -107,7 +108,9 @@ def test_the_sample_is_seeded_and_affordable():
     few = verify.sample(replace(found, inputs=1000, survivors=np.array([1000, 10])), [100, 100], 1e5, 0)
     assert few.size == 500
     assert (np.diff(few) > 0).all()
-    np.testing.assert_array_equal(few, verify.sample(replace(found, inputs=1000, survivors=np.array([1000, 10])), [100, 100], 1e5, 0))
+    np.testing.assert_array_equal(
+        few, verify.sample(replace(found, inputs=1000, survivors=np.array([1000, 10])), [100, 100], 1e5, 0)
+    )
 
 
 @pytest.mark.parametrize("neurons", challenge.WIDTHS)

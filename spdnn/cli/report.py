@@ -14,7 +14,9 @@ def add(commands, formatter) -> None:
         formatter_class=formatter,
         description="Render run records as one self-contained HTML page, beside the published baselines.",
     )
-    page.add_argument("records", nargs="+", metavar="RECORDS", help="record files (.json), or folders of them")
+    page.add_argument(
+        "records", nargs="+", metavar="RECORDS", help="record files (.json), folders of them, or a workflow's results/"
+    )
     page.add_argument("-o", "--output", required=True, metavar="report.html")
     page.set_defaults(run=_report)
 
@@ -22,11 +24,15 @@ def add(commands, formatter) -> None:
 def _report(chosen) -> None:
     from spdnn.report import render
 
-    paths = []
+    records, verdicts = [], []
     for name in map(Path, chosen.records):
-        found = sorted(name.glob("*.json")) if name.is_dir() else [name]
-        if not found or not found[0].exists():
+        if (name / "records").is_dir():
+            found, judged = sorted((name / "records").glob("*.json")), sorted(name.glob("runs/*/verdict.json"))
+        else:
+            found, judged = sorted(name.glob("*.json")) if name.is_dir() else [name], []
+        if not (found or judged) or not all(path.is_file() for path in found):
             raise InputError(f"{name}: no record there")
-        paths += found
-    render(paths, [], Path(chosen.output))
-    print(f"{chosen.output}: {len(paths)} records")
+        records += found
+        verdicts += judged
+    render(records, verdicts, Path(chosen.output))
+    print(f"{chosen.output}: {len(records)} records")

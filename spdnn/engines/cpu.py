@@ -20,10 +20,9 @@ from spdnn import kernels, reduce
 from spdnn.engines.base import RESIDENT, STREAMED, Engine, Options, Prepared, Session
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs, Result
-from spdnn.layouts import active_slots, bind, buffer, feature_bytes, tiles_of
+from spdnn.layouts import active_slots, best_tile, bind, buffer, feature_bytes, tiles_of
 from spdnn.network import Network
 
-TILE = 32
 # Closing the gaps in a tile costs about a quarter of computing it through one layer (measured, 1024 to 65536 neurons).
 COMPACTION_COST = 0.25
 DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
@@ -59,15 +58,16 @@ class CpuSession(Session):
             options.values,
         )
         self.kernels = kernels.level()
+        self.tile = best_tile(self.kernels, inputs.count)
         self.dead_from = network.depth
         if "dead" in prepared.reductions:
             self.dead_from = reduce.dead_from(network)
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         widest = max(network.header(k).outputs for k in range(network.depth))
-        self.batch, resident = _plan(network, inputs, widest, options)
+        self.batch, resident = _plan(network, inputs, widest, options, self.tile)
         self.span = RESIDENT if resident else STREAMED
         self.layers = [bind(layer) for layer in network.layers()] if resident else None
-        self.buffers = [buffer(self.batch, widest, TILE) for _ in range(2)]
+        self.buffers = [buffer(self.batch, widest, self.tile) for _ in range(2)]
         for memory in self.buffers:
             memory.fill(0)  # the pages are touched here, not on the clock
         self.edges = [network.header(k).edges for k in range(network.depth)]
@@ -87,7 +87,7 @@ class CpuSession(Session):
         values = np.concatenate([part[5] for part in parts]) if self.keep_values else None
         notes = {
             "instruction_set": self.kernels.name,
-            "tile": TILE,
+            "tile": self.tile,
             "batches": len(parts),
             "batch_inputs": self.batch,
         }
@@ -132,21 +132,21 @@ class CpuSession(Session):
         survivors, computed, wasted = np.zeros(self.network.depth, np.int64), 0, 0.0
         with contextlib.closing(self._layers()) as layers:
             for k, layer in enumerate(layers):
-                tiles = tiles_of(numbers.size, TILE)
+                tiles = tiles_of(numbers.size, self.tile)
                 active = np.zeros(tiles, np.uint64)
                 if k == 0:
-                    self._first()(layer, self.inputs.stored(numbers), target, TILE, active, self.threads)
+                    self._first()(layer, self.inputs.stored(numbers), target, self.tile, active, self.threads)
                 else:
-                    self.kernels.layer(layer, source, target, tiles, TILE, active, self.threads)
-                computed += tiles * TILE * self.edges[k]
-                slots = active_slots(active, TILE, numbers.size)
+                    self.kernels.layer(layer, source, target, tiles, self.tile, active, self.threads)
+                computed += tiles * self.tile * self.edges[k]
+                slots = active_slots(active, self.tile, numbers.size)
                 survivors[k] = slots.size
                 source, target = target, source
                 if k + 1 >= self.dead_from and k + 1 < self.network.depth:
-                    needed = tiles_of(slots.size, TILE)
+                    needed = tiles_of(slots.size, self.tile)
                     wasted += tiles - needed
                     if wasted > COMPACTION_COST * needed:
-                        self.kernels.compact(source, target, layer.outputs, slots, TILE, self.threads)
+                        self.kernels.compact(source, target, layer.outputs, slots, self.tile, self.threads)
                         source, target = target, source
                         numbers, wasted = numbers[slots], 0.0
         return (*self._finish(source, target, numbers, slots), survivors, computed)
@@ -154,18 +154,18 @@ class CpuSession(Session):
     def _finish(self, source, target, numbers, slots) -> tuple:
         """(alive, hashes, sums, mins, maxs, values) of the rows that are nonzero at the end."""
         count = slots.size
-        self.kernels.compact(source, target, self.network.outputs, slots, TILE, self.threads)
+        self.kernels.compact(source, target, self.network.outputs, slots, self.tile, self.threads)
         sums, hashes = np.empty(count), np.empty(count, np.uint64)
         mins, maxs = np.empty(count, np.float32), np.empty(count, np.float32)
-        self.kernels.row_statistics(target, self.network.outputs, TILE, sums, mins, maxs, hashes, self.threads)
+        self.kernels.row_statistics(target, self.network.outputs, self.tile, sums, mins, maxs, hashes, self.threads)
         values = None
         if self.keep_values:
             values = np.empty((count, self.network.outputs), np.float32)
-            self.kernels.untile(target, values, TILE, self.threads)
+            self.kernels.untile(target, values, self.tile, self.threads)
         return numbers[slots], hashes, sums, mins, maxs, values
 
 
-def _plan(network: Network, inputs: Inputs, widest: int, options: Options) -> tuple[int, bool]:
+def _plan(network: Network, inputs: Inputs, widest: int, options: Options, tile: int) -> tuple[int, bool]:
     """(inputs in a batch, whether all weights stay in memory) within the memory allowed.
 
     Raises:
@@ -175,24 +175,24 @@ def _plan(network: Network, inputs: Inputs, widest: int, options: Options) -> tu
     limit = options.memory if options.memory is not None else held + int(DEFAULT_SHARE * free)
     weights = network.nbytes
     largest = max(network.header(k).nbytes for k in range(network.depth))
-    scratch = options.threads * feature_bytes(1, network.inputs, TILE)
+    scratch = options.threads * feature_bytes(1, network.inputs, tile)
     extra = (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + scratch
-    one_tile = 2 * feature_bytes(1, widest, TILE)
+    one_tile = 2 * feature_bytes(1, widest, tile)
     kept = 4 * inputs.count * network.outputs if options.values else 0
     room = limit - held - extra - kept
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.
-    resident = weights + min(tiles_of(inputs.count, TILE), 4 * options.threads) * one_tile <= room
+    resident = weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
     room -= weights if resident else 4 * largest
     if room < one_tile:
         least = held + extra + kept + 4 * largest + one_tile
         raise InputError(
-            f"memory of {limit:,} bytes is too small for one tile of {TILE} inputs; this network, these inputs and "
+            f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
             f"{options.threads} threads need at least {least:,} (--memory)"
         )
-    tiles = min(tiles_of(inputs.count, TILE), room // one_tile)
-    batches = -(-tiles_of(inputs.count, TILE) // tiles)
-    return min(inputs.count, -(-tiles_of(inputs.count, TILE) // batches) * TILE), resident
+    tiles = min(tiles_of(inputs.count, tile), room // one_tile)
+    batches = -(-tiles_of(inputs.count, tile) // tiles)
+    return min(inputs.count, -(-tiles_of(inputs.count, tile) // batches) * tile), resident
 
 
 def _resident_bytes() -> int:

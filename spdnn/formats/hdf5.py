@@ -3,36 +3,101 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import h5py
 import numpy as np
 
 from spdnn import files
-from spdnn.errors import InputError, SpdnnError
+from spdnn.errors import InputError
 
 VERSION = 1
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 BROKEN = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
 
 
+class _Disk:
+    """A new file that HDF5 can always write, as it must: HDF5 crashes when a write fails while it closes things.
+
+    After the first fault, what is written stays in memory (little, since `check` is called often) and `check` raises
+    that fault.
+    """
+
+    def __init__(self, path):
+        self._file, self._at = open(path, "r+b", buffering=0), 0  # noqa: SIM115 (closed by `creating`)
+        self._fault: BaseException | None = None
+        self._late: list[tuple[int, bytes]] = []
+
+    def check(self) -> None:
+        """Raise the fault of an earlier write, an OSError or an interrupt, when there was one."""
+        if self._fault is not None:
+            raise self._fault
+
+    def close(self) -> None:
+        self._file.close()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset if whence == io.SEEK_SET else self._file.seek(offset, whence)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data) -> int:
+        data = memoryview(data).cast("B")
+        try:
+            self.check()
+            self._file.seek(self._at)
+            done = 0
+            while done < len(data):
+                done += self._file.write(data[done:])
+        except BaseException as fault:
+            self._fault = fault
+            self._late.append((self._at, bytes(data)))
+        self._at += len(data)
+        return len(data)
+
+    def readinto(self, buffer) -> int:
+        self._file.seek(self._at)
+        count = self._file.readinto(buffer)
+        for start, data in self._late:
+            first, last = max(start, self._at), min(start + len(data), self._at + len(buffer))
+            if first < last:
+                buffer[first - self._at : last - self._at] = data[first - start : last - start]
+                count = max(count, last - self._at)
+        self._at += count
+        return count
+
+    def truncate(self, size: int) -> int:
+        try:
+            self.check()
+            self._file.truncate(size)
+        except BaseException as fault:
+            self._fault = fault
+        return size
+
+    def flush(self) -> None:
+        pass
+
+
 @contextlib.contextmanager
-def creating(path, form: str) -> Iterator[h5py.File]:
+def creating(path, form: str) -> Iterator[tuple[h5py.File, Callable[[], None]]]:
     """A new file of format `form`, under a temporary name until it is whole.
 
+    Yields:
+        the file, and a function to call after every few megabytes: it raises when an earlier write failed.
+
     Raises:
-        SpdnnError: it cannot be written (a full disk, a folder without permission...); nothing is left
-            behind.
+        SpdnnError: it cannot be written (a full disk, a folder without permission...); nothing is left behind.
     """
-    with files.replacing(path) as temporary:
-        try:
-            with h5py.File(temporary, "w") as file:
-                file.attrs["format"] = form
-                file.attrs["version"] = VERSION
-                yield file
-        except RuntimeError as error:  # how HDF5 tells of a write that failed while it closed something
-            raise SpdnnError(f"{path}: it cannot be written ({error}), so nothing was written") from error
+    with files.replacing(path) as temporary, contextlib.closing(_Disk(temporary)) as disk:
+        with h5py.File(str(temporary), "w", driver="fileobj", fileobj=disk) as file:
+            file.attrs["format"] = form
+            file.attrs["version"] = VERSION
+            yield file, disk.check
+        disk.check()
 
 
 def opening(path, form: str) -> h5py.File:

@@ -24,7 +24,7 @@ BLOCK = 1 << 24  # bytes read at a time
 
 def write_inputs(path, inputs: Inputs) -> None:
     """Store inputs, whole or not at all. Raises SpdnnError when the file cannot be written."""
-    with hdf5.creating(path, FORMAT) as file:
+    with hdf5.creating(path, FORMAT) as (file, _):
         file.attrs.update(
             kind=inputs.kind,
             neurons=inputs.neurons,

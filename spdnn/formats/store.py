@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import h5py
@@ -157,12 +157,12 @@ def write_layers(
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
         SpdnnError: the file cannot be written.
     """
-    with hdf5.creating(path, FORMAT) as file:
-        _add_layers(file, layers, description, depth, what)
+    with hdf5.creating(path, FORMAT) as (file, check):
+        _add_layers(file, check, layers, description, depth, what)
 
 
 def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str) -> None:
-    with hdf5.creating(path, FORMAT) as file:
+    with hdf5.creating(path, FORMAT) as (file, check):
         if formula_ok and type(network) is RadixNet:
             file.attrs["kind"] = "radixnet"
             file.attrs["description"] = json.dumps(network.description)
@@ -172,20 +172,23 @@ def _write(path, network: Network, info: dict | None, formula_ok: bool, what: st
             if network.activation.ymax is not None:
                 file.attrs["ymax"] = float(network.activation.ymax)
         else:
-            _add_layers(file, enumerate(network.layers()), network.description, network.depth, what)
+            _add_layers(file, check, enumerate(network.layers()), network.description, network.depth, what)
         if info is not None:
             text = json.dumps(info)
             file["prepared"] = text
             file["prepared"].attrs["sha256"] = hashlib.sha256(text.encode()).hexdigest()
 
 
-def _add_layers(file: h5py.File, layers: Iterable, description: dict, depth: int | None, what: str) -> None:
+def _add_layers(
+    file: h5py.File, check: Callable, layers: Iterable, description: dict, depth: int | None, what: str
+) -> None:
     file.attrs["kind"] = "layers"
     headers, digests = {}, {}
     for k, layer in progress.bar(layers, what, depth):
         if k in headers:
             raise InputError(f"layer {k + 1} is there twice")
         headers[k], digests[k] = _add_layer(file.create_group(_name(k)), layer, k)
+        check()
     if not headers or sorted(headers) != list(range(len(headers))):
         raise InputError(f"{len(headers)} layers were given and not every number of theirs; none may be missing")
     order = range(len(headers))

@@ -25,9 +25,9 @@ SEED = 12
 FIELD = 256  # units of the picture's side at any size
 CELLS = (20, 21, 22, 23, 24, 25, 26)  # units that one of the 8 cells of a digit may be stretched to
 SHIFTS = 33  # places in a direction, evenly over the room that is left
-LEVELS = (352, 960)  # the range of a picture's level, in 1/64 of a grey level
+LEVELS = (336, 1024)  # the range of a picture's level, in 1/64 of a grey level
 SIDES = (16, 32, 64, 128, 256)
-BATCH = 1 << 24  # pixels computed at a time
+BATCH = 1 << 22  # pixels computed at a time
 
 
 def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:

@@ -51,7 +51,9 @@ def test_own_network_end_to_end(files, capsys):
 
 def test_the_largest_per_input(files):
     values = files / "top.npz"
-    assert spdnn("infer", "--network", files / "net.h5", "--inputs", files / "x.npy", "--values", values, "--top", 3) == 0
+    assert (
+        spdnn("infer", "--network", files / "net.h5", "--inputs", files / "x.npy", "--values", values, "--top", 3) == 0
+    )
     with np.load(values) as top:
         assert top["neurons"].shape == top["values"].shape == (300, 3)
         assert (np.diff(top["values"]) <= 0).all()
@@ -60,7 +62,16 @@ def test_the_largest_per_input(files):
 def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
     (files / "truth.txt").write_text("1\n2\n")
     record = files / "run.json"
-    arguments = ["--network", files / "net.h5", "--inputs", files / "x.npy", "--record", record, "--truth", files / "truth.txt"]
+    arguments = [
+        "--network",
+        files / "net.h5",
+        "--inputs",
+        files / "x.npy",
+        "--record",
+        record,
+        "--truth",
+        files / "truth.txt",
+    ]
     assert spdnn("infer", *arguments) == 1
     captured = capsys.readouterr()
     assert "verdict     FAIL" in captured.out
@@ -70,7 +81,10 @@ def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
 
 
 def test_make_export_and_info(tmp_path, capsys):
-    assert spdnn("network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o", tmp_path / "net.h5") == 0
+    assert (
+        spdnn("network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o", tmp_path / "net.h5")
+        == 0
+    )
     assert spdnn("network", "export", tmp_path / "net.h5", tmp_path / "text") == 0
     assert sorted(path.name for path in (tmp_path / "text").iterdir()) == [f"n64-l{k}.tsv" for k in (1, 2, 3)]
     assert spdnn("network", "import", tmp_path / "text", "-o", tmp_path / "back.h5", "--bias", -0.3) == 0
@@ -90,7 +104,9 @@ def test_challenge_with_digits(tmp_path, capsys):
     written = read_record(record)
     assert written["problem"]["official"] is None
     assert 0 < written["result"]["categories"] < 2000
-    assert written["environment"]["command"].startswith("spdnn challenge --neurons 1024 --layers 120 --inputs digits --count 2000")
+    assert written["environment"]["command"].startswith(
+        "spdnn challenge --neurons 1024 --layers 120 --inputs digits --count 2000"
+    )
 
 
 @pytest.mark.needs("mnist")
@@ -126,9 +142,15 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
-    (["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "nowhere.h5"], "nowhere.h5: there is no such inputs"),
+    (
+        ["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "nowhere.h5"],
+        "nowhere.h5: there is no such inputs",
+    ),
     (["challenge", "--neurons", "1024", "--layers", "3", "--engine", "warp"], "engine 'warp' is not known"),
-    (["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
+    (
+        ["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "digits", "--reductions", "all,dead"],
+        "reduction 'all'",
+    ),
     (["infer", "--network", "nowhere.h5", "--inputs", "x.h5"], "nowhere.h5: there is no such network"),
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.h5"], "48 neurons"),
     (["network", "info", "nowhere.h5"], "there is no such network"),
@@ -148,7 +170,9 @@ def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, c
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("arguments", [["infer"], ["challenge", "--neurons", "0"], ["infer", "--memory", "lots"], ["dance"]])
+@pytest.mark.parametrize(
+    "arguments", [["infer"], ["challenge", "--neurons", "0"], ["infer", "--memory", "lots"], ["dance"]]
+)
 def test_wrong_arguments_end_with_2(arguments):
     with pytest.raises(SystemExit) as ended:
         spdnn(*arguments)
@@ -160,7 +184,9 @@ def test_more_threads_than_cores_warn(files, capsys):
     assert "warning: 64 threads on" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "size"), [("8000000000", 8 * 10**9), ("8GB", 8 * 10**9), ("7.5GiB", 15 * 2**29), ("8e9", 8 * 10**9)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("8000000000", 8 * 10**9), ("8GB", 8 * 10**9), ("7.5GiB", 15 * 2**29), ("8e9", 8 * 10**9)]
+)
 def test_sizes(text, size):
     from spdnn.cli.arguments import size as parsed
 
@@ -179,8 +205,8 @@ def test_a_killed_run_leaves_nothing(tmp_path):
     import signal
     import time
 
-    command = [sys.executable, "-m", "spdnn", "network", "make", "radixnet", "--neurons", "65536", "--layers", "1920", "-o",
-               str(tmp_path / "net.h5")]  # fmt: skip
+    make = ["network", "make", "radixnet", "--neurons", "65536", "--layers", "1920", "-o", str(tmp_path / "net.h5")]
+    command = [sys.executable, "-m", "spdnn", *make]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while not list(tmp_path.iterdir()) and time.monotonic() < deadline:

@@ -190,6 +190,8 @@ def test_inputs_that_are_not_official_are_said_to_be(tmp_path):
     assert "Best published" in digits
     fewer = shown(tmp_path, [made_record(inputs=6000)]).text
     assert "official, other count, 6,000" in fewer
+    assert "another number of inputs" in fewer
+    assert "not the official inputs" not in fewer
     assert "not comparable one to one" in fewer
 
 

@@ -67,7 +67,9 @@ def test_depths_share_networks_and_the_command_of_a_record_reproduces_it(root, s
     assert words[:3] == ["snakemake", "--cores", "2"]
     status, text = snakemake(root, smoke, "--dry-run", *words[3:])
     assert status == 0, text
-    status, text = snakemake(root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "layers=[120,480]")
+    status, text = snakemake(
+        root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "layers=[120,480]"
+    )
     assert status == 0, text
     assert "rule infer" in text
     assert "rule make_network" not in text
@@ -111,7 +113,9 @@ def test_interrupted_and_started_again(root, tmp_path):
     process = subprocess.Popen(command(root, tmp_path, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True, text=True)  # fmt: skip
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("results/logs/infer/*.log")) and process.poll() is None and time.monotonic() < deadline:
+    while (
+        not list(tmp_path.glob("results/logs/infer/*.log")) and process.poll() is None and time.monotonic() < deadline
+    ):
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
@@ -132,7 +136,8 @@ def test_a_network_of_ones_own(root, tmp_path):
         sp.save_npz(tmp_path / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
     np.save(tmp_path / "x.npy", rng.random((100, 30)).astype(np.float32))
     (tmp_path / "own.yaml").write_text(
-        "neurons: []\nrepeats: 2\nnetworks:\n  - {name: mine, path: layers, layers: 2, inputs: x.npy, bias: -0.1, clip: 32}\n"
+        "neurons: []\nrepeats: 2\nnetworks:\n"
+        "  - {name: mine, path: layers, layers: 2, inputs: x.npy, bias: -0.1, clip: 32}\n"
     )
     status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "own.yaml")
     assert status == 0, text
@@ -157,7 +162,9 @@ def test_mnist_from_the_mirror(root, tmp_path, mnist_file, monkeypatch):
      ("config", ["source=official", "inputs=official", "neurons=[1024]", "layers=120"], 1)],
 )  # fmt: skip
 def test_dry_runs(root, tmp_path, preset, arguments, jobs):
-    status, text = snakemake(root, tmp_path, "--dry-run", "--configfile", f"config/{preset}.yaml", "--config", "repeats=1", *arguments)
+    status, text = snakemake(
+        root, tmp_path, "--dry-run", "--configfile", f"config/{preset}.yaml", "--config", "repeats=1", *arguments
+    )
     assert status == 0, text
     assert re.search(rf"^infer +{jobs}$", text, re.MULTILINE)
 
