@@ -84,6 +84,9 @@ class StoreNetwork(Network):
             raise InputError(f"{where} is damaged: its SHA-256 is {digest}, the store says {self._digests[k]}")
         return layer
 
+    def layer_sha256(self, k: int) -> str:
+        return self._digests[k]
+
     def identity(self) -> str:
         return self._sha256
 
