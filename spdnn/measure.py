@@ -26,7 +26,7 @@ from spdnn.network import Network
 from spdnn.records import interval
 from spdnn.sources.radixnet import RadixNet
 
-ORACLE_EDGES = 4e9  # a few seconds of oracle on one core
+ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
 
 
 @dataclass

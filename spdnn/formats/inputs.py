@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 
 import h5py
 import numpy as np
@@ -24,7 +25,7 @@ BLOCK = 1 << 24  # bytes read at a time
 
 def write_inputs(path, inputs: Inputs) -> None:
     """Store inputs, whole or not at all. Raises SpdnnError when the file cannot be written."""
-    with hdf5.creating(path, FORMAT) as (file, _):
+    with hdf5.creating(path, FORMAT) as (file, check):
         file.attrs.update(
             kind=inputs.kind,
             neurons=inputs.neurons,
@@ -32,14 +33,8 @@ def write_inputs(path, inputs: Inputs) -> None:
             sha256=inputs.sha256,
             description=json.dumps(inputs.description),
         )
-        if inputs.kind == "csr":
-            file["data"], file["indices"], file["indptr"] = (
-                inputs.data.data,
-                inputs.data.indices,
-                inputs.data.indptr,
-            )
-        else:
-            file["data"] = inputs.data
+        for name in ("data", "indices", "indptr") if inputs.kind == "csr" else ("data",):
+            _put(file, name, getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data, check)
 
 
 def read_inputs(path, rows: range | None = None) -> Inputs:
@@ -63,6 +58,8 @@ def read_inputs(path, rows: range | None = None) -> Inputs:
             description, expected = hdf5.dictionary(file, "description"), hdf5.text(file, "sha256")
         if kind not in ("bits", "dense", "csr"):
             raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
+        if count < 1:
+            raise InputError(f"{path}: {count} inputs; there must be at least 1")
         if rows is not None and (rows.step != 1 or not 0 <= rows.start < rows.stop <= count):
             raise InputError(f"{path}: inputs {rows.start} to {rows.stop} asked for; there are 0 to {count}")
         with hdf5.telling(path):
@@ -75,6 +72,14 @@ def read_inputs(path, rows: range | None = None) -> Inputs:
     if rows is not None:
         description = {**description, "first": rows.start, "count": len(rows)}
     return Inputs(data, neurons, count if rows is None else len(rows), description)
+
+
+def _put(file: h5py.File, name: str, array: np.ndarray, check: Callable[[], None]) -> None:
+    stored = file.create_dataset(name, array.shape, array.dtype)
+    step = max(1, BLOCK * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), step):
+        stored[start : start + step] = array[start : start + step]
+        check()
 
 
 def _kept(rows: range | None, base: int) -> tuple[int, int]:

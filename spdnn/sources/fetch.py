@@ -111,9 +111,7 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
     return None
 
 
-def _fetch_url(
-    source: Source, url: str, target: Path, retries: int, timeout: float, backoff: float
-) -> str | None:
+def _fetch_url(source: Source, url: str, target: Path, retries: int, timeout: float, backoff: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
     for attempt in range(retries + 1):

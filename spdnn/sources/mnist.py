@@ -90,9 +90,7 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
         raise InputError(f"{file}: not an idx file of images; it does not begin with {MAGIC:#010x}")
     count, rows, columns = struct.unpack(">III", content[4:16])
     if (rows, columns) != (SIDE, SIDE) or count < 1:
-        raise InputError(
-            f"{file}: {count} images of {rows} x {columns}; there must be some, of {SIDE} x {SIDE}"
-        )
+        raise InputError(f"{file}: {count} images of {rows} x {columns}; there must be some, of {SIDE} x {SIDE}")
     if len(content) != 16 + count * SIDE * SIDE:
         expected = 16 + count * SIDE * SIDE
         raise InputError(f"{file}: {len(content)} bytes of content; its header promises {expected}")
@@ -136,25 +134,25 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
     count, phases = len(images), side // GRID
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     advance, close = ticker(f"MNIST at {side} x {side}", 2 * phases, " phases")
-    with _one_blas_thread(), ThreadPoolExecutor(workers) as pool:
+    with contextlib.ExitStack() as stack:
+        stack.callback(close)
+        stack.enter_context(_one_blas_thread())
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
         columns = _Columns(images, side, pool)
         vertical = _Vertical(side, columns.nyquist)
         largest = _Largest(vertical, pool)
-        for _, block in columns.all_phases(advance):
+        for block in columns.all_phases(advance):
             largest.add(block)
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
-        for phase, block in columns.all_phases(advance):
+        for phase, block in enumerate(columns.all_phases(advance)):
             _threshold(block, vertical, 0.25 * largest.value, bits[phase::phases], pool)
-    close()
     return bits.reshape(count, side * side // 8)
 
 
 class _Vertical:
-    """The matrices that take rows 28, 29 (see _Columns) and the 28 values of a column to `side` rows.
+    """The vertical transforms, from the 30 rows of `_Columns`: `real` (29, s) and `imaginary` (2, s), float64.
 
-    Attributes:
-        real: float64 (29, s); imaginary: float64 (2, s): see `modulus2`.
-        step: every `step`-th row is one of the COARSE rows; slack: the square of the bound's factor.
+    Every `step`-th row is one of the COARSE ones; their largest |y|^2 times `slack` bounds that of all rows.
     """
 
     def __init__(self, side: int, nyquist: np.ndarray):
@@ -171,14 +169,11 @@ class _Vertical:
         self.imaginary = np.vstack([matrix @ nyquist, u[:, 0]])
         self.step = max(1, side // COARSE)
         self.slack = 1.0 if self.step == 1 else math.cos(math.pi * (SIDE // 2) / COARSE) ** -2
-        self.coarse_real = np.ascontiguousarray(self.real[:, :: self.step])
-        self.coarse_imaginary = np.ascontiguousarray(self.imaginary[:, :: self.step])
+        self.coarse = [np.ascontiguousarray(matrix[:, :: self.step]) for matrix in (self.real, self.imaginary)]
 
     def modulus2(self, columns: np.ndarray, coarse: bool = False) -> np.ndarray:
         """|y|^2, float64 (columns, s or COARSE), of `columns` float64 (30, columns)."""
-        real, imaginary = self.real, self.imaginary
-        if coarse:
-            real, imaginary = self.coarse_real, self.coarse_imaginary
+        real, imaginary = self.coarse if coarse else (self.real, self.imaginary)
         y = columns[: SIDE + 1].T @ real
         z = columns[SIDE:].T @ imaginary
         np.multiply(y, y, out=y)
@@ -211,11 +206,11 @@ class _Columns:
         # Rows 0..27: the real part of a column; 28: sin of its Nyquist angle; 29: the real part against v.
         self.block = np.empty((SIDE + 2, GRID * self.count))
 
-    def all_phases(self, advance) -> Iterator[tuple[int, np.ndarray]]:
-        """(phase, float64 (30, 32n)) for every phase; the array is reused."""
+    def all_phases(self, advance) -> Iterator[np.ndarray]:
+        """float64 (30, 32n) for every phase; the array is reused."""
         for phase in range(self.side // GRID):
             self._compute(phase)
-            yield phase, self.block
+            yield self.block
             advance(1)
 
     def _compute(self, phase: int) -> None:
@@ -234,8 +229,7 @@ class _Columns:
 
         list(self.pool.map(transform, range(SIDE)))
         self.block[SIDE].reshape(self.count, GRID)[:] = np.sin(angle)
-        sign = (-1.0) ** np.arange(SIDE)
-        np.matmul(sign, self.block[:SIDE], out=self.block[SIDE + 1])
+        np.matmul((-1.0) ** np.arange(SIDE), self.block[:SIDE], out=self.block[SIDE + 1])
 
 
 def _norm2(columns: np.ndarray, nyquist: np.ndarray) -> np.ndarray:
