@@ -23,7 +23,7 @@ def mnist_path() -> Path | None:
     """The MNIST file of the mirror, or one fetched earlier."""
     from spdnn.sources.fetch import cache_folder
 
-    candidates = [cache_folder() / Path(MNIST).name]
+    candidates = [cache_folder() / MNIST]
     mirror = os.environ.get("SPDNN_MIRROR")
     if mirror and not mirror.startswith("http"):
         candidates.insert(0, Path(mirror) / MNIST)

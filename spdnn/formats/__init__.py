@@ -100,11 +100,13 @@ def open_inputs(path, neurons: int | None = None, count: int | None = None) -> I
         InputError: one sentence with the file, and the line where there are lines.
     """
     path = files.existing(path, "file of inputs")
+    if path.is_dir():
+        raise InputError(f"{path}: this is a folder; inputs are one file")
     if path.name.endswith((".tsv", ".tsv.gz")):
         return images.read_images(path, neurons, count)
     if path.suffix in STORES or _begins(path, hdf5.SIGNATURE):
         found = inputs.read_inputs(path)
-    elif path.name.endswith((*matrices.LAYERS, ".npy")) and not path.is_dir():
+    elif path.name.endswith((*matrices.LAYERS, ".npy")):
         found = matrices.read_inputs(path)
     else:
         raise InputError(f"{path}: inputs are .h5, .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files")

@@ -151,8 +151,9 @@ def _telling(path: Path) -> Iterator[None]:
         NotImplementedError,
         OverflowError,
     ) as error:
-        said = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        raise InputError(f"{path}: this is no sound {path.suffix} file of plain numbers ({said[0][:160]})") from error
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        kind = ".mtx" if path.name.endswith(MATRIX_MARKET) else path.suffix
+        raise InputError(f"{path}: this is no sound {kind} file of plain numbers ({said})") from error
 
 
 def _matrix_market(content: bytes, where: str):

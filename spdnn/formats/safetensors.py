@@ -90,4 +90,4 @@ def _array(path, name: str, tensor: tuple[str, list[int], np.ndarray]) -> np.nda
     array = np.frombuffer(content.tobytes(), TYPES[kind]).reshape(shape)
     if kind == "BF16":  # the upper half of a float32
         return (array.astype(np.uint32) << 16).view(np.float32)
-    return array
+    return array.astype(np.float32) if kind == "F16" else array  # SciPy knows no float16

@@ -43,9 +43,7 @@ class RadixNet(Network):
     ):
         blocks, rest = divmod(neurons, GROUP)
         if rest or blocks < 2 or blocks & (blocks - 1):
-            raise InputError(
-                f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)"
-            )
+            raise InputError(f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)")
         if layers < 1:
             raise InputError(f"{layers} layers: a network has at least 1")
         if not 0 <= seed < 2**32:

@@ -155,7 +155,7 @@ def test_faults_of_the_numbers(tmp_path):
 
 
 def test_options(tmp_path):
-    folder = written(tmp_path / "f", {k: SQUARE for k in range(1, 12)})
+    folder = written(tmp_path / "f", dict.fromkeys(range(1, 12), SQUARE))
     read = text.TextNetwork(folder, bias=-0.5, layers=3, last="none")
     assert [read.header(k).activation.name for k in range(3)] == ["relu", "relu", "none"]
     assert read.header(0).activation.ymax == 32

@@ -1,0 +1,294 @@
+"""Matrix Market, SciPy and NumPy files, and .safetensors: what they hold, and what is refused, by file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from scipy.io import mmwrite
+
+from spdnn import network
+from spdnn.errors import InputError, Unavailable
+from spdnn.formats import matrices
+from spdnn.network import Activation
+
+HEAD = "%%MatrixMarket matrix coordinate real general\n"
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(6)
+    return [sp.random_array(shape, density=0.4, rng=rng, dtype=np.float32) for shape in ((5, 7), (7, 3))]
+
+
+def refused(path, said, read=matrices.read_network, **options):
+    with pytest.raises(InputError, match=said) as caught:
+        read(path, **options)
+    assert str(path.name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_matrix_market_round_trip(tmp_path_factory, data):
+    shape = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))
+    numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    values = data.draw(st.lists(numbers, min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))
+    matrix = np.array(values, np.float32).reshape(shape)
+    path = tmp_path_factory.mktemp("mtx") / "a.mtx"
+    for stored in (sp.coo_array(matrix), matrix):
+        mmwrite(path, stored, precision=9)
+        read = matrices.read_network(path)
+        assert np.array_equal(read.layer(0).matrix().toarray(), matrix)
+
+
+def test_matrix_market_kinds(tmp_path):
+    path = tmp_path / "a.mtx"
+
+    def read(text):
+        path.write_text(text)
+        return matrices.read_network(path).layer(0).matrix().toarray().tolist()
+
+    assert read(HEAD + "% note\n\n2 2 1\n\n2 1 5\n") == [[0, 0], [5, 0]]
+    assert read("%%matrixmarket MATRIX Coordinate pattern symmetric\n2 2 2\n1 1\n2 1") == [[1, 1], [1, 0]]
+    assert read("%%MatrixMarket matrix coordinate integer skew-symmetric\n2 2 1\n2 1 3\n") == [[0, -3], [3, 0]]
+    assert read(HEAD + "2 2 0\n") == [[0, 0], [0, 0]]
+    assert read("%%MatrixMarket matrix array real general\n1 2\n3\n4\n") == [[3, 4]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hello\n", ":1: this is not Matrix Market"),
+        ("", ":1: this is not Matrix Market"),
+        (HEAD.replace("real", "complex") + "1 1 0\n", ":1: a matrix that is complex and general"),
+        (HEAD.replace("general", "hermitian") + "1 1 0\n", ":1: a matrix that is real and hermitian"),
+        (HEAD.replace("coordinate", "other") + "1 1 0\n", ":2: '1 1 0' is not the size"),
+        (HEAD, ":2: '' is not the size"),
+        (HEAD + "%\n2 x 1\n", ":3: '2 x 1' is not the size"),
+        (HEAD + "2 2\n", ":2: '2 2' is not the size"),
+        (HEAD + "0 2 0\n", ":2: '0 2 0' is not the size"),
+        (HEAD + "2 2 2\n1 1 1\n", ": 1 entries, though line 2 says 2; is the file cut short"),
+        (HEAD + "2 2 1\n1 1 1\n1 2 1\n", ": 2 entries, though line 2 says 1"),
+        (HEAD + "%\n2 2 2\n1 1 1\n3 1 1\n", ":5: row '3' is not one of 1 to 2"),
+        (HEAD + "2 2 1\n1 0 1\n", ":3: column '0' is not one of 1 to 2"),
+        (HEAD + "2 2 2\n1 1 1\n\n1 2 nan\n", ":5: value 'nan' is not a finite number"),
+        (HEAD + "2 2 1\n1 1 1e40\n", ":3: value '1e40' is not a finite number that float32 can hold"),
+        (HEAD + "2 2 1\n1 1 1x\n", ":3: value '1x'"),
+        (HEAD + "2 2 1\n1 1\n", ":3: '1 1' has 2 of 3 fields; a line is row, column, value, parted by blanks"),
+        (HEAD + "2 2 3\n1 1 1\n2 1 1\n1 1 3\n", ":5: row 1, column 1 is given twice"),
+        (HEAD.replace("general", "symmetric") + "2 2 2\n2 1 1\n1 2 3\n", ":4: row 1, column 2 is given twice"),
+        (HEAD.replace("coordinate", "array") + "2 2\n1\n", "no sound .mtx file"),
+    ],
+)
+def test_matrix_market_faults(tmp_path, packed, text, said):
+    path = tmp_path / ("a.mtx.gz" if packed else "a.mtx")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    refused(path, said if "sound" in said else rf"a\.mtx(\.gz)?{said}")
+    if packed:
+        path.write_bytes(path.read_bytes()[:-6])
+        refused(path, "the gzip data is cut short")
+
+
+def test_folder_in_natural_order(tmp_path, pair):
+    for name, matrix in (("l2", pair[0]), ("l10", pair[1])):
+        sp.save_npz(tmp_path / f"{name}.npz", matrix.tocsr())
+        (tmp_path / "notes.md").write_text("not a layer")
+    read = matrices.read_network(tmp_path, bias=-0.5, clip=4, last="none")
+    wanted = network.from_matrices(pair, -0.5, 4, "none")
+    assert read.sha256() == wanted.sha256()
+    assert read.description == {"source": "matrices", "path": tmp_path.name, "sha256": wanted.sha256()}
+    assert matrices.read_network(tmp_path, layers=1).layer(0).activation == Activation("relu")
+    refused(tmp_path, "3 layers asked for; it has 2", layers=3)
+    with pytest.raises(InputError, match="0 layers asked for; a network has at least 1"):
+        matrices.read_network(tmp_path, layers=0)
+    (tmp_path / "l11.mtx").write_text(HEAD + "3 3 0\n")
+    refused(tmp_path, "it holds both .mtx and .npz files")
+
+
+def test_list_of_files(tmp_path, pair):
+    (tmp_path / "sub").mkdir()
+    mmwrite(tmp_path / "sub" / "z.mtx", pair[0], precision=9)
+    sp.save_npz(tmp_path / "a.npz", pair[1])
+    path = tmp_path / "net.txt"
+    path.write_text("sub/z.mtx\n\na.npz\n")
+    assert matrices.read_network(path).sha256() == network.from_matrices(pair).sha256()
+    for text, said in (
+        ("a.npz\n\nnone.mtx\n", r"net\.txt:3: there is no file .*none\.mtx"),
+        ("a.py\n", r"net\.txt:1: 'a\.py' is not a \.mtx, \.mtx\.gz or \.npz file"),
+        ("\n", r"net\.txt: the list is empty"),
+        ("a.npz\nsub/z.mtx\n", r"net\.txt: layer 2 takes 5 inputs but layer 1 has 3 outputs"),
+    ):
+        path.write_text(text)
+        refused(path, said)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+def test_scipy_formats(tmp_path, pair, form):
+    path = tmp_path / "a.npz"
+    sp.save_npz(path, pair[0].asformat(form))
+    assert matrices.read_network(path).sha256() == network.from_matrices(pair[:1]).sha256()
+
+
+def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
+    return {"format": form, "shape": shape, "data": data, "indices": indices, "indptr": indptr}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        (csr([1.0], [2], [0, 1, 1]), "no sound .npz file"),
+        (csr([1.0], [-1], [0, 1, 1]), "no sound .npz file"),
+        (csr([1.0], [0], [0, 2, 1]), "no sound .npz file"),
+        (csr([1.0], [0], [0, 1, 9]), "no sound .npz file"),
+        (csr([1.0], [0], [0, 1, 1], form=b"xyz"), "no sound .npz file"),
+        (csr([np.nan], [0], [0, 1, 1]), "a weight is NaN or infinite"),
+        (csr([1e300], [0], [0, 1, 1]), "a weight is NaN or infinite"),
+        (csr([1j], [0], [0, 1, 1]), "are not real numbers"),
+        ({"format": b"csr", "data": [1.0]}, "no sound .npz file"),
+        ({"format": b"coo", "shape": (2, 2), "data": [1.0], "row": [-1], "col": [0]}, "no sound .npz file"),
+        ({"format": b"coo", "shape": (2, 2), "data": [1.0], "row": [2], "col": [0]}, "no sound .npz file"),
+        ({"a": [1.0], "b": [2.0]}, "2 arrays and no sparse matrix"),
+        ({"a": [1.0]}, "a layer is a matrix, not an array of 1 dimensions"),
+        ({"a": np.array([[{}]], dtype=object)}, "no sound .npz file"),
+    ],
+)
+def test_npz_faults(tmp_path, arrays, said):
+    path = tmp_path / "a.npz"
+    np.savez(path, **arrays)
+    refused(path, said)
+
+
+def test_damaged_npz_and_npy(tmp_path, pair):
+    path = tmp_path / "a.npz"
+    sp.save_npz(path, pair[0])
+    content = path.read_bytes()
+    for other in (content[:-30], content[: len(content) // 2], b"", b"hello", pickle.dumps({"a": 1})):
+        path.write_bytes(other)
+        refused(path, "this is no sound .npz file")
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones((2, 2)))
+    for other in (path.read_bytes()[:-9], b"", b"\x93NUMPY", pickle.dumps(np.ones((2, 2)))):
+        path.write_bytes(other)
+        refused(path, "this is no sound .npy file", read=matrices.read_inputs)
+
+
+def test_nothing_is_unpickled(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    trap = np.array([[Trap()]], dtype=object)
+    np.save(tmp_path / "a.npy", trap, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", data=trap)
+    np.savez(tmp_path / "b.npz", format=trap, data=trap)
+    for name in ("a.npy", "a.npz", "b.npz"):
+        refused(tmp_path / name, "this is no sound", read=matrices.read_inputs)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_inputs(tmp_path, pair):
+    real, bits = pair[0].toarray(), (pair[0].toarray() != 0).astype(np.int8)
+    sp.save_npz(tmp_path / "sparse.npz", pair[0])
+    np.savez_compressed(tmp_path / "one.npz", real)
+    np.save(tmp_path / "a.npy", bits)
+    mmwrite(tmp_path / "a.mtx", pair[0], precision=9)
+    for name, kind, wanted in (
+        ("sparse.npz", "csr", real),
+        ("one.npz", "dense", real),
+        ("a.npy", "bits", bits),
+        ("a.mtx", "csr", real),
+    ):
+        inputs = matrices.read_inputs(tmp_path / name)
+        assert inputs.kind == kind
+        assert np.array_equal(inputs.dense(np.arange(5)), wanted)
+        assert inputs.description == {"source": "matrix", "path": name, "sha256": inputs.sha256}
+    for array in (np.ones(3), np.ones((2, 2), complex), np.ones((0, 2)), np.array([["a"]])):
+        np.save(tmp_path / "a.npy", array)
+        refused(tmp_path / "a.npy", "inputs are a matrix of real numbers", read=matrices.read_inputs)
+    np.save(tmp_path / "a.npy", np.array([[np.inf]]))
+    refused(tmp_path / "a.npy", "must be finite", read=matrices.read_inputs)
+
+
+def tensors(pair):
+    first, second = (matrix.toarray().T.copy() for matrix in pair)
+    return {"fc10.weight": second, "fc2.weight": first, "fc2.bias": np.linspace(-1, 1, 7, dtype=np.float32)}
+
+
+def test_safetensors(tmp_path, pair):
+    path = tmp_path / "a.safetensors"
+    made = tensors(pair)
+    save_file(made, path)
+    read = matrices.read_network(path, clip=2, last="none")
+    wanted = network.from_matrices(pair, [made["fc2.bias"], 0.0], 2, "none")
+    assert read.sha256() == wanted.sha256()
+    assert read.description["source"] == "safetensors"
+    assert matrices.read_network(path, layers=1).layer(0).activation == Activation("relu")
+    refused(path, "3 layers asked for; it has 2", layers=3)
+    refused(path, r"bias -1 given, but the file has biases of its own \(fc2\.bias\)", bias=-1)
+    save_file({"weight": made["fc2.weight"]}, path)
+    assert matrices.read_network(path, bias=-1).layer(0).bias == -1
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "F32", "F64"])
+def test_safetensors_types(tmp_path, kind):
+    matrix = np.array([[1.5, 0, -0.0], [-2, 0.25, 384]])
+    if kind == "BF16":
+        stored = (matrix.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        stored = matrix.astype({"F16": np.float16, "F32": np.float32, "F64": np.float64}[kind])
+    header = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "a.weight": {"dtype": kind, "shape": [2, 3], "data_offsets": [0, stored.nbytes]},
+        }
+    ).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + stored.tobytes())
+    layer = matrices.read_network(path).layer(0)
+    assert np.array_equal(layer.matrix().toarray(), matrix.T)
+    assert layer.edges == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"norm": np.ones(7, np.float32)}, "tensor 'norm' is no weight of a layer"),
+        ({"fc3.bias": np.ones(7, np.float32)}, r"tensor 'fc3\.bias' is no weight of a layer"),
+        ({"fc2.bias": np.ones(6, np.float32)}, r"fc2\.bias is \(6,\); it must be \(7,\)"),
+        ({"fc2.weight": np.ones(7, np.float32)}, r"fc2\.weight has 1 dimensions"),
+        ({"fc2.weight": np.ones((7, 5), np.int32)}, r"fc2\.weight is of type I32; it must be one of F16, BF16"),
+        ({"fc2.weight": np.full((7, 5), np.nan, np.float32)}, r"fc2\.weight: a weight is NaN"),
+        ({"fc2.weight": np.full((7, 5), 1e300)}, r"fc2\.weight: a weight is NaN or infinite"),
+        ({"fc2.bias": np.full(7, np.inf, np.float32)}, r"fc2\.weight: a bias is NaN"),
+        ({"fc2.weight": np.ones((6, 5), np.float32), "fc2.bias": np.ones(6, np.float32)}, "layer 2 takes 7 inputs"),
+    ],
+)
+def test_safetensors_faults(tmp_path, pair, change, said):
+    path = tmp_path / "a.safetensors"
+    save_file({**tensors(pair), **change}, path)
+    refused(path, said)
+
+
+def test_damaged_safetensors(tmp_path, pair, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    save_file(tensors(pair), path)
+    content = path.read_bytes()
+    for other in (b"", b"hello", content[:-1], content[:30], b"\xff" * 8 + content[8:]):
+        path.write_bytes(other)
+        refused(path, "this is no sound .safetensors file")
+    save_file({}, path)
+    refused(path, "no tensor in it is named '<prefix>.weight'")
+    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
+    with pytest.raises(Unavailable, match="needs the safetensors package"):
+        matrices.read_network(path)

@@ -1,0 +1,167 @@
+"""One door for all formats: what a path is taken for, the options, and text streamed into a store."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spdnn.errors import InputError
+from spdnn.features import Inputs
+from spdnn.formats import import_network, inputs, open_inputs, open_network, store, text
+from spdnn.sources.radixnet import RadixNet
+
+FORMULA = RadixNet(32, 12, bias=-0.1)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    text.write_layers(FORMULA, tmp_path / "layers")
+    return tmp_path / "layers"
+
+
+def packed(folder, path, reverse=False):
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name in sorted(os.listdir(folder), reverse=reverse):  # l1, l10, l11, l12, l2, ...
+            archive.add(folder / name, f"neuron32/{name}")
+    return path
+
+
+def test_every_kind_of_network(tmp_path, folder):
+    archive = packed(folder, tmp_path / "a.tgz")
+    explicit, formula = tmp_path / "explicit.h5", tmp_path / "formula.h5"
+    store.write_network(explicit, FORMULA)
+    store.write_network(formula, FORMULA, formula_ok=True)
+    unnamed = tmp_path / "store.bin"
+    unnamed.write_bytes(explicit.read_bytes())
+    npz = tmp_path / "npz"
+    npz.mkdir()
+    for k, layer in enumerate(FORMULA.layers()):
+        sp.save_npz(npz / f"layer{k}.npz", layer.matrix())
+    for path, options in (
+        (folder, {"bias": -0.1}),
+        (archive, {"bias": -0.1}),
+        (explicit, {}),
+        (formula, {}),
+        (unnamed, {}),
+        (npz, {"bias": -0.1, "clip": 32.0}),
+        (str(explicit), {"neurons": 32, "layers": 12}),
+    ):
+        assert open_network(path, **options).sha256() == FORMULA.sha256()
+        first = open_network(path, **{**options, "layers": 5})
+        assert [first.depth, first.layer(4).sha256()] == [5, FORMULA.layer(4).sha256()]
+
+
+def test_options_that_do_not_fit(tmp_path, folder):
+    path = tmp_path / "a.h5"
+    store.write_network(path, FORMULA.first(2))
+    for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}):
+        with pytest.raises(InputError, match=r"a\.h5: a store has its own bias, clip and last activation"):
+            open_network(path, **options)
+    with pytest.raises(InputError, match=r"a\.h5: 3 layers asked for; the network has 1 to 2"):
+        open_network(path, layers=3)
+    with pytest.raises(InputError, match=r"a\.h5: a network of 32 input neurons, not 64"):
+        open_network(path, neurons=64)
+    with pytest.raises(InputError, match=r"n32-l1\.tsv: a layer of 32 neurons, not of 64"):
+        open_network(folder, neurons=64)
+    assert open_network(folder, bias=0, clip=None).header(0).activation.ymax is None
+    assert open_network(folder, bias=0, last="none").header(11).activation.name == "none"
+    (folder / "a.npz").write_bytes(b"")
+    with pytest.raises(InputError, match=r"layers: it holds \.tsv layers and other matrices"):
+        open_network(folder, bias=0)
+
+
+def test_unknown_files(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\n")
+    with pytest.raises(InputError, match=r"a\.csv: a network is a store \(\.h5\), a folder or archive"):
+        open_network(tmp_path / "a.csv")
+    with pytest.raises(InputError, match=r"a\.csv: inputs are \.h5, \.tsv"):
+        open_inputs(tmp_path / "a.csv")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: no layers in it; they are \.mtx"):
+        open_network(tmp_path / "empty")
+    with pytest.raises(InputError, match=r"empty: this is a folder; inputs are one file"):
+        open_inputs(tmp_path / "empty")
+    for opening in (open_network, open_inputs):
+        with pytest.raises(InputError, match=r"none\.h5: there is no such"):
+            opening(tmp_path / "none.h5")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_import_of_an_archive_in_one_pass(tmp_path, monkeypatch, folder, reverse):
+    archive = packed(folder, tmp_path / "neuron32.tar.gz", reverse)
+    reads = []
+    whole = text.read_layer
+    monkeypatch.setattr(text, "read_layer", lambda *given: reads.append(given[1]) or whole(*given))
+    with import_network(archive, tmp_path / "a.h5", bias=-0.1, neurons=32) as made:
+        assert made.sha256() == FORMULA.sha256()
+        wanted = {"source": "text", "path": "neuron32.tar.gz", "sha256": FORMULA.sha256()}
+        assert made.description == wanted
+    assert len(reads) == len(set(reads)) == 12
+    some = import_network(archive, tmp_path / "b.h5", bias=-0.1, layers=3, last="none")
+    assert [some.header(k).activation.name for k in range(3)] == ["relu", "relu", "none"]
+    text_network = open_network(archive, bias=-0.1)
+    assert text_network.description == wanted
+
+
+def test_import_keeps_one_layer_in_memory(tmp_path):
+    big = RadixNet(1024, 60)
+    text.write_layers(big, tmp_path / "layers")
+    archive = packed(tmp_path / "layers", tmp_path / "neuron1024.tar.gz")
+    unpacked = sum(path.stat().st_size for path in (tmp_path / "layers").iterdir())
+    tracemalloc.start()
+    made = import_network(archive, tmp_path / "a.h5")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert made.sha256() == big.sha256()
+    assert peak < unpacked / 3  # 41 MB of text
+
+
+def test_import_that_fails_leaves_nothing(tmp_path, folder):
+    (folder / "n32-l7.tsv").write_bytes(b"1\t1\t1\n1\t1\t1\n")
+    archive = packed(folder, tmp_path / "a.tar.gz")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(InputError, match=r"n32-l7\.tsv:2: the edge from input neuron 1 .* is given twice"):
+        import_network(folder, tmp_path / "out.h5", bias=0)
+    with pytest.raises(InputError, match=r"a\.tar\.gz/neuron32/n32-l7\.tsv:2: "):
+        import_network(archive, tmp_path / "out.h5", bias=0)
+    (folder / "n32-l7.tsv").unlink()
+    with pytest.raises(InputError, match=r"n32-l7\.tsv is missing"):
+        import_network(packed(folder, archive), tmp_path / "out.h5", bias=0)
+    archive.write_bytes(archive.read_bytes()[:-2000])
+    with pytest.raises(InputError, match=r"a\.tar\.gz: the gzip data is cut short"):
+        import_network(archive, tmp_path / "out.h5", bias=0)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_import_of_other_formats(tmp_path):
+    (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 0.5\n")
+    made = import_network(tmp_path / "a.mtx", tmp_path / "a.h5", bias=-0.1)
+    assert made.description["source"] == "matrices"
+    assert (made.inputs, made.outputs, made.edges) == (2, 3, 1)
+    store.write_network(tmp_path / "formula.h5", FORMULA, formula_ok=True)
+    assert import_network(tmp_path / "formula.h5", tmp_path / "b.h5").sha256() == FORMULA.sha256()
+
+
+def test_every_kind_of_inputs(tmp_path):
+    rows = np.random.default_rng(8).integers(0, 2, (6, 10))
+    rows[-1, -1] = 1
+    lines = "".join(f"{i + 1}\t{j + 1}\t1\n" for i, j in zip(*np.nonzero(rows), strict=True)).encode()
+    (tmp_path / "sparse-images-10.tsv").write_bytes(lines)
+    (tmp_path / "sparse-images-10.tsv.gz").write_bytes(gzip.compress(lines))
+    np.save(tmp_path / "a.npy", rows)
+    sp.save_npz(tmp_path / "a.npz", sp.csr_array(rows))
+    inputs.write_inputs(tmp_path / "a.h5", Inputs.from_array(rows))
+    for path in sorted(tmp_path.iterdir()):
+        read = open_inputs(path, neurons=10)
+        assert (read.kind, read.count) == ("bits", 6)
+        assert np.array_equal(read.dense(np.arange(6)), rows)
+    for name in ("a.npy", "a.npz", "a.h5"):
+        assert open_inputs(tmp_path / name, count=8).count == 8
+        with pytest.raises(InputError, match=f"{name}: inputs of 10 neurons, not 11"):
+            open_inputs(tmp_path / name, neurons=11)
