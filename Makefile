@@ -7,6 +7,12 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# One sentence for each thing that only the user can mend.
+define needed
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "spdnn: Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing) (name another: make PYTHON=python3.12)" >&2; exit 1; }
+@command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
+endef
+
 .PHONY: run test setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
@@ -25,13 +31,13 @@ setup: $(VENV)/.built
 
 # A build is repeated only when a lock, the build files or the C++ sources changed.
 $(VENV)/.built: $(VENV)/.locked $(SOURCES)
-	@command -v $${CXX:-g++} >/dev/null || { echo "spdnn: no C++ compiler ($${CXX:-g++}); install g++ 10 or newer, or name one in CXX" >&2; exit 1; }
+	$(needed)
 	@echo "building the kernels"
 	@$(INSTALL) --no-deps --no-build-isolation --editable . || { echo "spdnn: the build failed; the compiler's message is above" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.locked: envs/run.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "spdnn: $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing); Python 3.11 or newer is needed (make PYTHON=python3.12 ...)" >&2; exit 1; }
+	$(needed)
 	@echo "setting up $(VENV) from envs/run.txt"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes -r envs/run.txt

@@ -89,12 +89,12 @@ def read_matrix(path):
         return _matrix_market(lines.whole(path), str(path))
     with _telling(path):
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
+            return _dense(np.load(path, allow_pickle=False))
         with np.load(path, allow_pickle=False) as archive:
             if "format" not in archive.files:
                 if len(archive.files) != 1:
                     raise InputError(f"{path}: {len(archive.files)} arrays and no sparse matrix; one is allowed")
-                return archive[archive.files[0]]
+                return _dense(archive[archive.files[0]])
         matrix = sp.load_npz(path)
         # a format's own check looks at every index: one out of range would be read beyond the arrays' ends
         if matrix.format in ("csr", "csc", "bsr"):
@@ -102,6 +102,12 @@ def read_matrix(path):
         elif matrix.format == "coo" and matrix.nnz and min(matrix.row.min(), matrix.col.min()) < 0:
             raise ValueError("negative index")
         return matrix
+
+
+def _dense(array) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise ValueError("several arrays under the name of one")
+    return array.astype(np.float32) if array.dtype == np.float16 else array  # SciPy knows no float16
 
 
 def _sources(path: Path) -> list[Path]:

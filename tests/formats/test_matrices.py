@@ -183,6 +183,18 @@ def test_damaged_npz_and_npy(tmp_path, pair):
         refused(path, "this is no sound .npy file", read=matrices.read_inputs)
 
 
+def test_dense_layers_and_names_that_lie(tmp_path):
+    dense = np.array([[0, 0.5], [1, 0]], np.float16)
+    np.savez(tmp_path / "a.npz", dense)
+    assert np.array_equal(matrices.read_network(tmp_path / "a.npz").layer(0).matrix().toarray(), dense)
+    np.save(tmp_path / "b.npy", dense)
+    assert np.array_equal(matrices.read_inputs(tmp_path / "b.npy").dense(np.arange(2)), dense)
+    os.rename(tmp_path / "a.npz", tmp_path / "c.npy")
+    os.rename(tmp_path / "b.npy", tmp_path / "d.npz")
+    refused(tmp_path / "c.npy", "no sound .npy file", read=matrices.read_inputs)
+    refused(tmp_path / "d.npz", "no sound .npz file")
+
+
 def test_nothing_is_unpickled(tmp_path):
     class Trap:
         def __reduce__(self):
