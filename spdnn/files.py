@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,15 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def clean_on_terminate() -> None:
+    """Let SIGTERM end the process as an error does, so that temporary files are removed; exit status 143."""
+
+    def terminated(number, frame):
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, terminated)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from spdnn.errors import SpdnnError
+from spdnn.files import clean_on_terminate
 
 
 @contextlib.contextmanager
@@ -16,6 +17,7 @@ def logged(log: str) -> Iterator[None]:
 
     The sentence goes to the log and to the terminal.
     """
+    clean_on_terminate()
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w")
     with open(log, "w", encoding="utf-8", buffering=1) as stream:

@@ -9,6 +9,7 @@ import sys
 
 from spdnn.cli import inputs, network, report, run
 from spdnn.errors import SpdnnError
+from spdnn.files import clean_on_terminate
 
 EPILOG = """\
 from nothing to a verified run:
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status. An error is one sentence on standard error."""
     chosen = parser().parse_args(arguments)
+    clean_on_terminate()
     try:
         return chosen.run(chosen) or 0
     except SpdnnError as error:

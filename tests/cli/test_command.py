@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -201,17 +203,16 @@ def test_python_m_spdnn_is_quiet_when_piped(tmp_path):
     assert json.loads((tmp_path / "run.json").read_text())["problem"]["input_count"] == 64
 
 
-def test_a_killed_run_leaves_nothing(tmp_path):
-    import signal
-    import time
-
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_leaves_nothing(tmp_path, number, status):
     make = ["network", "make", "radixnet", "--neurons", "65536", "--layers", "1920", "-o", str(tmp_path / "net.h5")]
     command = [sys.executable, "-m", "spdnn", *make]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
-    assert process.stderr.read() == "spdnn: interrupted; nothing was written under a final name\n"
+    process.send_signal(number)
+    assert process.wait(30) == status
+    if number == signal.SIGINT:
+        assert process.stderr.read() == "spdnn: interrupted; nothing was written under a final name\n"
     assert not list(tmp_path.iterdir())
