@@ -35,6 +35,8 @@ class Activation:
     ymax: float | None = None
 
     def __post_init__(self):
+        if self.ymax is not None:
+            object.__setattr__(self, "ymax", float(self.ymax))
         if self.name not in ("relu", "none"):
             raise InputError(f"activation {self.name!r} is not known: it must be 'relu' or 'none'")
         if self.ymax is not None and (self.name == "none" or not (0 < self.ymax < math.inf)):
@@ -186,6 +188,8 @@ class Layer:
                 raise InputError(f"{where}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         if matrix.dtype.kind not in "fiub":
             raise InputError(f"{where}: weights of type {matrix.dtype} are not real numbers")
+        if matrix.dtype == np.float16:  # SciPy has no sparse float16
+            matrix = matrix.astype(np.float32)
         columns = sp.csc_array(matrix, copy=True)
         columns.sum_duplicates()
         with np.errstate(over="ignore"):

@@ -86,7 +86,7 @@ def from_file(path, count: int) -> Truth:
     """A truth that a file lists, one 1-based number a line; values are not known.
 
     Raises:
-        InputError: see formats.text.read_categories; or a number above `count`.
+        InputError: see formats.categories.read_categories; or a number above `count`.
     """
     categories = read_categories(existing(path, "truth file"))
     if categories.size and categories[-1] > count:

@@ -114,3 +114,8 @@ def test_activations(name, ymax):
 def test_when_zeros_stay_zeros(bias, activation, keeps):
     assert Layer.from_matrix(np.eye(2), bias, activation).header.keeps_zero is keeps
     assert Layer.from_matrix(np.eye(2), [0.0, bias], activation).header.keeps_zero is keeps
+
+
+def test_a_clip_is_a_float_and_half_precision_is_read():
+    whole, real = (Layer.from_matrix(np.eye(2, dtype=np.float16), 0.0, Activation("relu", clip)) for clip in (32, 32.0))
+    assert whole.sha256() == real.sha256()

@@ -59,7 +59,6 @@ def add(commands, formatter) -> None:
     read.add_argument(
         "--last",
         choices=["relu", "none"],
-        default="relu",
         help="activation of the last layer (default: relu)",
     )
     read.add_argument("--layers", type=arguments.positive, metavar="L", help="how many layers there must be")

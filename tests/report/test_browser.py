@@ -7,17 +7,26 @@ import subprocess
 
 import pytest
 
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --enable-logging=stderr --v=0 --virtual-time-budget=5000 --dump-dom"
-).split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+    "--v=0",
+    "--virtual-time-budget=5000",
+    "--dump-dom",
+]
 
 
 @pytest.mark.needs("chromium")
 def test_the_page_opens(tmp_path):
-    from tests.report.test_report import made_record, stored
-
     from spdnn.report import render
+    from tests.report.test_report import made_record, stored
 
     page = tmp_path / "report.html"
     render(stored(tmp_path, made_record()), [], page)
