@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from spdnn import kernels, reduce
+from spdnn import kernels, progress, reduce
 from spdnn.engines.base import RESIDENT, STREAMED, Engine, Options, Prepared, Session
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs, Result
@@ -76,7 +76,12 @@ class CpuSession(Session):
             self.rows = (data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data)
 
     def run(self) -> Result:
-        parts = [self._batch(start) for start in range(0, self.inputs.count, self.batch)]
+        starts = range(0, self.inputs.count, self.batch)
+        advance, close = progress.ticker("inference", len(starts) * self.network.depth, " layers")
+        try:
+            parts = [self._batch(start, advance) for start in starts]
+        finally:
+            close()
         alive, hashes, sums, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(5))
         if not np.isfinite(sums).all():
             raise SpdnnError(
@@ -125,7 +130,7 @@ class CpuSession(Session):
         run = self.kernels.first_layer_bits if self.inputs.kind == "bits" else self.kernels.first_layer_dense
         return lambda layer, *rest: run(layer, self.inputs.data, *rest)
 
-    def _batch(self, start: int) -> tuple:
+    def _batch(self, start: int, advance: Callable[[int], None]) -> tuple:
         """One batch through all layers."""
         numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
         source, target = self.buffers
@@ -142,6 +147,7 @@ class CpuSession(Session):
                 slots = active_slots(active, self.tile, numbers.size)
                 survivors[k] = slots.size
                 source, target = target, source
+                advance(1)
                 if k + 1 >= self.dead_from and k + 1 < self.network.depth:
                     needed = tiles_of(slots.size, self.tile)
                     wasted += tiles - needed

@@ -44,6 +44,7 @@ def assert_same(network, inputs, **options):
 SHAPES = {
     "one input": (1, [50, 40, 30], {}),
     "96 inputs, 7 layers": (96, [96] * 8, {"density": 0.2}),
+    "7 x 96 layers": (40, [7, 96, 7, 96], {"density": 0.5}),
     "rectangular": (33, [17, 200, 5, 64], {}),
     "one neuron wide": (5, [3, 1, 4], {"density": 1.0, "bias": 0.0}),
     "vector bias": (70, [40, 40, 40], {"bias": "vector"}),
