@@ -49,7 +49,7 @@ def check(config: dict, schema: str | Path) -> dict:
     import yaml
 
     config = dict(config) | {key: None for key in NULLABLE if config.get(key) in ("null", "none", "None")}
-    config |= {key: [_number(item) for item in config[key]] for key in LISTS if isinstance(config.get(key), list)}
+    config = {key: _number(value) for key, value in config.items()}
     rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
     errors = sorted(
         jsonschema.Draft202012Validator(rules).iter_errors(config),
@@ -87,7 +87,7 @@ def cases(config: dict) -> list[Case]:
         for setting in settings
     ]
     found += [
-        Case(own["name"], own["layers"], own["name"], count, *setting)
+        Case(own["name"], own["layers"], f"own-{own['name']}", count, *setting)
         for own in config["networks"]
         for setting in settings
     ]
@@ -96,9 +96,15 @@ def cases(config: dict) -> list[Case]:
     return list(dict.fromkeys(found))
 
 
-def _number(item):
-    """A text of digits as the number it is."""
-    return int(item) if isinstance(item, str) and item.isdigit() else item
+def _number(value):
+    """A text of digits, or a float without a fraction, as the integer it is; in lists and dictionaries too."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _number(item) for key, item in value.items()}
+    if isinstance(value, str) and value.isdigit():
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _source(config: dict) -> str:

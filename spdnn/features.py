@@ -31,7 +31,11 @@ class Inputs:
 
     def __init__(self, data, neurons: int | None = None, count: int | None = None, description: dict | None = None):
         if sp.issparse(data):
-            data = sp.csr_array(data)
+            data = sp.csr_array(data, copy=True)
+            try:
+                data.check_format(full_check=True)
+            except ValueError as error:
+                raise InputError(f"inputs are not a sound CSR array: {error}") from None
             data.sum_duplicates()
             self.kind, self.neurons, values = "csr", data.shape[1], data.data
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
@@ -57,6 +61,9 @@ class Inputs:
     @classmethod
     def from_array(cls, array, description: dict | None = None) -> Inputs:
         """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
+        array = array if sp.issparse(array) else np.asarray(array)
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):
             if sp.issparse(array):
                 rows = sp.csr_array(array).astype(np.float32)
@@ -132,7 +139,8 @@ class Result:
     Attributes:
         inputs, outputs: the number of inputs, and the width of the last layer.
         alive: int64, ascending 0-based inputs whose last row has a nonzero value.
-        row_sum: float64 (alive,); row_min, row_max: float32 (alive,): of each such last row.
+        row_sum, row_projection: float64 (alive,); row_min, row_max: float32 (alive,): of each such last row; the
+            projection is on the fixed pseudo-random `projection_weights`, so that it knows the places of values.
         survivors: int64 (layers,): inputs with a nonzero row after each layer.
         digest: SHA-256 over `alive` and a 64-bit hash of each of their last rows, in order: two runs of one engine
             with equal digests have the same values to the bit. Hashes of different engines are not comparable.
@@ -145,6 +153,7 @@ class Result:
     outputs: int
     alive: np.ndarray
     row_sum: np.ndarray
+    row_projection: np.ndarray
     row_min: np.ndarray
     row_max: np.ndarray
     survivors: np.ndarray
@@ -160,10 +169,8 @@ class Result:
 
     def all_values(self) -> np.ndarray:
         """float32 (inputs, outputs): every last row, zeros where nothing survived."""
-        if self.values is None:
-            raise InputError("the values were not kept; ask for them before the inference")
         rows = np.zeros((self.inputs, self.outputs), dtype=np.float32)
-        rows[self.alive] = self.values
+        rows[self.alive] = self._kept()
         return rows
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -171,9 +178,29 @@ class Result:
 
         Returns:
             int64 (inputs, k) and float32 (inputs, k). Ties go to the lower neuron.
+
+        Raises:
+            InputError: more than there are outputs, or the values were not kept.
         """
         if not 1 <= k <= self.outputs:
-            raise InputError(f"the {k} largest asked for; the last layer has {self.outputs} neurons")
-        values = self.all_values()
-        neurons = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        return neurons, np.take_along_axis(values, neurons, axis=1)
+            raise InputError(f"the {k} largest asked for; the last layer has {self.outputs}")
+        neurons = np.tile(np.arange(k), (self.inputs, 1))
+        values = np.zeros((self.inputs, k), np.float32)
+        for start in range(0, self.alive.size, BLOCK):
+            rows, part = self.alive[start : start + BLOCK], self._kept()[start : start + BLOCK]
+            neurons[rows] = np.argsort(-part, axis=1, kind="stable")[:, :k]
+            values[rows] = np.take_along_axis(part, neurons[rows], axis=1)
+        return neurons, values
+
+    def _kept(self) -> np.ndarray:
+        if self.values is None:
+            raise InputError("the values were not kept; ask for them before the inference")
+        return self.values
+
+
+BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
+
+
+def projection_weights(outputs: int) -> np.ndarray:
+    """float32 (outputs,), from -1 to 1: the same on every machine (NumPy's frozen generator, seed 0)."""
+    return (2 * np.random.RandomState(0).random_sample(outputs) - 1).astype(np.float32)

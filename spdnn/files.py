@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,11 +24,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     Raises:
         SpdnnError: the folder cannot be written to, or the disk is full.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f"{target} is a folder; name a file to write")
-    if not target.parent.is_dir():
-        raise InputError(f"{target.parent} does not exist; make that folder before writing {target.name} into it")
+    target = check_target(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
         os.fchmod(handle, 0o666 & ~_umask())
@@ -48,13 +45,40 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise
 
 
-def clean_on_terminate() -> None:
-    """Let SIGTERM end the process as an error does, so that temporary files are removed; exit status 143."""
+def check_target(path: str | os.PathLike) -> Path:
+    """The file that writing to `path` would replace; links are followed.
 
-    def terminated(number, frame):
+    Raises:
+        InputError: it is a folder, a device or another thing that is no plain file, or its folder does not exist or
+            cannot be written to.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise InputError(f"{path} is a folder; name a file to write")
+        if target.exists() and not target.is_file():
+            raise InputError(f"{path} is not a plain file, and would be replaced by one; name another")
+        if not target.parent.is_dir():
+            raise InputError(f"{target.parent} does not exist; make that folder before writing {target.name} into it")
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise InputError(f"{target.parent}: nothing can be written into this folder")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    return target
+
+
+def clean_on_terminate() -> None:
+    """Let SIGTERM and SIGHUP end the process as an error does, so that temporary files are removed.
+
+    The exit status is 128 + the signal's number.
+    """
+
+    def ended(number, frame):
+        print("spdnn: terminated; nothing was written under a final name", file=sys.stderr)
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, terminated)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ended)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -72,7 +96,11 @@ def sha256(path: str | os.PathLike) -> str:
 def existing(path: str | os.PathLike, what: str) -> Path:
     """`path` as a Path when it exists, else one sentence that names `what` was looked for."""
     found = Path(path)
-    if not found.exists():
+    try:
+        there = found.exists()
+    except OSError as error:
+        raise InputError(f"{str(found)[:200]}: {error.strerror}") from error
+    if not there:
         raise InputError(f"{found}: there is no such {what}")
     return found
 

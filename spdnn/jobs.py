@@ -28,5 +28,8 @@ def logged(log: str) -> Iterator[None]:
             print(f"spdnn: {error}", file=stream)
             print(f"spdnn: {error}", file=terminal, flush=True)
             raise SystemExit(1) from None
+        except (OSError, MemoryError) as error:
+            print(f"spdnn: {error or 'out of memory'}", file=terminal, flush=True)
+            raise
         finally:
             sys.stderr.flush()

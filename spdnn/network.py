@@ -36,7 +36,10 @@ class Activation:
 
     def __post_init__(self):
         if self.ymax is not None:
-            object.__setattr__(self, "ymax", float(self.ymax))
+            try:
+                object.__setattr__(self, "ymax", float(self.ymax))
+            except (TypeError, ValueError):
+                raise InputError(f"clip {self.ymax!r} is not a number") from None
         if self.name not in ("relu", "none"):
             raise InputError(f"activation {self.name!r} is not known: it must be 'relu' or 'none'")
         if self.ymax is not None and (self.name == "none" or not (0 < self.ymax < math.inf)):
@@ -197,8 +200,11 @@ class Layer:
         columns.eliminate_zeros()
         columns.sort_indices()
         inputs, outputs = columns.shape
-        with np.errstate(over="ignore"):
-            bias = np.asarray(bias, dtype=np.float32)
+        try:
+            with np.errstate(over="ignore"):
+                bias = np.asarray(bias, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: bias {bias!r} is not a number or a vector of numbers") from None
         bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
         return cls(
             inputs,
@@ -323,6 +329,8 @@ class MemoryNetwork(Network):
         self._layers = list(layers)
         if not self._layers:
             raise InputError("a network needs at least one layer")
+        for k, layer in enumerate(self._layers, 1):
+            layer.check(f"layer {k}")
         check_chain([layer.header for layer in self._layers])
         self._description = description
 
@@ -366,6 +374,8 @@ def from_matrices(matrices: Sequence, bias=0.0, clip: float | None = None, last:
         InputError: see Layer.from_matrix; or another number of biases than of layers.
     """
     matrices = list(matrices)
+    if not matrices:
+        raise InputError("a network needs at least one layer; the list of matrices is empty")
     biases = list(bias) if isinstance(bias, (list, tuple)) else [bias] * len(matrices)
     if len(biases) != len(matrices):
         raise InputError(f"{len(biases)} biases for {len(matrices)} layers; give one for all or one for each")

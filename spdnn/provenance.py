@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-# Files beside the code that a module reads.
+# Files beside the code that a module reads, from the root of the checkout.
 DATA = {
-    "spdnn.kernels": ("kernels/cpu/*",),
-    "spdnn.records": ("schemas/*.json",),
-    "spdnn.report": ("report/*.j2", "report/*.css"),
+    "spdnn.kernels": ("spdnn/kernels/cpu/*",),
+    "spdnn.records": ("spdnn/schemas/*.json",),
+    "spdnn.report": ("spdnn/report/*.j2", "spdnn/report/*.css"),
+    "spdnn.sources.catalog": ("config/data.tsv",),
+    "spdnn.verify": ("config/truth/*",),
 }
 VERSIONS = ("spdnn", "numpy", "scipy", "h5py", "mpi4py", "snakemake")
 
@@ -64,9 +66,9 @@ def code_digest(*modules: str) -> str:
     for module in reached(*modules):
         files = [module_file(module)]
         for pattern in DATA.get(module, ()):
-            files.extend(sorted(path for path in PACKAGE.glob(pattern) if path.is_file()))
+            files.extend(sorted(path for path in PACKAGE.parent.glob(pattern) if path.is_file()))
         for path in files:
-            digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
+            digest.update(f"{path.relative_to(PACKAGE.parent)}\n".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

@@ -20,6 +20,8 @@ def parse(text: str | Iterable[str], offered: Iterable[str] = NAMES) -> tuple[st
         InputError: a name that is not known, or not offered by the engine.
     """
     offered = tuple(offered)
+    if not isinstance(text, (str, list, tuple)):
+        raise InputError(f"reductions {text!r}: give all, none, or names")
     names = [part.strip() for part in text.split(",")] if isinstance(text, str) else list(text)
     if names == ["none"] or names == []:
         return ()
@@ -32,14 +34,19 @@ def parse(text: str | Iterable[str], offered: Iterable[str] = NAMES) -> tuple[st
     return tuple(name for name in NAMES if name in names)
 
 
-def dead_from(network: Network) -> int:
-    """The first layer (0-based) before which a row of zeros may leave: from it on, zeros stay zeros.
+def reviving(network: Network) -> list[int]:
+    """The layers (0-based) after which a row of zeros need not be zeros: those where activation(bias) is not 0.
 
-    A row of zeros becomes activation(bias), so it stays zero only while that is 0 for every output: no positive bias
-    under a ReLU, no bias at all without an activation. `network.depth` when the last layer breaks the rule: no row may
-    leave before the end. Source: the "dead inputs" of every entry to the challenge, here with the condition it needs.
+    No positive bias under a ReLU, no bias at all without an activation: else the layer is one of them. Source: the
+    "dead inputs" of every entry to the challenge, here with the condition that they need.
     """
-    for k in reversed(range(network.depth)):
-        if not network.header(k).keeps_zero:
-            return k + 1
-    return 0
+    return [k for k in range(network.depth) if not network.header(k).keeps_zero]
+
+
+def dead_from(layers: Iterable[int], depth: int) -> int:
+    """The first layer (0-based) before which a row of zeros may leave a network of `depth` layers.
+
+    Args:
+        layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
+    """
+    return 1 + max((k for k in layers if k < depth), default=-1)

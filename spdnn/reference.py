@@ -16,7 +16,7 @@ import numpy as np
 
 from spdnn import progress
 from spdnn.errors import InputError
-from spdnn.features import Inputs, Result
+from spdnn.features import Inputs, Result, projection_weights
 from spdnn.network import Network
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
@@ -58,6 +58,7 @@ def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, valu
     if inputs.neurons != network.inputs:
         raise InputError(f"inputs of {inputs.neurons} neurons for a network that takes {network.inputs}")
     rows = np.arange(inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
+    weights = projection_weights(network.outputs).astype(np.float64)
     chunk = max(1, CHUNK_BYTES // (8 * network.width))
     survivors, parts, hashes, kept = np.zeros(network.depth, np.int64), [], hashlib.sha256(), []
     for start in progress.bar(range(0, rows.size, chunk), "oracle", unit="chunks"):
@@ -71,18 +72,20 @@ def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, valu
             (
                 numbers[alive],
                 last.sum(axis=1),
+                last @ weights,
                 last.min(axis=1, initial=np.inf),
                 last.max(axis=1, initial=-np.inf),
             )
         )
         if values:
             kept.append(last.astype(np.float32))
-    alive, sums, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    alive, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(5))
     return Result(
         rows.size,
         network.outputs,
         alive,
         sums,
+        projections,
         mins.astype(np.float32),
         maxs.astype(np.float32),
         survivors,

@@ -49,6 +49,8 @@ def test_scalars_stand_for_lists_and_cases_are_every_combination(default, schema
 def test_nulls_and_lists_on_the_command_line(default, schema):
     checked = config.check(default | {"count": "null", "memory": "none", "layers": ["120", "480"]}, schema)
     assert (checked["count"], checked["memory"], checked["layers"]) == (None, None, [120, 480])
+    whole = config.check(default | {"repeats": 2.0, "layers": [5.0]}, schema)
+    assert [type(number) for number in (whole["repeats"], *whole["layers"])] == [int, int]
 
 
 def test_own_networks(default, schema):
@@ -56,7 +58,7 @@ def test_own_networks(default, schema):
         default | {"neurons": [], "networks": [OWN], "reductions": ["dead,inputs"], "count": 5}, schema
     )
     (case,) = config.cases(checked)
-    assert case.name == "mine-3.mine-first-5.cpu.dead+inputs.t2"
+    assert case.name == "mine-3.own-mine-first-5.cpu.dead+inputs.t2"
     assert case.prepared == "mine.cpu.dead+inputs"
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from spdnn.errors import InputError
-from spdnn.features import Inputs, Result
+from spdnn.features import Inputs, Result, projection_weights
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 100])
@@ -30,6 +30,13 @@ def test_other_inputs_stay_values():
     np.testing.assert_array_equal(Inputs.from_array(sp.csr_array(values)).dense(np.array([1])), [[2, 0]])
 
 
+def test_a_csr_array_with_a_column_past_the_width_is_refused():
+    broken = sp.csr_array(np.array([[0, 0.5], [2, 0]], np.float32))
+    broken.indices[0] = 99
+    with pytest.raises(InputError, match="not a sound CSR array"):
+        Inputs(broken)
+
+
 def test_count_cuts_and_repeats():
     inputs = Inputs.from_array(np.eye(3))
     assert inputs.counted(2).base == 2
@@ -43,6 +50,8 @@ def test_count_cuts_and_repeats():
     [
         (lambda: Inputs.from_array([[1.0, np.nan]]), "NaN"),
         (lambda: Inputs.from_array([[1e39, 2.0]]), "finite"),
+        (lambda: Inputs.from_array([["a"]]), "real numbers"),
+        (lambda: Inputs.from_array([[1j]]), "real numbers"),
         (lambda: Inputs.from_array(np.ones(3)), "not an array of 1 dimensions"),
         (lambda: Inputs.from_array(np.ones((0, 3))), "at least one of each"),
         (lambda: Inputs(np.zeros((2, 2), np.uint8), 17), "bits of 17 neurons take 3 bytes a row, not 2"),
@@ -58,8 +67,9 @@ def test_unsound_inputs_are_refused(make, message):
 @pytest.fixture
 def result():
     values = np.array([[3, 0, 5], [-1, 1, 0]], np.float32)
-    return Result(4, 3, np.array([0, 2]), values.sum(axis=1, dtype=np.float64), values.min(axis=1), values.max(axis=1),
-                  np.array([2]), "0" * 64, 0, values)  # fmt: skip
+    sums, projections = values.sum(axis=1, dtype=np.float64), values @ projection_weights(3)
+    least, largest, alive = values.min(axis=1), values.max(axis=1), np.array([0, 2])
+    return Result(4, 3, alive, sums, projections, least, largest, np.array([2]), "0" * 64, 0, values)
 
 
 def test_categories_have_a_nonzero_sum(result):

@@ -39,6 +39,17 @@ def test_a_full_disk_is_one_sentence(tmp_path):
     assert not os.listdir(tmp_path)
 
 
+def test_devices_are_left_alone_and_links_are_followed(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is not a plain file"):
+        files.write_text(tmp_path / "pipe", "")
+    (tmp_path / "real.txt").write_text("before")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    files.write_text(tmp_path / "link.txt", "after")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "after"
+
+
 def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(InputError, match="does not exist; make that folder"):
         files.write_text(tmp_path / "a" / "b", "")
@@ -46,3 +57,5 @@ def test_folders_that_are_not_there(tmp_path):
         files.write_text(tmp_path, "")
     with pytest.raises(InputError, match="there is no such network"):
         files.existing(tmp_path / "net.h5", "network")
+    with pytest.raises(InputError, match="File name too long"):
+        files.existing("n" * 300, "network")

@@ -28,4 +28,6 @@ def test_unknown_names(text):
     ("biases", "first"), [([-1, -1, 0], 0), ([1, -1, 0], 1), ([-1, 0.1, -1], 2), ([-1, -1, [-1, 0, 0.1]], 3)]
 )
 def test_dead_rows_may_leave_after_the_last_positive_bias(biases, first):
-    assert reduce.dead_from(from_matrices([np.eye(3)] * 3, biases)) == first
+    layers = reduce.reviving(from_matrices([np.eye(3)] * 3, biases))
+    assert reduce.dead_from(layers, 3) == first
+    assert reduce.dead_from(layers, 1) == (0 in layers)

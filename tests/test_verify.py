@@ -10,17 +10,20 @@ import pytest
 from spdnn import challenge, verify
 from spdnn.engines import infer
 from spdnn.errors import InputError
-from spdnn.features import Inputs, Result
+from spdnn.features import Inputs, Result, projection_weights
 from spdnn.records import check_verdict
 from spdnn.sources.radixnet import RadixNet
 
 
 def result(categories, values=32.0, count=100, outputs=4):
+    """A result whose survivors have `values` (a number, or a row of `outputs`) in their last rows."""
     alive = np.asarray(categories, np.int64) - 1
-    row = np.broadcast_to(np.float32(values), alive.shape).copy()
+    rows = np.broadcast_to(np.asarray(values, np.float32), (alive.size, outputs))
+    wide = rows.astype(np.float64)
+    sums, projections = wide.sum(axis=1), wide @ projection_weights(outputs)
+    least, largest = rows.min(axis=1), rows.max(axis=1)
     survivors = np.array([count, alive.size])
-    sums = row.astype(np.float64) * outputs
-    return Result(count, outputs, alive, sums, row.copy(), row.copy(), survivors, "0" * 64, 0)
+    return Result(count, outputs, alive, sums, projections, least, largest, survivors, "0" * 64, 0)
 
 
 def truth(categories, count=100, **options):
@@ -74,8 +77,8 @@ def oracle_truth(found, rows=None):
 
 
 def test_borderline_against_the_oracle():
-    tiny, small = result([3, 7, 50], values=1e-5), result([3, 7, 50], values=2e-5)
-    fewer = result([3, 7], values=1e-5)
+    tiny, small = (result([3, 7, 50], values=[[5], [5], [last]]) for last in (1e-5, 2e-5))
+    fewer = result([3, 7], values=5)
     verdict = judged(tiny, oracle_truth(fewer))
     assert verdict["passed"]
     assert verdict["borderline"] == {"count": 1, "first": [50]}
@@ -92,6 +95,36 @@ def test_values_against_the_oracle():
     assert verdict["values"]["largest_error"] == pytest.approx(5e-4, rel=1e-2)
 
 
+def test_small_values_are_not_all_borderline():
+    """What is small is measured by the network's own values."""
+    right = result([3, 7, 50], values=1e-7)
+    assert judged(right, oracle_truth(right))["passed"]
+    assert judged(result([]), oracle_truth(right))["missing"]["count"] == 3
+    assert judged(result([3, 7, 50], values=1.1e-7), oracle_truth(right))["values"]["failures"] == 3
+
+
+def test_sums_that_cancel_are_borderline():
+    """Centred logits: the sum is zero but for rounding, and which side keeps the input is chance."""
+    ours, exact = result([3, 7], values=[1, 2, -3, 1e-6]), result([3, 7], values=[1, 2, -3, 0])
+    assert (exact.categories.size, ours.categories.size) == (0, 2)
+    verdict = judged(ours, oracle_truth(exact))
+    assert verdict["passed"]
+    assert verdict["borderline"]["count"] == 2
+    assert not judged(result([3, 7], values=[1, 2, -3, 0.1]), oracle_truth(exact))["passed"]
+
+
+def test_values_in_other_places_fail():
+    ours, right = result([3, 7], values=[4, 3, 2, 1]), result([3, 7], values=[1, 2, 3, 4])
+    assert judged(ours, oracle_truth(right))["values"]["failures"] == 2
+
+
+def test_a_sample_holds_survivors():
+    found = replace(result(range(1, 41)), inputs=60_000, survivors=np.array([60_000, 40]))
+    for seed in range(5):
+        rows = verify.sample(found, [1000, 1000], 1e6, seed)
+        assert np.isin(rows, found.alive).sum() >= verify.LEAST_SAMPLE
+
+
 def test_a_sample_compares_just_its_inputs():
     found = result([3, 7, 50])
     rows = np.array([2, 49, 60])
@@ -105,12 +138,13 @@ def test_a_sample_compares_just_its_inputs():
 def test_the_sample_is_seeded_and_affordable():
     found = result([3, 7, 50])
     assert verify.sample(found, [100, 100], 1e9, 0) is None
-    few = verify.sample(replace(found, inputs=1000, survivors=np.array([1000, 10])), [100, 100], 1e5, 0)
-    assert few.size == 500
+    larger = replace(found, inputs=1000, survivors=np.array([1000, 10]))
+    few = verify.sample(larger, [100, 100], 1e5, 0)
+    assert 250 <= few.size <= 253
+    assert np.isin(found.alive, few).all()
     assert (np.diff(few) > 0).all()
-    np.testing.assert_array_equal(
-        few, verify.sample(replace(found, inputs=1000, survivors=np.array([1000, 10])), [100, 100], 1e5, 0)
-    )
+    np.testing.assert_array_equal(few, verify.sample(larger, [100, 100], 1e5, 0))
+    assert not np.array_equal(few, verify.sample(larger, [100, 100], 1e5, 1))
 
 
 @pytest.mark.parametrize("neurons", challenge.WIDTHS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
+import shutil
 import sys
 
-from spdnn.cli import inputs, network, report, run
 from spdnn.errors import SpdnnError
 from spdnn.files import clean_on_terminate
 
@@ -19,17 +20,22 @@ with files of your own:
   spdnn network import weights.npz -o net.h5 --bias -0.3 --clip 32
   spdnn infer --network net.h5 --inputs x.npz --categories out.txt --record run.json
 
-exit status: 0 done and verified, 1 an error or a failed verdict (one sentence on standard error), 2 wrong arguments
+exit status: 0 done (and passed, where something was verified), 1 an error or a failed verdict (one sentence on
+standard error), 2 wrong arguments, 130 interrupted, 143 terminated
 """
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=32, width=min(110, int(os.environ.get("COLUMNS", 100))))
+        super().__init__(
+            prog, max_help_position=32, width=max(60, min(110, shutil.get_terminal_size((100, 24)).columns))
+        )
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
+    from spdnn.cli import inputs, network, report, run
+
     top = argparse.ArgumentParser(
         prog="spdnn",
         description="Sparse deep neural network inference at scale: exact, verified, reproducible.",
@@ -45,22 +51,35 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status. An error is one sentence on standard error."""
-    chosen = parser().parse_args(arguments)
-    clean_on_terminate()
     try:
-        return chosen.run(chosen) or 0
+        clean_on_terminate()
+        chosen = parser().parse_args(arguments)
+        status = chosen.run(chosen) or 0
+        sys.stdout.flush()
+        return status
     except SpdnnError as error:
         print(f"spdnn: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 1
     except KeyboardInterrupt:
         print("spdnn: interrupted; nothing was written under a final name", file=sys.stderr)
         return 130
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"spdnn: {where}{error.strerror or error}", file=sys.stderr)
+        _discard_output()
+        return 1
     except MemoryError:
         print("spdnn: out of memory; give a smaller --memory, or fewer inputs (--count)", file=sys.stderr)
         return 1
+
+
+def _discard_output() -> None:
+    """Point standard output at nothing, so that what is left in it does not fail once more at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _version() -> str:

@@ -7,6 +7,9 @@ import re
 import sys
 
 from spdnn.engines import usable_cores
+from spdnn.engines.base import MAX_THREADS
+
+LARGEST = 10**9
 
 _UNITS = {
     "": 1,
@@ -22,20 +25,28 @@ _UNITS = {
 
 
 def positive(text: str) -> int:
-    """An integer from 1."""
+    """An integer from 1 to LARGEST."""
     try:
         number = int(text)
     except ValueError:
         number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1")
+    if not 1 <= number <= LARGEST:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be an integer from 1 to {LARGEST:,}")
+    return number
+
+
+def thread_count(text: str) -> int:
+    """An integer from 1 to MAX_THREADS."""
+    number = positive(text)
+    if number > MAX_THREADS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1 to {MAX_THREADS}")
     return number
 
 
 def size(text: str) -> int:
     """Bytes: a number, or one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (of 1024), B optional."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
-    if not match or match[2] not in _UNITS or not float(match[1]):
+    if not match or match[2] not in _UNITS or not 1 <= float(match[1]) < LARGEST**2:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of bytes, such as 8000000000, 8GB or 7.5GiB")
     return int(float(match[1]) * _UNITS[match[2]])
 
@@ -62,12 +73,15 @@ def add_engine(command: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="exact reductions: all that the engine offers (default), none, or names joined by commas",
     )
-    command.add_argument("--threads", type=positive, metavar="T", help="default: all cores that this process may use")
+    command.add_argument(
+        "--threads", type=thread_count, metavar="T", help="default: all cores that this process may use"
+    )
     command.add_argument(
         "--memory",
         type=size,
         metavar="BYTES",
-        help="peak resident memory not to be passed, such as 8GiB (default: most of what is free)",
+        help="peak resident memory of the run (not of the verification) not to be passed, such as 8GiB "
+        "(default: most of what is free)",
     )
 
 

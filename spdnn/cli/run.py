@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 
@@ -13,8 +12,9 @@ from spdnn.cli import arguments
 from spdnn.cli.inputs import made
 from spdnn.engines import ENGINES, Options, engine
 from spdnn.errors import InputError
-from spdnn.features import Inputs
-from spdnn.files import existing, replacing
+from spdnn.features import Inputs, Result
+from spdnn.files import check_target, existing, replacing
+from spdnn.network import Network
 from spdnn.reduce import parse
 
 
@@ -98,36 +98,23 @@ def add(commands, formatter) -> None:
 def _challenge(chosen) -> int:
     from spdnn.sources.radixnet import RadixNet
 
+    _check_targets(chosen.record)
     count = arguments.threads(chosen.threads)
     runner, reductions = _engine(chosen)
     network = RadixNet(chosen.neurons, chosen.layers)
+    command = ["spdnn", "challenge", "--neurons", network.neurons, "--layers", network.depth, "--inputs", chosen.inputs]
     if chosen.inputs in ("mnist", "digits"):
         inputs, read = measure.timed(made, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+        command += ["--mnist", chosen.mnist] if chosen.mnist else []
     else:
         inputs, read = measure.timed(_open_inputs, chosen.inputs, chosen.neurons, chosen.count)
+    command += ["--count", chosen.count] if chosen.count else []
     prepared, spent = measure.timed(runner.prepare, network, reductions)
     options = Options(count, chosen.memory)
     measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, read, spent)
-    verdict = measure.judge(network, inputs, result)
-    command = [
-        "spdnn",
-        "challenge",
-        "--neurons",
-        network.neurons,
-        "--layers",
-        network.depth,
-        "--inputs",
-        chosen.inputs,
-    ]
-    command += ["--count", inputs.count] if inputs.count != challenge.INPUTS else []
-    return _told(
-        chosen,
-        f"radixnet-{network.neurons}-{network.depth}.{_word(chosen.inputs)}",
-        measurement,
-        result,
-        verdict,
-        command,
-    )
+    verdict = _judged(chosen, network, inputs, result, None)
+    name = f"radixnet-{network.neurons}-{network.depth}.{_word(chosen.inputs)}"
+    return _told(chosen, name, measurement, result, verdict, command)
 
 
 def _infer(chosen) -> int:
@@ -135,19 +122,46 @@ def _infer(chosen) -> int:
 
     if chosen.top and not chosen.values:
         raise InputError("--top K says what --values holds; give --values out.npz too")
+    _check_targets(chosen.categories, chosen.values, chosen.record)
     count = arguments.threads(chosen.threads)
     runner, reductions = _engine(chosen)
     network, opened = measure.timed(open_network, existing(chosen.network, "network"))
+    if chosen.top and chosen.top > network.outputs:
+        raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
     inputs, read = measure.timed(_open_inputs, chosen.inputs, network.inputs, None)
+    if chosen.truth not in (None, "oracle"):
+        measure.named_truth(chosen.truth, inputs.count)
     prepared, spent = measure.timed(runner.prepare, network, reductions)
     options = Options(count, chosen.memory, values=bool(chosen.values))
     measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, opened + read, spent)
-    verdict = measure.judge(network, inputs, result, chosen.truth) if chosen.record or chosen.truth else None
+    verdict = _judged(chosen, network, inputs, result, chosen.truth) if chosen.record or chosen.truth else None
     if verdict is None or verdict["passed"]:
         _write_outputs(chosen, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
+    command += ["--truth", chosen.truth] if chosen.truth else []
     name = f"{_word(chosen.network)}-{network.depth}.{_word(chosen.inputs)}"
     return _told(chosen, name, measurement, result, verdict, command)
+
+
+def _judged(chosen, network: Network, inputs: Inputs, result: Result, truth: str | None) -> dict | None:
+    """The verdict, or None where the oracle would only judge itself.
+
+    Raises:
+        InputError: a record was asked for all the same.
+    """
+    official = measure.official(network, inputs) if truth is None else None
+    if chosen.engine == "reference" and truth in (None, "oracle") and not official:
+        if chosen.record:
+            raise InputError("the reference engine is the oracle itself, so its verdict proves nothing; give --truth")
+        return None
+    return measure.judge(network, inputs, result, truth)
+
+
+def _check_targets(*paths: str | None) -> None:
+    """Refuse outputs that could not be written, or that are one file, before anything runs."""
+    targets = [check_target(path) for path in paths if path]
+    if len(set(targets)) < len(targets):
+        raise InputError(f"{max(targets, key=targets.count)}: two outputs cannot be one file")
 
 
 def _engine(chosen):
@@ -164,30 +178,31 @@ def _open_inputs(path: str, neurons: int, count: int | None) -> Inputs:
 
 def _word(path: str) -> str:
     """A file's name as it may stand in the name of a case."""
-    stem = path.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
+    stem = path.rstrip("/").rsplit("/", 1)[-1].split(".")[0][:60]
     return "".join(c if c.isalnum() or c == "-" else "-" for c in stem) or "input"
 
 
-def _write_outputs(chosen, result) -> None:
+def _write_outputs(chosen, result: Result) -> None:
     from spdnn.formats.categories import write_categories
 
     if chosen.categories:
         write_categories(chosen.categories, result.categories)
-    if chosen.values:
-        with replacing(chosen.values) as temporary, open(temporary, "wb") as stream:
-            if chosen.top:
-                neurons, values = result.top(chosen.top)
+    if not chosen.values:
+        return
+    with replacing(chosen.values) as temporary:
+        if chosen.top:
+            neurons, values = result.top(chosen.top)
+            with open(temporary, "wb") as stream:
                 np.savez(stream, neurons=neurons, values=values)
-            else:
-                np.save(stream, result.all_values())
+        else:
+            shape = (result.inputs, result.outputs)
+            rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+            rows[result.alive] = result.values
+            rows.flush()
 
 
-def _told(chosen, name: str, measurement, result, verdict: dict | None, command: list) -> int:
-    """Print what happened, write the record of a passing run; the exit status."""
-    from spdnn.records import write_record
-
-    seconds = float(np.median(measurement.samples["inference_seconds"]))
-    rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
+def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, command: list) -> int:
+    """Write the record of a passing run, print what happened; the exit status."""
     print(f"categories  {result.categories.size} of {result.inputs} inputs")
     if verdict is None:
         print("verdict     none: not verified (--record or --truth verifies)")
@@ -196,50 +211,53 @@ def _told(chosen, name: str, measurement, result, verdict: dict | None, command:
     against = f"{truth['source']}, {truth['checked']} of {truth['inputs']} inputs compared; {verdict['values']['rule']}"
     print(f"verdict     {'pass' if verdict['passed'] else 'FAIL'} ({against})")
     if not verdict["passed"]:
-        print(f"spdnn: verdict fail: {'; '.join(verdict['reasons'])}", file=sys.stderr)
-        return 1
-    on = "+".join(measurement.reductions["requested"]) or "none"
+        return _failed(verdict)
+    if chosen.record:
+        _write_record(chosen, name, measurement, result, verdict, command)
+    seconds = float(np.median(measurement.samples["inference_seconds"]))
+    rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
     print(
-        f"inference   {seconds:.4f} s, median of {len(measurement.digests)} ({measurement.span}; reductions: {on}; "
-        f"{measurement.threads} threads)"
+        f"inference   {seconds:.4f} s, median of {len(measurement.digests)} ({measurement.span}; "
+        f"reductions: {_on(measurement)}; {measurement.threads} threads)"
     )
     print(
         f"rate        {rate / 1e12:.4f} TeraEdges/s by the challenge's formula; "
         f"{result.edges_computed / seconds / 1e9:.2f} billion edges/s really computed"
     )
-    if chosen.record:
-        command += [
-            "--engine",
-            chosen.engine,
-            "--reductions",
-            chosen.reductions,
-            "--threads",
-            measurement.threads,
-        ]
-        command += ["--memory", chosen.memory] if chosen.memory else []
-        command += ["--repeats", len(measurement.digests), "--record", "run.json"]
-        case = f"{name}.{chosen.engine}.{on}.t{measurement.threads}"
-        record = measure.record(case, measurement, measure.summary(result), verdict, shlex.join(map(str, command)))
-        write_record(chosen.record, record)
     return 0
+
+
+def _on(measurement) -> str:
+    return "+".join(measurement.reductions["requested"]) or "none"
+
+
+def _write_record(chosen, name: str, measurement, result: Result, verdict: dict, command: list) -> None:
+    from spdnn.records import write_record
+
+    command += ["--engine", chosen.engine, "--reductions", chosen.reductions, "--threads", measurement.threads]
+    command += ["--memory", chosen.memory] if chosen.memory else []
+    command += ["--repeats", len(measurement.digests), "--record", "run.json"]
+    case = f"{name}.{chosen.engine}.{_on(measurement)}.t{measurement.threads}"
+    summary = measure.summary(result)
+    write_record(chosen.record, measure.record(case, measurement, summary, verdict, shlex.join(map(str, command))))
+
+
+def _failed(verdict: dict) -> int:
+    print(f"spdnn: verdict fail: {'; '.join(verdict['reasons'])}", file=sys.stderr)
+    return 1
 
 
 def _verify(chosen) -> int:
     from spdnn.formats.categories import read_categories
 
     categories = read_categories(existing(chosen.categories, "list of categories"))
-    count = max(challenge.INPUTS, int(categories[-1]) if categories.size else 0)
-    truth = measure.named_truth(chosen.truth, count if not chosen.truth.startswith("official:") else challenge.INPUTS)
+    official = chosen.truth.startswith("official:")
+    truth = measure.named_truth(chosen.truth, challenge.INPUTS if official else None)
     verdict = verify.judge_categories(categories, truth)
-    print(
-        json.dumps(verdict, indent=1)
-        if not verdict["passed"]
-        else f"pass: {verdict['categories']} categories, {truth.source}"
-    )
-    if verdict["passed"]:
-        return 0
-    print(f"spdnn: verdict fail: {'; '.join(verdict['reasons'])}", file=sys.stderr)
-    return 1
+    if not verdict["passed"]:
+        return _failed(verdict)
+    print(f"pass: {verdict['categories']} categories, {truth.source}")
+    return 0
 
 
 def _engines(chosen) -> None:

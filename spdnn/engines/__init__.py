@@ -69,6 +69,11 @@ def infer(
         InputError: inputs, reductions or memory that do not fit.
         Unavailable: the engine cannot run here.
     """
+    if not isinstance(network, Network) or not isinstance(inputs, Inputs):
+        raise InputError(
+            f"infer takes a Network and Inputs, not {type(network).__name__} and {type(inputs).__name__}; "
+            "make them with spdnn.from_matrices and spdnn.Inputs.from_array"
+        )
     chosen = engine(engine_name)
     prepared = chosen.prepare(network, parse(reductions, chosen.offers))
     options = Options(usable_cores() if threads is None else threads, memory, values)

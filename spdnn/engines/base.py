@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass, field
 
+from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.network import Network
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,12 @@ class Options:
     threads: int = 1
     memory: int | None = None
     values: bool = False
+
+    def __post_init__(self):
+        if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
+            raise InputError(f"threads {self.threads!r}: an integer from 1 to {MAX_THREADS}")
+        if self.memory is not None and not self.memory >= 1:
+            raise InputError(f"memory {self.memory!r}: a number of bytes from 1, or None")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 from spdnn import kernels, progress, reduce
 from spdnn.engines.base import RESIDENT, STREAMED, Engine, Options, Prepared, Session
 from spdnn.errors import InputError, SpdnnError
-from spdnn.features import Inputs, Result
+from spdnn.features import Inputs, Result, projection_weights
 from spdnn.layouts import active_slots, best_tile, bind, buffer, feature_bytes, tiles_of
 from spdnn.network import Network
 
@@ -37,7 +37,8 @@ class CpuEngine(Engine):
         return kernels.missing()
 
     def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
-        return Prepared(network, reductions)
+        found = {"dead": {"layers_that_revive_zeros": reduce.reviving(network)}} if "dead" in reductions else {}
+        return Prepared(network, reductions, found)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)
@@ -61,7 +62,7 @@ class CpuSession(Session):
         self.tile = best_tile(self.kernels, inputs.count)
         self.dead_from = network.depth
         if "dead" in prepared.reductions:
-            self.dead_from = reduce.dead_from(network)
+            self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         widest = max(network.header(k).outputs for k in range(network.depth))
         self.batch, resident = _plan(network, inputs, widest, options, self.tile)
@@ -70,6 +71,7 @@ class CpuSession(Session):
         self.buffers = [buffer(self.batch, widest, self.tile) for _ in range(2)]
         for memory in self.buffers:
             memory.fill(0)  # the pages are touched here, not on the clock
+        self.weights = projection_weights(network.outputs)
         self.edges = [network.header(k).edges for k in range(network.depth)]
         if inputs.kind == "csr":
             data = inputs.data
@@ -82,14 +84,9 @@ class CpuSession(Session):
             parts = [self._batch(start, advance) for start in starts]
         finally:
             close()
-        alive, hashes, sums, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(5))
-        if not np.isfinite(sums).all():
-            raise SpdnnError(
-                f"the values of input {int(alive[~np.isfinite(sums)][0]) + 1} passed the range of float32; "
-                "the network needs a clip or smaller weights"
-            )
+        alive, hashes, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(6))
         digest = hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest()
-        values = np.concatenate([part[5] for part in parts]) if self.keep_values else None
+        values = np.concatenate([part[6] for part in parts]) if self.keep_values else None
         notes = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
@@ -101,11 +98,12 @@ class CpuSession(Session):
             self.network.outputs,
             alive,
             sums,
+            projections,
             mins,
             maxs,
-            sum(part[6] for part in parts),
-            digest,
             sum(part[7] for part in parts),
+            digest,
+            sum(part[8] for part in parts),
             values,
             notes,
         )
@@ -140,9 +138,14 @@ class CpuSession(Session):
                 tiles = tiles_of(numbers.size, self.tile)
                 active = np.zeros(tiles, np.uint64)
                 if k == 0:
-                    self._first()(layer, self.inputs.stored(numbers), target, self.tile, active, self.threads)
+                    rows = self.inputs.stored(numbers)
+                    finite = self._first()(layer, rows, target, self.tile, active, self.threads)
                 else:
-                    self.kernels.layer(layer, source, target, tiles, self.tile, active, self.threads)
+                    finite = self.kernels.layer(layer, source, target, tiles, self.tile, active, self.threads)
+                if not finite:
+                    raise SpdnnError(
+                        f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights"
+                    )
                 computed += tiles * self.tile * self.edges[k]
                 slots = active_slots(active, self.tile, numbers.size)
                 survivors[k] = slots.size
@@ -158,17 +161,19 @@ class CpuSession(Session):
         return (*self._finish(source, target, numbers, slots), survivors, computed)
 
     def _finish(self, source, target, numbers, slots) -> tuple:
-        """(alive, hashes, sums, mins, maxs, values) of the rows that are nonzero at the end."""
+        """(alive, hashes, sums, projections, mins, maxs, values) of the rows that are nonzero at the end."""
         count = slots.size
         self.kernels.compact(source, target, self.network.outputs, slots, self.tile, self.threads)
-        sums, hashes = np.empty(count), np.empty(count, np.uint64)
+        sums, projections, hashes = np.empty(count), np.empty(count), np.empty(count, np.uint64)
         mins, maxs = np.empty(count, np.float32), np.empty(count, np.float32)
-        self.kernels.row_statistics(target, self.network.outputs, self.tile, sums, mins, maxs, hashes, self.threads)
+        self.kernels.row_statistics(
+            target, self.weights, self.tile, sums, projections, mins, maxs, hashes, self.threads
+        )
         values = None
         if self.keep_values:
             values = np.empty((count, self.network.outputs), np.float32)
             self.kernels.untile(target, values, self.tile, self.threads)
-        return numbers[slots], hashes, sums, mins, maxs, values
+        return numbers[slots], hashes, sums, projections, mins, maxs, values
 
 
 def _plan(network: Network, inputs: Inputs, widest: int, options: Options, tile: int) -> tuple[int, bool]:
@@ -184,7 +189,8 @@ def _plan(network: Network, inputs: Inputs, widest: int, options: Options, tile:
     scratch = options.threads * feature_bytes(1, network.inputs, tile)
     extra = (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + scratch
     one_tile = 2 * feature_bytes(1, widest, tile)
-    kept = 4 * inputs.count * network.outputs if options.values else 0
+    # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
+    kept = 8 * inputs.count * network.outputs if options.values else 0
     room = limit - held - extra - kept
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.
@@ -208,7 +214,7 @@ def _resident_bytes() -> int:
 
 
 def _available_bytes() -> int:
-    """Bytes that can be taken without swapping, by /proc/meminfo (and half of that is never exceeded by default)."""
+    """Bytes that can be taken without swapping, by /proc/meminfo; DEFAULT_SHARE of it is used by default."""
     with open("/proc/meminfo") as stream:
         for line in stream:
             if line.startswith("MemAvailable:"):

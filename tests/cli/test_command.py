@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from spdnn import challenge
 from spdnn.cli import main
+from spdnn.features import Inputs
 from spdnn.records import read_record
 
 
@@ -141,6 +142,38 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
     assert f"the first is {lines[-1]}" in capsys.readouterr().err
 
 
+def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
+    arguments = ["infer", "--network", files / "net.h5", "--inputs", files / "x.npy", "--categories", files / "out.txt"]
+    for more, sentence in (
+        (["--record", files / "nowhere/run.json"], "does not exist; make that folder"),
+        (["--record", files / "out.txt"], "two outputs cannot be one file"),
+        (["--values", files / "top.npz", "--top", 41], "the 41 largest asked for (--top); the last layer has 40"),
+        (["--truth", files / "nowhere.txt"], "there is no such truth file"),
+        (["--engine", "reference", "--record", files / "run.json"], "the reference engine is the oracle itself"),
+    ):
+        assert spdnn(*arguments, *more) == 1
+        assert sentence in capsys.readouterr().err
+        assert not (files / "out.txt").exists()
+
+
+@pytest.mark.needs("mnist")
+def test_inputs_are_official_by_their_bits_not_by_their_word(tmp_path, mnist_file):
+    from spdnn.formats.inputs import read_inputs, write_inputs
+    from spdnn.measure import official
+    from spdnn.sources.radixnet import RadixNet
+
+    path, network = tmp_path / "inputs.h5", RadixNet(1024, 120)
+    assert spdnn("inputs", "make", "mnist", "--neurons", 1024, "-o", path, "--mnist", mnist_file) == 0
+    inputs = read_inputs(path)
+    assert official(network, inputs)
+    assert official(network, inputs.counted(500))
+    assert official(network, inputs.counted(120_000))
+    forged = Inputs(np.where(np.arange(60_000)[:, None] < 100, inputs.data, 0), 1024, None, inputs.description)
+    write_inputs(path, forged)
+    assert not official(network, read_inputs(path))
+    assert not official(network, inputs.counted(500).counted(1000))
+
+
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
@@ -203,7 +236,7 @@ def test_python_m_spdnn_is_quiet_when_piped(tmp_path):
     assert json.loads((tmp_path / "run.json").read_text())["problem"]["input_count"] == 64
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_stopped_run_leaves_nothing(tmp_path, number, status):
     make = ["network", "make", "radixnet", "--neurons", "65536", "--layers", "1920", "-o", str(tmp_path / "net.h5")]
     command = [sys.executable, "-m", "spdnn", *make]
@@ -213,6 +246,6 @@ def test_a_stopped_run_leaves_nothing(tmp_path, number, status):
         time.sleep(0.05)
     process.send_signal(number)
     assert process.wait(30) == status
-    if number == signal.SIGINT:
-        assert process.stderr.read() == "spdnn: interrupted; nothing was written under a final name\n"
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    assert process.stderr.read() == f"spdnn: {word}; nothing was written under a final name\n"
     assert not list(tmp_path.iterdir())

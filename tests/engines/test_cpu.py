@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from spdnn import kernels, reference
 from spdnn.engines import infer
-from spdnn.engines.base import Options, Prepared
+from spdnn.engines.base import Options
 from spdnn.engines.cpu import CpuEngine
 from spdnn.errors import InputError, SpdnnError
-from spdnn.features import Inputs
+from spdnn.features import Inputs, projection_weights
 from spdnn.network import from_matrices
 from spdnn.sources.radixnet import RadixNet
 
@@ -37,6 +37,8 @@ def assert_same(network, inputs, **options):
     mine = got.all_values()[got.alive]
     np.testing.assert_array_equal(got.row_min, mine.min(axis=1))
     np.testing.assert_array_equal(got.row_max, mine.max(axis=1))
+    projections = mine @ projection_weights(network.outputs).astype(np.float64)
+    np.testing.assert_allclose(got.row_projection, projections, rtol=1e-9, atol=1e-9 * max(1.0, abs(whole).sum()))
     np.testing.assert_allclose(got.row_sum, mine.sum(axis=1, dtype=np.float64), rtol=1e-9, atol=1e-9)
     return got, expected
 
@@ -107,7 +109,7 @@ def test_dead_rows_leave_only_while_no_later_bias_is_positive(random_network):
     got, expected = assert_same(network, rows(100, 30))
     assert expected.survivors[0] == 0 < expected.survivors[1]  # all die, and the positive bias revives them
     np.testing.assert_array_equal(got.survivors, expected.survivors)
-    session = CpuEngine().open(Prepared(network, ("dead",)), rows(10, 30), Options())
+    session = CpuEngine().open(CpuEngine().prepare(network, ("dead",)), rows(10, 30), Options())
     assert session.found == {"dead": {"rows_may_leave_before_layer": 3}}
 
 
@@ -126,7 +128,7 @@ def test_threads_and_batches_change_nothing(random_network):
     for options in ({"threads": 2}, {"threads": 5}, {"reductions": "none"}):
         assert infer(network, inputs, **options).digest == one.digest
     for resident_layers in (True, False):
-        session = CpuEngine().open(Prepared(network, ("dead",)), inputs, Options(2))
+        session = CpuEngine().open(CpuEngine().prepare(network, ("dead",)), inputs, Options(2))
         session.batch = 128
         session.layers = session.layers if resident_layers else None
         batched = session.run()
@@ -161,10 +163,28 @@ def test_wrong_width_and_small_memory_are_one_sentence():
         infer(network, rows(3, 1024), "gpu")
 
 
-def test_overflow_is_said():
-    network = from_matrices([np.full((2, 2), 3e38, np.float32)] * 2)
-    with pytest.raises(SpdnnError, match="input 1 passed the range of float32"):
-        infer(network, Inputs.from_array(np.full((1, 2), 9, np.float32)))
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (np.full((2, 2), 3e38), np.ones((2, 1))),
+        (np.array([[3e38, 1], [3e38, 1]]), np.array([[0], [1.0]])),  # the layer after does not even look at it
+        (np.array([[3e38, -3e38], [3e38, -3e38]]), np.ones((2, 1))),  # a clip or a ReLU would hide it
+    ],
+)
+@pytest.mark.parametrize("clip", [None, 32])
+def test_a_value_past_float32_is_an_error_wherever_it_is(first, last, clip, level, monkeypatch):
+    monkeypatch.setenv("SPDNN_ISA", level)
+    network = from_matrices([first, last], clip=clip)
+    with pytest.raises(SpdnnError, match="a value of layer 1 passed the range of float32"):
+        infer(network, Inputs.from_array(np.ones((1, 2), np.float32)))
+    assert infer(network, Inputs.from_array(np.full((1, 2), 1e-3, np.float32))).alive.size == 1
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1.5}, {"threads": 10**12}, {"memory": 0}])
+def test_options_out_of_range_are_one_sentence(options):
+    with pytest.raises(InputError, match=r"(threads|memory) .*: an? (integer|number)"):
+        infer(RadixNet(32, 1, -0.1), rows(1, 32), **options)
 
 
 def test_a_level_that_is_not_here(monkeypatch):

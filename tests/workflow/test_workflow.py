@@ -131,7 +131,7 @@ def test_a_network_of_ones_own(root, tmp_path):
     import scipy.sparse as sp
 
     rng = np.random.default_rng(2)
-    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers").mkdir()  # named like inputs of ours: a name must not decide what is read
     for k in (1, 2):
         sp.save_npz(tmp_path / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
     np.save(tmp_path / "x.npy", rng.random((100, 30)).astype(np.float32))
@@ -141,8 +141,13 @@ def test_a_network_of_ones_own(root, tmp_path):
     )
     status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "own.yaml")
     assert status == 0, text
-    record = read_record(tmp_path / "results/records/mine-2.mine.cpu.all.t2.json")
+    record = read_record(tmp_path / "results/records/mine-2.own-mine.cpu.all.t2.json")
     assert record["problem"]["official"] is None
+    assert record["problem"]["input_count"] == 100
+    words = record["environment"]["command"].split()
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
     assert "mine-2" in (tmp_path / "results/report.html").read_text()
 
 
@@ -178,9 +183,32 @@ def test_a_mistake_in_the_config_is_one_line(root, tmp_path):
 
 
 def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(root, tmp_path):
-    status, text = snakemake(root, tmp_path, "--config", "neurons=1024", "layers=120", "engines=warp")
+    status, text = snakemake(
+        root, tmp_path, "--config", "neurons=1024", "layers=120", "inputs=mnist", "fetch={mnist: nowhere}"
+    )
     assert status != 0
-    assert "spdnn: engine 'warp' is not known: it must be one of cpu" in text
+    assert "nowhere" in text
+    (tmp_path / "x.npy").write_text("not an array")
+    (tmp_path / "own.yaml").write_text(
+        "neurons: []\nnetworks:\n  - {name: mine, path: x.npy, layers: 2, inputs: x.npy}\n"
+    )
+    status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "own.yaml")
+    assert status != 0
+    assert re.search(r"^spdnn: x\.npy: ", text, re.MULTILINE)
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("engines=warp", "engine 'warp' is not known: it must be one of cpu"),
+        ("reductions=neurons", "'neurons' is not offered"),
+    ],
+)
+def test_engines_and_reductions_are_checked_before_anything_runs(root, tmp_path, setting, sentence):
+    status, text = snakemake(root, tmp_path, "--dry-run", "--config", setting)
+    assert status != 0
+    assert sentence in text
     assert "Traceback" not in text
 
 

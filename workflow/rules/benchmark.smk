@@ -12,6 +12,7 @@ rule benchmark:
     params:
         case=lambda wildcards: CASES[wildcards.case],
         memory=config["memory"],
+        configfiles=[str(path) for path in workflow.overwrite_configfiles],
         code=code_digest("spdnn.measure"),
     script:
         "../scripts/benchmark.py"

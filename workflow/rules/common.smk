@@ -4,13 +4,16 @@ import re
 from snakemake.exceptions import WorkflowError
 
 from spdnn import config as settings
-from spdnn.engines import ENGINES
+from spdnn import reduce as exact_reductions
+from spdnn.engines import ENGINES, engine
 from spdnn.errors import SpdnnError
 from spdnn.provenance import code_digest
 
 try:
     config = settings.check(config, f"{workflow.basedir}/workflow/schemas/config.schema.yaml")
     CASES = {case.name: case for case in settings.cases(config)}
+    for case in CASES.values():
+        exact_reductions.parse(case.reductions, engine(case.engine).offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
 OWN = {own["name"]: own for own in config["networks"]}
@@ -36,8 +39,8 @@ def network_source(wildcards):
 
 def inputs_source(wildcards):
     """The file that inputs are imported from."""
-    if wildcards.inputs in OWN:
-        return OWN[wildcards.inputs]["inputs"]
+    if wildcards.inputs.startswith("own-"):
+        return OWN[wildcards.inputs.removeprefix("own-")]["inputs"]
     return f"results/data/mnist/{wildcards.inputs.replace('official-', 'sparse-images-')}.tsv.gz"
 
 
@@ -50,7 +53,7 @@ wildcard_constraints:
     case=one_of(CASES),
     prepared=one_of({case.prepared for case in CASES.values()}),
     network=rf"radixnet-\d+|official-\d+|{one_of(OWN)}",
-    inputs=rf"(digits|mnist|official)-\d+|{one_of(OWN)}",
+    inputs=rf"(digits|mnist|official)-\d+|{one_of(f'own-{name}' for name in OWN)}",
     neurons=r"\d+",
 
 

@@ -10,33 +10,13 @@ with logged(snakemake.log[0]):
 
     case, config = snakemake.params.case, snakemake.config
     measurement, summary = read_samples(snakemake.input.samples)
-    settings = {
-        "engines": case.engine,
-        "reductions": case.reductions,
-        "threads": case.threads,
-        "repeats": config["repeats"],
-    }
-    settings |= {"count": case.count} if case.count else {}
-    settings |= {"memory": config["memory"]} if config["memory"] else {}
-    target = f"results/records/{case.name}.json"
-    if case.network.startswith(("radixnet-", "official-")):
+    settings = {"engines": case.engine, "reductions": case.reductions, "threads": case.threads}
+    settings |= {key: config[key] for key in ("count", "memory", "repeats") if config[key] is not None}
+    if not case.inputs.startswith("own-"):
         inputs, neurons = case.inputs.rsplit("-", 1)
-        settings = {
-            "neurons": neurons,
-            "layers": case.layers,
-            "inputs": inputs,
-            "source": config["source"],
-            **settings,
-        }
-    command = [
-        "snakemake",
-        "--cores",
-        str(case.threads),
-        target,
-        "--config",
-        *(f"{k}={v}" for k, v in settings.items()),
-    ]
-    write_record(
-        snakemake.output[0],
-        record(case.name, measurement, summary, read_verdict(snakemake.input.verdict), shlex.join(command)),
-    )
+        settings |= {"neurons": neurons, "layers": case.layers, "inputs": inputs, "source": config["source"]}
+    command = ["snakemake", "--cores", str(case.threads), f"results/records/{case.name}.json"]
+    command += ["--configfile", *snakemake.params.configfiles] if snakemake.params.configfiles else []
+    command += ["--config", *(f"{key}={value}" for key, value in settings.items())]
+    verdict = read_verdict(snakemake.input.verdict)
+    write_record(snakemake.output[0], record(case.name, measurement, summary, verdict, shlex.join(command)))

@@ -39,14 +39,20 @@ inline Vec broadcast(float x) {
     return v;
 }
 
-// One block of output neurons for `kVectors` neighbouring vectors of a tile; returns which lanes got a nonzero output.
+struct Seen {
+    uint64_t active;  // lanes that got a nonzero output
+    bool finite;      // every value before the activation was
+};
+
+// One block of output neurons for `kVectors` neighbouring vectors of a tile.
 template <int kTile, int kVectors, class Index, bool kValued>
-uint64_t block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
+Seen block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
     constexpr int kPartials = kAccumulators / kVectors;
     static_assert(kVectors * kPartials == kAccumulators, "a tile must fill the accumulators evenly");
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     const Vec low = broadcast(layer.low), high = broadcast(layer.high), value = broadcast(layer.value);
     IntVec seen[kVectors] = {};
+    Vec poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
     for (int64_t j = first; j < last; ++j) {
         Vec sum[kPartials][kVectors] = {};
         int64_t e = layer.offsets[j];
@@ -73,31 +79,37 @@ uint64_t block(const Layer& layer, const float* __restrict src, float* __restric
         Vec* out = reinterpret_cast<Vec*>(dst + j * kTile);
         for (int v = 0; v < kVectors; ++v) {
             Vec y = (kValued ? sum[0][v] : sum[0][v] * value) + bias;
+            poison[v] += y * 0.0f;
             y = y > low ? y : low;
             y = y < high ? y : high;
             out[v] = y;
             seen[v] |= reinterpret_cast<IntVec>(y);
         }
     }
-    uint64_t active = 0;
+    Seen result{0, true};
     for (int v = 0; v < kVectors; ++v)
-        for (int i = 0; i < kLanes; ++i)
-            if (seen[v][i] & 0x7fffffff) active |= uint64_t{1} << (v * kLanes + i);
-    return active;
+        for (int i = 0; i < kLanes; ++i) {
+            if (seen[v][i] & 0x7fffffff) result.active |= uint64_t{1} << (v * kLanes + i);
+            if (poison[v][i] != 0.0f) result.finite = false;
+        }
+    return result;
 }
 
 // All vectors of one tile, in passes of at most kAccumulators vectors.
 template <int kTile, class Index, bool kValued>
-uint64_t tile_block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
+Seen tile_block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
     constexpr int kVectors = kTile / kLanes < kAccumulators ? kTile / kLanes : kAccumulators;
     constexpr int kWidth = kVectors * kLanes;
-    uint64_t active = 0;
-    for (int start = 0; start < kTile; start += kWidth)
-        active |= block<kTile, kVectors, Index, kValued>(layer, src + start, dst + start, first, last) << start;
-    return active;
+    Seen whole{0, true};
+    for (int start = 0; start < kTile; start += kWidth) {
+        const Seen part = block<kTile, kVectors, Index, kValued>(layer, src + start, dst + start, first, last);
+        whole.active |= part.active << start;
+        whole.finite &= part.finite;
+    }
+    return whole;
 }
 
-using TileBlock = uint64_t (*)(const Layer&, const float*, float*, int64_t, int64_t);
+using TileBlock = Seen (*)(const Layer&, const float*, float*, int64_t, int64_t);
 
 template <int kTile>
 TileBlock choose(const Layer& layer) {
@@ -110,18 +122,21 @@ TileBlock choose(const Layer& layer, int tile) {
     return tile == 16 ? choose<16>(layer) : tile == 32 ? choose<32>(layer) : choose<64>(layer);
 }
 
-void layer(const Layer& layer, const float* src, float* dst, int64_t tiles, int tile, uint64_t* active, int threads) {
+bool layer(const Layer& layer, const float* src, float* dst, int64_t tiles, int tile, uint64_t* active, int threads) {
     const TileBlock run = choose(layer, tile);
     int64_t blocks = tiles >= 4 * threads ? 1 : (4 * threads + tiles - 1) / std::max<int64_t>(tiles, 1);
     blocks = std::max<int64_t>(1, std::min(blocks, layer.outputs / kLeastBlock));
     std::fill(active, active + tiles, uint64_t{0});
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    bool finite = true;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(&& : finite)
     for (int64_t unit = 0; unit < tiles * blocks; ++unit) {
         const int64_t t = unit / blocks, b = unit % blocks;
-        const uint64_t seen = run(layer, src + t * layer.inputs * tile, dst + t * layer.outputs * tile,
+        const Seen seen = run(layer, src + t * layer.inputs * tile, dst + t * layer.outputs * tile,
                                   layer.outputs * b / blocks, layer.outputs * (b + 1) / blocks);
-        if (seen) __atomic_fetch_or(&active[t], seen, __ATOMIC_RELAXED);
+        if (seen.active) __atomic_fetch_or(&active[t], seen.active, __ATOMIC_RELAXED);
+        finite = finite && seen.finite;
     }
+    return finite;
 }
 
 // out (neurons, kTile) <- rows first .. first + kTile - 1; lanes past the last row are zero.
@@ -157,12 +172,12 @@ struct Free {
     void operator()(float* memory) const { std::free(memory); }
 };
 
-void first_layer(const Layer& layer, const Rows& rows, float* dst, int tile, uint64_t* active, int threads) {
+bool first_layer(const Layer& layer, const Rows& rows, float* dst, int tile, uint64_t* active, int threads) {
     const TileBlock run = choose(layer, tile);
     const auto fill = tile == 16 ? expand<16> : tile == 32 ? expand<32> : expand<64>;
     const int64_t tiles = (rows.count + tile - 1) / tile;
-    bool failed = false;
-#pragma omp parallel num_threads(threads)
+    bool failed = false, finite = true;
+#pragma omp parallel num_threads(threads) reduction(&& : finite)
     {
         const size_t bytes = sizeof(float) * layer.inputs * tile;  // a multiple of 64, as tile is of 16
         std::unique_ptr<float, Free> scratch(static_cast<float*>(std::aligned_alloc(64, bytes)));
@@ -174,11 +189,13 @@ void first_layer(const Layer& layer, const Rows& rows, float* dst, int tile, uin
         for (int64_t t = 0; t < tiles; ++t) {
             if (!scratch) continue;
             fill(rows, layer.inputs, t * tile, scratch.get());
-            uint64_t seen = run(layer, scratch.get(), dst + t * layer.outputs * tile, 0, layer.outputs);
-            active[t] = seen;
+            const Seen seen = run(layer, scratch.get(), dst + t * layer.outputs * tile, 0, layer.outputs);
+            active[t] = seen.active;
+            finite = finite && seen.finite;
         }
     }
     if (failed) throw std::bad_alloc();
+    return finite;
 }
 
 template <int kTile>
@@ -201,7 +218,7 @@ void compact(const float* src, float* dst, int64_t neurons, const int64_t* slots
 
 template <int kTile>
 void tile_statistics(const float* src, int64_t neurons, int filled, int64_t first, const RowStatistics& out) {
-    double sum[kTile] = {};
+    double sum[kTile] = {}, projection[kTile] = {};
     float least[kTile], largest[kTile];
     uint32_t hash[kTile], other[kTile];
     for (int i = 0; i < kTile; ++i) {
@@ -211,8 +228,10 @@ void tile_statistics(const float* src, int64_t neurons, int filled, int64_t firs
     for (int64_t n = 0; n < neurons; ++n, src += kTile) {
         uint32_t bits[kTile];
         std::memcpy(bits, src, sizeof bits);
+        const double weight = out.weights[n];
         for (int i = 0; i < kTile; ++i) {
             sum[i] += src[i];
+            projection[i] += weight * src[i];
             least[i] = src[i] < least[i] ? src[i] : least[i];
             largest[i] = src[i] > largest[i] ? src[i] : largest[i];
             hash[i] = (hash[i] ^ bits[i]) * 0x9e3779b1u;
@@ -220,7 +239,8 @@ void tile_statistics(const float* src, int64_t neurons, int filled, int64_t firs
         }
     }
     for (int i = 0; i < filled; ++i) {
-        out.sum[first + i] = sum[i], out.min[first + i] = least[i], out.max[first + i] = largest[i];
+        out.sum[first + i] = sum[i], out.projection[first + i] = projection[i];
+        out.min[first + i] = least[i], out.max[first + i] = largest[i];
         out.hash[first + i] = uint64_t{hash[i]} << 32 | other[i];
     }
 }

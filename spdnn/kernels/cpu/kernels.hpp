@@ -34,7 +34,8 @@ struct Rows {
 };
 
 struct RowStatistics {
-    double* sum;
+    const float* weights;  // of each neuron, for `projection`, their weighted sum
+    double *sum, *projection;
     float *min, *max;
     uint64_t* hash;
 };
@@ -43,13 +44,14 @@ struct Kernels {
     const char* name;
     int vector_bytes;
     // dst <- activation(src W + b); active[t] gets a bit for every input of tile t with a nonzero output.
-    void (*layer)(const Layer&, const float* src, float* dst, int64_t tiles, int tile, uint64_t* active, int threads);
+    // False when a value before the activation was not finite: float32's range was passed.
+    bool (*layer)(const Layer&, const float* src, float* dst, int64_t tiles, int tile, uint64_t* active, int threads);
     // The same with the inputs' own rows as src; lanes past `count` are zero inputs.
-    void (*first_layer)(const Layer&, const Rows&, float* dst, int tile, uint64_t* active, int threads);
+    bool (*first_layer)(const Layer&, const Rows&, float* dst, int tile, uint64_t* active, int threads);
     // Input k of dst <- input slots[k] of src; the lanes past `count` become zero.
     void (*compact)(const float* src, float* dst, int64_t neurons, const int64_t* slots, int64_t count, int tile,
                     int threads);
-    // Sum, least, largest and hash of each of the first `count` rows.
+    // Sum, weighted sum, least, largest and hash of each of the first `count` rows.
     void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
     // dst (count, neurons) <- the first `count` rows.
     void (*untile)(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);

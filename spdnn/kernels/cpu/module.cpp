@@ -73,23 +73,23 @@ static int64_t tiles_of(int64_t count, int64_t tile) { return (count + tile - 1)
 struct Level {
     const Kernels* kernels;
 
-    void layer(const BoundLayer& layer, Array<const float, 1> src, Array<float, 1> dst, int64_t tiles, int tile,
+    bool layer(const BoundLayer& layer, Array<const float, 1> src, Array<float, 1> dst, int64_t tiles, int tile,
                Array<uint64_t, 1> active, int threads) const {
         check_features(src.data(), tile), check_features(dst.data(), tile);
         require(static_cast<int64_t>(src.size()) >= tiles * tile * layer.view.inputs, "src is too small");
         require(static_cast<int64_t>(dst.size()) >= tiles * tile * layer.view.outputs, "dst is too small");
         require(static_cast<int64_t>(active.size()) >= tiles && threads >= 1, "active is too small, or no threads");
         nb::gil_scoped_release release;
-        kernels->layer(layer.view, src.data(), dst.data(), tiles, tile, active.data(), threads);
+        return kernels->layer(layer.view, src.data(), dst.data(), tiles, tile, active.data(), threads);
     }
 
-    void first_layer(const BoundLayer& layer, const Rows& rows, Array<float, 1>& dst, int tile, Array<uint64_t, 1>& active,
+    bool first_layer(const BoundLayer& layer, const Rows& rows, Array<float, 1>& dst, int tile, Array<uint64_t, 1>& active,
                      int threads) const {
         check_features(dst.data(), tile);
         require(static_cast<int64_t>(dst.size()) >= tiles_of(rows.count, tile) * tile * layer.view.outputs, "dst is too small");
         require(static_cast<int64_t>(active.size()) >= tiles_of(rows.count, tile) && threads >= 1, "active is too small, or no threads");
         nb::gil_scoped_release release;
-        kernels->first_layer(layer.view, rows, dst.data(), tile, active.data(), threads);
+        return kernels->first_layer(layer.view, rows, dst.data(), tile, active.data(), threads);
     }
 
     static void check_numbers(const Array<const int64_t, 1>& numbers, size_t rows) {
@@ -97,30 +97,30 @@ struct Level {
             require(numbers.data()[i] >= 0 && numbers.data()[i] < static_cast<int64_t>(rows), "a row number is out of range");
     }
 
-    void first_layer_bits(const BoundLayer& layer, Array<const uint8_t, 2> bits, Array<const int64_t, 1> numbers,
+    bool first_layer_bits(const BoundLayer& layer, Array<const uint8_t, 2> bits, Array<const int64_t, 1> numbers,
                           Array<float, 1> dst, int tile, Array<uint64_t, 1> active, int threads) const {
         require(static_cast<int64_t>(bits.shape(1)) == (layer.view.inputs + 7) / 8, "bits must have ceil(inputs / 8) bytes a row");
         check_numbers(numbers, bits.shape(0));
         Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), bits.data(), static_cast<int64_t>(bits.shape(1)), nullptr, nullptr, nullptr, nullptr};
-        first_layer(layer, rows, dst, tile, active, threads);
+        return first_layer(layer, rows, dst, tile, active, threads);
     }
 
-    void first_layer_dense(const BoundLayer& layer, Array<const float, 2> dense, Array<const int64_t, 1> numbers,
+    bool first_layer_dense(const BoundLayer& layer, Array<const float, 2> dense, Array<const int64_t, 1> numbers,
                            Array<float, 1> dst, int tile, Array<uint64_t, 1> active, int threads) const {
         require(static_cast<int64_t>(dense.shape(1)) == layer.view.inputs, "rows must have as many values as the layer has inputs");
         check_numbers(numbers, dense.shape(0));
         Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, dense.data(), nullptr, nullptr, nullptr};
-        first_layer(layer, rows, dst, tile, active, threads);
+        return first_layer(layer, rows, dst, tile, active, threads);
     }
 
-    // Columns must be below `inputs` (SciPy's CSR is checked where inputs are made).
-    void first_layer_csr(const BoundLayer& layer, Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns,
+    // Columns must be below `inputs` (Inputs checks that).
+    bool first_layer_csr(const BoundLayer& layer, Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns,
                          Array<const float, 1> values, Array<const int64_t, 1> numbers, Array<float, 1> dst, int tile,
                          Array<uint64_t, 1> active, int threads) const {
         require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
         check_numbers(numbers, offsets.size() - 1);
         Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, nullptr, offsets.data(), columns.data(), values.data()};
-        first_layer(layer, rows, dst, tile, active, threads);
+        return first_layer(layer, rows, dst, tile, active, threads);
     }
 
     void compact(Array<const float, 1> src, Array<float, 1> dst, int64_t neurons, Array<const int64_t, 1> slots, int tile,
@@ -133,14 +133,15 @@ struct Level {
         kernels->compact(src.data(), dst.data(), neurons, slots.data(), count, tile, threads);
     }
 
-    void row_statistics(Array<const float, 1> src, int64_t neurons, int tile, Array<double, 1> sum, Array<float, 1> min,
-                        Array<float, 1> max, Array<uint64_t, 1> hash, int threads) const {
+    void row_statistics(Array<const float, 1> src, Array<const float, 1> weights, int tile, Array<double, 1> sum,
+                        Array<double, 1> projection, Array<float, 1> min, Array<float, 1> max, Array<uint64_t, 1> hash,
+                        int threads) const {
         check_features(src.data(), tile);
-        const int64_t count = sum.size();
-        require(min.size() == sum.size() && max.size() == sum.size() && hash.size() == sum.size(), "outputs must be of one length");
+        const int64_t count = sum.size(), neurons = weights.size();
+        require(projection.size() == sum.size() && min.size() == sum.size() && max.size() == sum.size() && hash.size() == sum.size(), "outputs must be of one length");
         require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
         nb::gil_scoped_release release;
-        kernels->row_statistics(src.data(), neurons, count, tile, {sum.data(), min.data(), max.data(), hash.data()}, threads);
+        kernels->row_statistics(src.data(), neurons, count, tile, {weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()}, threads);
     }
 
     void untile(Array<const float, 1> src, Array<float, 2> dst, int tile, int threads) const {
