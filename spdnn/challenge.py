@@ -16,6 +16,7 @@ from spdnn.errors import InputError
 WIDTHS = (1024, 4096, 16384, 65536)
 DEPTHS = (120, 480, 1920)
 MAX_LAYERS = 1920
+MAX_WIDTH = 2**27  # neurons of the widest layer or input taken from anywhere: its offsets alone are 1 GiB
 INPUTS = 60_000
 NONZEROS_PER_NEURON = 32
 WEIGHT = 1 / 16
@@ -62,14 +63,6 @@ class Problem:
     def edges(self) -> int:
         """Nonzeros over all layers."""
         return NONZEROS_PER_NEURON * self.neurons * self.layers
-
-    @property
-    def truth_count(self) -> int:
-        return TRUTH_COUNT[self.neurons]
-
-    @property
-    def truth_sha256(self) -> str:
-        return TRUTH_SHA256[self.neurons]
 
 
 PROBLEMS = tuple(Problem(neurons, layers) for neurons in WIDTHS for layers in DEPTHS)

@@ -9,6 +9,7 @@ from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import hdf5, images, inputs, lines, matrices, store, text
 from spdnn.formats.categories import read_categories, write_categories
+from spdnn.formats.checks import listing
 from spdnn.network import Network
 
 __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
@@ -46,9 +47,9 @@ def open_network(
     path = files.existing(path, "network")
     kind = _kind(path)
     if kind == "store":
+        network = store.read_network(path)
         if bias is not None or clip != USUAL or last is not None:
             raise InputError(f"{path}: a store has its own bias, clip and last activation; none can be given")
-        network = store.read_network(path)
         if layers is not None:
             network = _first(network, layers, path)
     elif kind == "text":
@@ -118,8 +119,9 @@ def open_inputs(path, neurons: int | None = None, count: int | None = None) -> I
 def _kind(path: Path) -> str:
     """'store', 'text' or 'matrices'."""
     if path.is_dir():
-        named = any(text.NAME.fullmatch(file.name) for file in path.iterdir())
-        others = any(file.name.endswith(matrices.LAYERS) for file in path.iterdir())
+        names = [file.name for file in listing(path)]
+        named = any(text.NAME.fullmatch(name) for name in names)
+        others = any(name.endswith(matrices.LAYERS) for name in names)
         if named and others:
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return "text" if named else "matrices"

@@ -1,7 +1,6 @@
 """Where files of layers lie together: a folder, or a tar archive (plain or gzip) that is never unpacked.
 
-A gzip stream can only be read forwards. While it is read, the state of the decompressor is copied every so
-often, so
+A gzip stream can only be read forwards. While it is read, the state of the decompressor is copied every so often, so
 that any member can be reached again from the nearest copy: reading members in any order costs memory (some 20
 MB), never the disk, and never the whole archive.
 """
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from spdnn import files
 from spdnn.errors import InputError
-from spdnn.formats import lines
+from spdnn.formats import checks, lines
 
 Member = tuple[str, str, Callable[[], bytes]]  # name without folders, name for messages, reads the content
 
@@ -38,8 +37,8 @@ class Folder:
         self.path = files.existing(path, "folder")
 
     def members(self) -> Iterator[Member]:
-        for path in sorted(self.path.iterdir(), key=lambda path: natural(path.name)):
-            if path.is_file():
+        for path in sorted(checks.listing(self.path), key=lambda path: natural(path.name)):
+            if checks.plain_file(path):
                 yield path.name, str(path), lambda path=path: lines.whole(path)
 
 

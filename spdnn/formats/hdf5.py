@@ -135,7 +135,8 @@ def opening(path, form: str) -> h5py.File:
 def telling(path, part: str = "") -> Iterator[None]:
     """Tell what HDF5 stumbles over in a file as one InputError; `part` names what was being read."""
     try:
-        yield
+        with np.errstate(over="ignore"):  # a number that float32 cannot hold is found and told later
+            yield
     except BROKEN as error:
         where = f"{path}: {part} " if part else f"{path}: the file "
         raise InputError(f"{where}is damaged, cut short or not as it must be ({_brief(error)})") from error

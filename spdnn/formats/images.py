@@ -16,6 +16,7 @@ from spdnn import challenge
 from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import lines
+from spdnn.formats.checks import check_widths
 
 NAME = re.compile(r"sparse-images-([1-9]\d{0,8})\.tsv(\.gz)?", re.ASCII)
 MOST = 10_000_000  # images allowed where nothing says how many there are: a number beyond is a slip, not an image
@@ -25,23 +26,26 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
     """Inputs from a text file, gzip or not; bits when all values are 1, else CSR.
 
     Args:
-        neurons: pixels of an image; by default the N of the file's name.
+        neurons: pixels of an image; by default the N of the file's name, which it must equal when there is one.
         count: how many images there are, those without any pixel included. By default 60,000 when the name is
             an official one and no image number is higher, else the highest image number.
         block: bytes of text parsed at a time.
 
     Raises:
         InputError: `path:line: ...` for a line that is wrong, a number out of range, or a pixel given twice;
-            an empty file; gzip data cut short; no width in the name and none given.
+            an empty file; gzip data cut short; no width in the name and none given, or another one.
     """
     path = Path(path)
     name = NAME.fullmatch(path.name)
+    if neurons is not None and name and int(name[1]) != neurons:
+        raise InputError(f"{path}: its name says {name[1]} neurons, not {neurons}")
     if neurons is None:
         if not name:
             raise InputError(f"{path}: its name does not tell how many neurons an image has; give them (--neurons)")
         neurons = int(name[1])
     if neurons < 1 or (count is not None and count < 1):
         raise InputError(f"{path}: {count} images of {neurons} neurons; there must be at least one of each")
+    check_widths(path, neurons)
     form = lines.Form("image", "pixel", count or MOST, neurons)
     images = _Images(neurons)
     with lines.opened(path) as stream:
@@ -56,7 +60,7 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
     if not images.count:
         raise InputError(f"{path}: the file is empty; there must be at least one image")
     if count is None:
-        official = name and neurons == int(name[1]) and neurons in challenge.WIDTHS
+        official = name and neurons in challenge.WIDTHS
         count = challenge.INPUTS if official and images.count <= challenge.INPUTS else images.count
     inputs = images.inputs(count)
     inputs.description = {"source": "text", "path": path.name, "count": count, "sha256": inputs.sha256}

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import hdf5
+from spdnn.formats.checks import check_widths
 
 FORMAT = "spdnn-inputs"
 BLOCK = 1 << 24  # bytes read at a time
@@ -37,15 +38,11 @@ def write_inputs(path, inputs: Inputs) -> None:
             _put(file, name, getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data, check)
 
 
-def read_inputs(path, rows: range | None = None) -> Inputs:
-    """Inputs from a store; all of it is read and checked, also when only some rows are kept.
-
-    Args:
-        rows: the inputs wanted (0-based, step 1, within the count), all by default; bits and dense rows
-            beyond them are not kept in memory.
+def read_inputs(path) -> Inputs:
+    """Inputs from a store; all of it is read and checked.
 
     Raises:
-        InputError: not such a store, damaged, cut short, or rows that it does not have.
+        InputError: not such a store, damaged or cut short.
     """
     file = hdf5.opening(path, FORMAT)
     with file:
@@ -60,18 +57,12 @@ def read_inputs(path, rows: range | None = None) -> Inputs:
             raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
         if count < 1:
             raise InputError(f"{path}: {count} inputs; there must be at least 1")
-        if rows is not None and (rows.step != 1 or not 0 <= rows.start < rows.stop <= count):
-            raise InputError(f"{path}: inputs {rows.start} to {rows.stop} asked for; there are 0 to {count}")
+        check_widths(path, neurons)
         with hdf5.telling(path):
-            if kind == "csr":
-                data, digest = _csr(file, neurons, rows)
-            else:
-                data, digest = _rows(file["data"], kind, neurons, rows)
+            data, digest = _csr(file, neurons) if kind == "csr" else _rows(file["data"], kind, neurons)
     if digest != expected:
         raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {digest}, the store says {expected}")
-    if rows is not None:
-        description = {**description, "first": rows.start, "count": len(rows)}
-    return Inputs(data, neurons, count if rows is None else len(rows), description)
+    return Inputs(data, neurons, count, description)
 
 
 def _put(file: h5py.File, name: str, array: np.ndarray, check: Callable[[], None]) -> None:
@@ -82,29 +73,19 @@ def _put(file: h5py.File, name: str, array: np.ndarray, check: Callable[[], None
         check()
 
 
-def _kept(rows: range | None, base: int) -> tuple[int, int]:
-    """The first stored row to keep, and how many from there on, round the end (input i is row i mod base)."""
-    return (0, base) if rows is None else (rows.start % base, min(len(rows), base))
-
-
-def _rows(stored: h5py.Dataset, kind: str, neurons: int, rows: range | None) -> tuple[np.ndarray, str]:
+def _rows(stored: h5py.Dataset, kind: str, neurons: int) -> tuple[np.ndarray, str]:
     dtype, width = (np.uint8, (neurons + 7) // 8) if kind == "bits" else (np.float32, neurons)
     if stored.dtype != dtype or stored.ndim != 2 or stored.shape[0] < 1 or stored.shape[1] != width:
         raise ValueError(f"rows of {stored.dtype} {stored.shape} for {neurons} neurons")
-    base = stored.shape[0]
-    first, size = _kept(rows, base)
-    data, digest = np.empty((size, width), dtype), hashlib.sha256()
+    data, digest = np.empty(stored.shape, dtype), hashlib.sha256()
     step = max(1, BLOCK // max(1, width * data.itemsize))
-    for start in range(0, base, step):
-        block = stored[start : start + step]
-        digest.update(block.data)
-        places = (np.arange(start, start + len(block)) - first) % base
-        keep = places < size
-        data[places[keep]] = block[keep]
+    for start in range(0, len(data), step):
+        data[start : start + step] = stored[start : start + step]
+        digest.update(data[start : start + step].data)
     return data, digest.hexdigest()
 
 
-def _csr(file: h5py.File, neurons: int, rows: range | None) -> tuple[sp.csr_array, str]:
+def _csr(file: h5py.File, neurons: int) -> tuple[sp.csr_array, str]:
     data, indices, indptr = file["data"][:], file["indices"][:], file["indptr"][:]
     if data.dtype != np.float32 or indptr.size < 2:
         raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")
@@ -113,7 +94,4 @@ def _csr(file: h5py.File, neurons: int, rows: range | None) -> tuple[sp.csr_arra
         digest.update(array.data)
     matrix = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
     matrix.check_format(full_check=True)
-    if rows is not None:
-        first, size = _kept(rows, matrix.shape[0])
-        matrix = matrix[(first + np.arange(size)) % matrix.shape[0]]
     return matrix, digest.hexdigest()

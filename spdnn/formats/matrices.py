@@ -21,6 +21,7 @@ from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import lines, safetensors
 from spdnn.formats.archive import natural
+from spdnn.formats.checks import check_widths, listing, plain_file, reading
 from spdnn.network import Layer, MemoryNetwork, check_chain, digest_of_layers, layer_activations
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
@@ -87,6 +88,13 @@ def read_matrix(path):
     path = files.existing(path, "file")
     if path.name.endswith(MATRIX_MARKET):
         return _matrix_market(lines.whole(path), str(path))
+    matrix = _numpy(path)
+    check_widths(path, *matrix.shape)
+    return matrix
+
+
+def _numpy(path: Path):
+    """The matrix in a .npz or .npy file."""
     with _telling(path):
         if path.suffix == ".npy":
             return _dense(np.load(path, allow_pickle=False))
@@ -113,7 +121,7 @@ def _dense(array) -> np.ndarray:
 def _sources(path: Path) -> list[Path]:
     """The files of the layers, in order."""
     if path.is_dir():
-        found = [file for file in path.iterdir() if file.name.endswith(LAYERS) and file.is_file()]
+        found = [file for file in listing(path) if file.name.endswith(LAYERS) and plain_file(file)]
         kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in found})
         if len(kinds) != 1:
             raise InputError(
@@ -131,7 +139,9 @@ def _sources(path: Path) -> list[Path]:
         file = path.parent / line.strip()
         if not file.name.endswith(LAYERS):
             raise InputError(f"{path}:{number}: {lines.shown(line.strip())} is not a .mtx, .mtx.gz or .npz file")
-        if not file.is_file():
+        with reading(f"{path}:{number}: {file}"):
+            there = file.is_file()
+        if not there:
             raise InputError(f"{path}:{number}: there is no file {file}")
         listed.append(file)
     if not listed:
@@ -175,18 +185,16 @@ def _matrix_market(content: bytes, where: str):
         "skew-symmetric",
     ):
         raise InputError(f"{where}:1: a matrix that is {kind} and {symmetry}; weights are real, integer or pattern")
-    number, line = 2, stream.readline()
-    while line and (line.startswith(b"%") or not line.strip()):
-        number, line = number + 1, stream.readline()
-    sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 10]
-    if layout == "array" and len(sizes) == 2:
+    sizes, number = _sizes(stream, where, layout)
+    if symmetry != "general" and sizes[0] != sizes[1]:
+        raise InputError(f"{where}:{number}: {sizes[0]} x {sizes[1]} and {symmetry}; such a matrix is square")
+    if layout == "array":
+        if sizes[0] * sizes[1] > 2 * len(content):  # symmetric ones hold half; reading would allocate all of it
+            raise InputError(f"{where}:{number}: the file is too short to hold {sizes[0]} x {sizes[1]} numbers")
         with _telling(Path(where)):
             from scipy.io import mmread
 
             return mmread(io.BytesIO(content))
-    if layout != "coordinate" or len(sizes) != 3 or len(line.split()) != 3 or min(sizes[:2]) < 1:
-        said = lines.shown(line.decode("utf-8", "replace").strip())
-        raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
     form = lines.Form("row", "column", sizes[0], sizes[1], None if kind == "pattern" else "value", tabs=False)
     rest = stream.read()
     rows, columns, values = lines.parse(rest, where, form, number + 1)
@@ -206,3 +214,17 @@ def _matrix_market(content: bytes, where: str):
         rows, columns = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
         values = np.concatenate([values, sign * values[off]])
     return sp.coo_array((values, (rows, columns)), shape=sizes[:2])
+
+
+def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]:
+    """Rows, columns and, of coordinates, entries; and the number of their line. Notes and blank lines are passed."""
+    number, line = 2, stream.readline()
+    while line and (line.startswith(b"%") or not line.strip()):
+        number, line = number + 1, stream.readline()
+    sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 19]
+    wanted = {"array": 2, "coordinate": 3}.get(layout)
+    if len(sizes) != wanted or len(line.split()) != wanted or min(sizes[:2]) < 1:
+        said = lines.shown(line.decode("utf-8", "replace").strip())
+        raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
+    check_widths(f"{where}:{number}", *sizes[:2])
+    return sizes, number

@@ -14,6 +14,7 @@ import numpy as np
 from spdnn import files
 from spdnn.errors import InputError, Unavailable
 from spdnn.formats.archive import natural
+from spdnn.formats.checks import check_widths
 from spdnn.network import Layer, layer_activations
 
 TYPES = {"F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
@@ -49,6 +50,7 @@ def read_layers(
         weight = _array(path, prefix + "weight", tensors[prefix + "weight"])
         if weight.ndim != 2:
             raise InputError(f"{path}: {prefix}weight has {weight.ndim} dimensions; a layer's weight is a matrix")
+        check_widths(f"{path}: {prefix}weight", *weight.shape)
         own = 0.0 if bias is None else bias
         if prefix + "bias" in tensors:
             own = _array(path, prefix + "bias", tensors[prefix + "bias"])

@@ -22,7 +22,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 
-from spdnn import progress
+from spdnn import challenge, progress
 from spdnn.errors import InputError
 from spdnn.formats import hdf5
 from spdnn.network import Activation, Header, Layer, Network, check_chain, digest_of_layers
@@ -141,9 +141,7 @@ def write_network(path, network: Network, formula_ok: bool = False, what: str = 
 
 
 def write_prepared(path, network: Network, info: dict, what: str = "prepare") -> None:
-    """Store a prepared network (a RadixNet as its formula) with `info`, fit for JSON. Raises as
-    write_network.
-    """
+    """Store a prepared network (a RadixNet as its formula) with `info`, fit for JSON. Raises as write_network."""
     _write(path, network, info, True, what)
 
 
@@ -247,6 +245,8 @@ def _header(group: h5py.Group) -> Header:
     except InputError as error:
         raise ValueError(str(error)) from error
     inputs, outputs, edges = (int(attrs[name]) for name in ("inputs", "outputs", "edges"))
+    if max(inputs, outputs) > challenge.MAX_WIDTH:
+        raise ValueError(f"a width of {max(inputs, outputs)}, though {challenge.MAX_WIDTH} is the most")
     return Header(inputs, outputs, edges, bias, activation, "value" in attrs)
 
 

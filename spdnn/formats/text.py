@@ -10,14 +10,14 @@ from __future__ import annotations
 import operator
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from spdnn import challenge, files, progress
 from spdnn.errors import InputError
-from spdnn.formats import lines
+from spdnn.formats import checks, lines, staging
 from spdnn.formats.archive import Archive, Folder, Member
 from spdnn.network import Activation, Header, Layer, Network, index_dtype, layer_activations, shared_value
 
@@ -71,7 +71,6 @@ class TextNetwork(Network):
         layers: how many of the first layers to take; all by default.
         last: the last layer's activation, 'relu' or 'none'.
         neurons: the N that the names must have.
-        widths: the layers + 1 widths of a network that is not square; by default the N of the names.
 
     Raises:
         InputError: here, or when the files are first listed or read: no layer files, several N, a number
@@ -87,17 +86,17 @@ class TextNetwork(Network):
         layers: int | None = None,
         last: str = "relu",
         neurons: int | None = None,
-        widths: Sequence[int] | None = None,
     ):
         if layers is not None and layers < 1:
             raise InputError(f"{layers} layers asked for; a network has at least 1")
-        if bias is not None and not np.isfinite(np.float32(bias)):
+        with np.errstate(over="ignore"):
+            finite = bias is None or np.isfinite(np.float32(bias))
+        if not finite:
             raise InputError(f"bias {bias}: it must be a finite number")
         self.path = files.existing(path, "network")
         self._source = Folder(self.path) if self.path.is_dir() else Archive(self.path)
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
         layer_activations(1, clip, last)
-        self._widths = None if widths is None else [int(width) for width in widths]
         self._expected, self._neurons = neurons, None
         self._found: dict[int, Member] = {}
         self._listed, self._headers, self._latest = False, {}, (-1, None)
@@ -119,12 +118,11 @@ class TextNetwork(Network):
 
     @property
     def inputs(self) -> int:
-        self._list()
-        return self._width(0)
+        return self.neurons
 
     @property
     def outputs(self) -> int:
-        return self._width(self.depth)
+        return self.neurons
 
     @property
     def description(self) -> dict:
@@ -152,7 +150,7 @@ class TextNetwork(Network):
 
     def stream(self) -> Iterator[tuple[int, Layer]]:
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
-        if self._last != "relu" or not isinstance(self._source, Archive) or self._widths is not None:
+        if self._last != "relu" or not isinstance(self._source, Archive):
             self._list()
         for k, member in list(self._found.items()) if self._listed else self._finding():
             if self._layers is None or k <= self._layers:
@@ -162,10 +160,7 @@ class TextNetwork(Network):
         last = self._last == "none" and k == self.depth - 1
         activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
         content = member[2]()
-        return read_layer(content, member[1], self._width(k), self._width(k + 1), self._bias_here(), activation)
-
-    def _width(self, k: int) -> int:
-        return self._neurons if self._widths is None else self._widths[k]
+        return read_layer(content, member[1], self._neurons, self._neurons, self._bias_here(), activation)
 
     def _bias_here(self) -> float:
         if self._bias is not None:
@@ -199,6 +194,7 @@ class TextNetwork(Network):
             raise InputError(
                 f"{member[1]}: a layer of n{neurons} among layers of n{self._neurons}; only one N is allowed"
             )
+        checks.check_widths(member[1], neurons)
         if k < 1:
             raise InputError(f"{member[1]}: layer number {k}; layers are numbered from 1")
         if k in self._found:
@@ -218,21 +214,17 @@ class TextNetwork(Network):
             )
         if self._layers is not None and count < self._layers:
             raise InputError(f"{self.path}: {self._layers} layers asked for; it has {count}")
-        if self._widths is not None and len(self._widths) != (self._layers or count) + 1:
-            raise InputError(
-                f"{self.path}: {len(self._widths)} widths for {self._layers or count} layers; "
-                "there must be one more than layers"
-            )
 
 
 def write_layers(network: Network, folder) -> list[Path]:
     """Write each layer as `folder/n{N}-l{k}.tsv`, sorted by output, then input, as the official files.
 
     A value is written `%e` where that is the same float32, else `%.8e`. Bias and activation are not in this
-    form.
+    form. The files appear together once all are whole: whatever an interruption leaves is refused as a
+    network, since layer 1 comes last.
 
     Args:
-        folder: made when it is absent, beside an existing one.
+        folder: made when it is absent, in an existing one; or one without other layers than those to replace.
 
     Returns:
         the files, in layer order.
@@ -240,6 +232,7 @@ def write_layers(network: Network, folder) -> list[Path]:
     Raises:
         InputError: layers that are not all N x N (names could not tell their widths), a layer without edges
             (its file would look lost), or a folder with other layer files in it.
+        SpdnnError: the files cannot be written.
     """
     folder, neurons = Path(folder), network.inputs
     for k in range(network.depth):
@@ -252,12 +245,14 @@ def write_layers(network: Network, folder) -> list[Path]:
         if not header.edges:
             raise InputError(f"layer {k + 1} has no edges; the text form has no way to write such a layer")
     targets = [folder / f"n{neurons}-l{k}.tsv" for k in range(1, network.depth + 1)]
-    _make(folder, {target.name for target in targets})
     sources = [str(i) for i in range(1, neurons + 1)]
-    for k, target in enumerate(progress.bar(targets, "export", len(targets))):
-        text = layer_text(network.layer(k), sources)
-        with files.replacing(target) as temporary:
-            temporary.write_bytes(text)
+    names = [target.name for target in targets]
+    _check_folder(folder, set(names))
+    with staging.staged(folder, names) as stage:
+        for k, target in enumerate(progress.bar(targets, "export", len(targets))):
+            text = layer_text(network.layer(k), sources)
+            with staging.writing(folder):
+                staging.write(stage / target.name, text)
     return targets
 
 
@@ -284,11 +279,13 @@ def decimals(values: np.ndarray) -> list[str]:
     return short
 
 
-def _make(folder: Path, ours: set[str]) -> None:
-    if not folder.is_dir():
-        if folder.exists() or not folder.parent.is_dir():
-            raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
-        folder.mkdir()
-    others = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name) and path.name not in ours)
+def _check_folder(folder: Path, ours: set[str]) -> None:
+    """That layers can be written into the folder, and that no others would lie among them."""
+    with checks.reading(folder):
+        if not folder.is_dir():
+            if folder.exists() or not folder.parent.is_dir():
+                raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
+            return
+    others = sorted(path.name for path in checks.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours)
     if others:
         raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")

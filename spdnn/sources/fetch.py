@@ -1,4 +1,4 @@
-"""Files from elsewhere, checked: from a mirror or the addresses of `config/data.tsv`; and archives unpacked.
+"""Files from elsewhere, checked: from a mirror or the addresses of `config/data.tsv`; and `unpack` for archives.
 
 A file is looked for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
 table's paths below it; by default $SPDNN_MIRROR), then at its addresses in turn. A download goes to a hidden
@@ -249,9 +249,14 @@ def _receive_body(source: Source, answer, stream, have: int) -> None:
 def unpack(archive: str | os.PathLike, folder: str | os.PathLike) -> Path:
     """Unpack a tar archive, compressed or not, to the new folder `folder`; it appears whole or not at all.
 
+    For users of the API: spdnn itself reads networks in archives without unpacking them (formats.archive), and
+    fetches no archive that it must unpack.
+
     Raises:
         InputError: `folder` is there already, the archive is broken, or a member might leave the folder: an
             absolute path, a `..`, a link to such a place, or a device; nothing is left then.
+        Unavailable: this Python's tarfile has no filter against such members.
+        SpdnnError: the folder cannot be written.
     """
     source, target = existing(archive, "archive"), Path(folder)
     if target.exists():

@@ -16,6 +16,7 @@ from spdnn.errors import InputError
 from spdnn.network import Activation, Header, Layer, Network, index_dtype
 
 SEED = 5489
+MAX_LAYERS = 2**31 - 1
 GROUP = 16  # input neurons of one class, and output neurons that share their inputs
 
 
@@ -23,8 +24,8 @@ class RadixNet(Network):
     """The RadiX-Net of `neurons` x `layers`; nothing but one block's permutation is kept in memory.
 
     Args:
-        neurons: 16 * 2^m with m >= 1.
-        layers: any depth; depths share their first layers.
+        neurons: 16 * 2^m with m >= 1, at most challenge.MAX_WIDTH.
+        layers: any depth up to MAX_LAYERS; depths share their first layers.
         bias: one number; by default the official one of that width.
         ymax: the clip, or None.
         seed: of the permutations; 5489 gives the official networks.
@@ -44,8 +45,12 @@ class RadixNet(Network):
         blocks, rest = divmod(neurons, GROUP)
         if rest or blocks < 2 or blocks & (blocks - 1):
             raise InputError(f"{neurons} neurons: a RadiX-Net has 16 * 2^m of them (32, 64, ..., 1024, 2048, ...)")
+        if neurons > challenge.MAX_WIDTH:
+            raise InputError(f"{neurons} neurons: at most {challenge.MAX_WIDTH} are possible here")
         if layers < 1:
             raise InputError(f"{layers} layers: a network has at least 1")
+        if layers > MAX_LAYERS:
+            raise InputError(f"{layers} layers: at most {MAX_LAYERS} are possible here")
         if not 0 <= seed < 2**32:
             raise InputError(f"seed {seed}: the generator takes 0 to {2**32 - 1}")
         if bias is None:
@@ -54,7 +59,8 @@ class RadixNet(Network):
             bias = challenge.BIAS[neurons]
         self.neurons, self.classes, self.block = neurons, blocks, blocks.bit_length() - 1
         self._layers, self.seed = layers, seed
-        self.bias, self.activation = np.float32(bias), Activation("relu", ymax)
+        with np.errstate(over="ignore"):
+            self.bias, self.activation = np.float32(bias), Activation("relu", ymax)
         if not np.isfinite(self.bias):
             raise InputError(f"bias {bias}: it must be a finite number")
         self.description = {
@@ -63,7 +69,7 @@ class RadixNet(Network):
             "layers": layers,
             "seed": seed,
             "bias": float(self.bias),
-            "ymax": ymax,
+            "ymax": self.activation.ymax,
         }
         self._offsets = np.arange(neurons + 1, dtype=np.int64) * (2 * GROUP)
         self._restart()
@@ -117,9 +123,3 @@ class RadixNet(Network):
             return super().first(depth)
         ymax = self.activation.ymax
         return RadixNet(self.neurons, depth, float(self.bias), ymax, self.seed)
-
-
-def official(neurons: int, layers: int) -> RadixNet:
-    """One of the twelve official networks."""
-    challenge.problem(neurons, layers)
-    return RadixNet(neurons, layers)

@@ -58,6 +58,13 @@ def test_widths_and_counts(tmp_path):
         read_images(official, count=0)
     with pytest.raises(InputError, match=r"a\.tsv:1: image '2' is not one of 1 to 1$"):
         read_images(tmp_path / "a.tsv", 9, count=1)
+    with pytest.raises(InputError, match=r"sparse-images-1024\.tsv\.gz: its name says 1024 neurons, not 4096$"):
+        read_images(official, 4096)
+    assert read_images(official, 1024).neurons == 1024
+    with pytest.raises(InputError, match=r"a size of 999999999; at most 134217728 neurons are possible here$"):
+        read_images(images(tmp_path, text, "sparse-images-999999999.tsv"))
+    with pytest.raises(InputError, match="x: File name too long$"):
+        read_images(tmp_path / ("x" * 300), 9)
 
 
 @pytest.mark.parametrize("block", [1, 20, 1 << 20])

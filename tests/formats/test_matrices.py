@@ -88,6 +88,11 @@ def test_matrix_market_kinds(tmp_path):
         (HEAD + "2 2 1\n1 1\n", ":3: '1 1' has 2 of 3 fields; a line is row, column, value, parted by blanks"),
         (HEAD + "2 2 3\n1 1 1\n2 1 1\n1 1 3\n", ":5: row 1, column 1 is given twice"),
         (HEAD.replace("general", "symmetric") + "2 2 2\n2 1 1\n1 2 3\n", ":4: row 1, column 2 is given twice"),
+        (HEAD.replace("general", "symmetric") + "2 3 1\n2 1 1\n", ":2: 2 x 3 and symmetric; such a matrix is square"),
+        (HEAD.replace("general", "skew-symmetric") + "3 2 0\n", ":2: 3 x 2 and skew-symmetric; such a matrix is"),
+        (HEAD + "999999999 999999999 1\n1 1 1\n", ":2: a size of 999999999; at most 134217728 neurons"),
+        (HEAD + "1 99999999999 1\n1 1 1\n", ":2: a size of 99999999999; at most 134217728 neurons"),
+        (HEAD.replace("coordinate", "array") + "70000 70000\n1\n", ":2: the file is too short to hold 70000 x 70000"),
         (HEAD.replace("coordinate", "array") + "2 2\n1\n", "no sound .mtx file"),
     ],
 )
@@ -127,6 +132,7 @@ def test_list_of_files(tmp_path, pair):
         ("a.npz\n\nnone.mtx\n", r"net\.txt:3: there is no file .*none\.mtx"),
         ("a.py\n", r"net\.txt:1: 'a\.py' is not a \.mtx, \.mtx\.gz or \.npz file"),
         ("\n", r"net\.txt: the list is empty"),
+        ("x" * 300 + ".npz\n", r"net\.txt:1: .*x\.npz: it cannot be read \(File name too long\)"),
         ("a.npz\nsub/z.mtx\n", r"net\.txt: layer 2 takes 5 inputs but layer 1 has 3 outputs"),
     ):
         path.write_text(text)
@@ -158,6 +164,8 @@ def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
         ({"format": b"csr", "data": [1.0]}, "no sound .npz file"),
         ({"format": b"coo", "shape": (2, 2), "data": [1.0], "row": [-1], "col": [0]}, "no sound .npz file"),
         ({"format": b"coo", "shape": (2, 2), "data": [1.0], "row": [2], "col": [0]}, "no sound .npz file"),
+        (csr([1.0], [0], [0, 1], shape=(1, 999999999)), "a size of 999999999; at most 134217728 neurons"),
+        ({"a": np.ones((0, 999999999))}, "a size of 999999999; at most 134217728 neurons"),
         ({"a": [1.0], "b": [2.0]}, "2 arrays and no sparse matrix"),
         ({"a": [1.0]}, "a layer is a matrix, not an array of 1 dimensions"),
         ({"a": np.array([[{}]], dtype=object)}, "no sound .npz file"),
@@ -279,6 +287,7 @@ def test_safetensors_types(tmp_path, kind):
         ({"fc3.bias": np.ones(7, np.float32)}, r"tensor 'fc3\.bias' is no weight of a layer"),
         ({"fc2.bias": np.ones(6, np.float32)}, r"fc2\.bias is \(6,\); it must be \(7,\)"),
         ({"fc2.weight": np.ones(7, np.float32)}, r"fc2\.weight has 1 dimensions"),
+        ({"fc2.weight": np.ones((999999999, 0), np.float32)}, r"fc2\.weight: a size of 999999999; at most"),
         ({"fc2.weight": np.ones((7, 5), np.int32)}, r"fc2\.weight is of type I32; it must be one of F16, BF16"),
         ({"fc2.weight": np.full((7, 5), np.nan, np.float32)}, r"fc2\.weight: a weight is NaN"),
         ({"fc2.weight": np.full((7, 5), 1e300)}, r"fc2\.weight: a weight is NaN or infinite"),

@@ -76,6 +76,26 @@ def test_options_that_do_not_fit(tmp_path, folder):
         open_network(folder, bias=0)
 
 
+def test_junk_with_the_name_of_a_store(tmp_path):
+    (tmp_path / "a.h5").write_text("junk")
+    with pytest.raises(InputError, match=r"a\.h5: this is not an HDF5 file"):
+        open_network(tmp_path / "a.h5", bias=0)
+
+
+def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
+    for opening in (open_network, open_inputs):
+        for name in ("x" * 300, "x" * 300 + ".h5"):
+            with pytest.raises(InputError, match="x: File name too long$"):
+                opening(tmp_path / name)
+
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(tmp_path), "iterdir", denied)
+    with pytest.raises(InputError, match=r"it cannot be read \(Permission denied\)$"):
+        open_network(tmp_path)
+
+
 def test_unknown_files(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
     with pytest.raises(InputError, match=r"a\.csv: a network is a store \(\.h5\), a folder or archive"):

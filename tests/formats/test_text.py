@@ -172,11 +172,27 @@ def test_options(tmp_path):
         text.TextNetwork(folder, bias=0, last="tanh")
 
 
-def test_widths_of_a_network_that_is_not_square(tmp_path):
-    folder = written(tmp_path / "f", {1: b"3\t1\t1\n", 2: b"2\t4\t1\n"})
-    read = text.TextNetwork(folder, bias=0, widths=[3, 2, 4])
-    assert [(layer.inputs, layer.outputs) for layer in read.layers()] == [(3, 2), (2, 4)]
-    refused(folder, "2 widths for 2 layers; there must be one more than layers", widths=[3, 2])
+@pytest.mark.filterwarnings("error")
+def test_a_bias_that_float32_cannot_hold(tmp_path):
+    refused(written(tmp_path / "f", {1: SQUARE}), r"bias 1e\+39: it must be a finite number", bias=1e39)
+
+
+def test_an_absurd_width(tmp_path):
+    folder = written(tmp_path / "f", {1: SQUARE}, neurons=999999999)
+    refused(folder, r"n999999999-l1\.tsv: a size of 999999999; at most 134217728 neurons are possible")
+
+
+def test_a_folder_that_cannot_be_read(tmp_path, monkeypatch):
+    folder = written(tmp_path / "f", {1: SQUARE})
+    refused(tmp_path / ("x" * 300), "x: File name too long$")
+    monkeypatch.setattr(type(folder), "iterdir", denied)
+    refused(folder, r"/f: it cannot be read \(Permission denied\)$")
+    with pytest.raises(InputError, match=r"/f: it cannot be read \(Permission denied\)$"):
+        text.write_layers(RadixNet(32, 1, bias=0), folder)
+
+
+def denied(*_):
+    raise PermissionError(13, "Permission denied")
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
@@ -282,7 +298,57 @@ def test_export_leaves_no_part_of_a_file(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(SpdnnError if isinstance(fault, OSError) else KeyboardInterrupt):
         text.write_layers(network.from_matrices([np.ones((2, 2))]), tmp_path / "x")
-    assert os.listdir(tmp_path / "x") == []
+    assert os.listdir(tmp_path) == []
+
+
+class Failing(network.MemoryNetwork):
+    """Its third layer cannot be read."""
+
+    def layer(self, k):
+        if k == 2:
+            raise KeyboardInterrupt
+        return super().layer(k)
+
+
+def test_export_that_is_interrupted_leaves_no_shorter_network(tmp_path):
+    layers = list(RadixNet(64, 4, bias=0).layers())
+    with pytest.raises(KeyboardInterrupt):
+        text.write_layers(Failing(layers), tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+    old = tmp_path / "old"
+    text.write_layers(RadixNet(64, 4, bias=0, seed=1), old)
+    (old / "README").write_text("ours")
+    before = text.TextNetwork(old, 0).sha256()
+    with pytest.raises(KeyboardInterrupt):
+        text.write_layers(Failing(layers), old)
+    assert text.TextNetwork(old, 0).sha256() == before
+    text.write_layers(network.MemoryNetwork(layers), old)
+    assert text.TextNetwork(old, 0).sha256() == RadixNet(64, 4, bias=0).sha256() != before
+    assert len(os.listdir(old)) == 5
+
+
+@pytest.mark.parametrize("moved", range(4))
+@pytest.mark.parametrize("there", [0, 2, 4])
+@pytest.mark.parametrize("fault", [PermissionError(13, "Permission denied"), KeyboardInterrupt()])
+def test_export_interrupted_while_files_move_is_refused(tmp_path, monkeypatch, moved, there, fault):
+    if there:
+        text.write_layers(RadixNet(32, there, bias=0, seed=1), tmp_path / "x")
+    replace, left = os.replace, [moved]
+
+    def failing(*paths):
+        left[0] -= 1
+        if left[0] < 0:
+            raise fault
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", failing)
+    said = SpdnnError if isinstance(fault, OSError) else KeyboardInterrupt
+    with pytest.raises(said):
+        text.write_layers(RadixNet(32, 4, bias=0), tmp_path / "x")
+    assert (tmp_path / "x").exists() == bool(there or moved)
+    if there or moved:
+        refused(tmp_path / "x", r"n32-l1\.tsv is missing")
+        assert not list((tmp_path / "x").glob(".*"))
 
 
 FORM = lines.Form("row", "column", 300, 300)

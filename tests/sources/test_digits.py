@@ -11,7 +11,7 @@ from spdnn import challenge
 from spdnn.errors import InputError, Unavailable
 from spdnn.sources import digits
 from spdnn.sources.digits import digits_inputs
-from spdnn.sources.radixnet import official
+from spdnn.sources.radixnet import RadixNet
 
 SHA256 = {
     1024: "4c588dd48a94b40463df5c87b9f0d086d9760a36f2cf0419b267683ea8f72b6c",
@@ -80,7 +80,7 @@ def test_arithmetic_is_exact(side):
 def test_a_few_per_cent_survive_and_die_slowly():
     """On the official 1024 x 120 network, computed by SciPy in float32."""
     rows = digits_inputs(1024, 3000).dense(np.arange(3000)).T
-    network = official(1024, 120)
+    network = RadixNet(1024, 120)
     alive = []
     for k in range(network.depth):
         layer = network.layer(k)

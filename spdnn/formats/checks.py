@@ -1,0 +1,37 @@
+"""What all formats check before they read: that a place can be looked into, and that a width is not absurd."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from spdnn import challenge
+from spdnn.errors import InputError
+
+
+@contextlib.contextmanager
+def reading(path) -> Iterator[None]:
+    """Tell what the operating system refuses (a name too long, no permission...) as one InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from error
+
+
+def listing(folder: Path) -> list[Path]:
+    """All that lies in a folder, in any order."""
+    with reading(folder):
+        return list(folder.iterdir())
+
+
+def plain_file(path: Path) -> bool:
+    """Whether there is a file."""
+    with reading(path):
+        return path.is_file()
+
+
+def check_widths(where, *widths: int) -> None:
+    """InputError, beginning with `where`, for rows or columns beyond challenge.MAX_WIDTH, before they take memory."""
+    if max(widths, default=0) > challenge.MAX_WIDTH:
+        raise InputError(f"{where}: a size of {max(widths)}; at most {challenge.MAX_WIDTH} neurons are possible here")

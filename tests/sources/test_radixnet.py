@@ -1,0 +1,36 @@
+"""RadiX-Net: sizes and options that no formula defines, each one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from spdnn.errors import InputError
+from spdnn.sources.radixnet import RadixNet
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"neurons": 2**70}, "1180591620717411303424 neurons: at most 134217728 are possible here"),
+        ({"neurons": 2**28}, "268435456 neurons: at most"),
+        ({"layers": 10**22}, "10000000000000000000000 layers: at most 2147483647 are possible here"),
+        ({"layers": 2**31}, "2147483648 layers: at most"),
+        ({"layers": 0}, "0 layers: a network has at least 1"),
+        ({"neurons": 48}, "48 neurons: a RadiX-Net has"),
+        ({"bias": 1e39}, r"bias 1e\+39: it must be a finite number"),
+        ({"bias": None}, "32 neurons have no official bias"),
+        ({"seed": -1}, "seed -1: the generator takes"),
+    ],
+)
+def test_what_no_formula_defines(given, said):
+    with pytest.raises(InputError, match=said) as caught:
+        RadixNet(**{"neurons": 32, "layers": 2, "bias": -0.1, **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_identity_is_of_numbers_not_of_their_types():
+    whole, real = (RadixNet(32, 2, -0.5, ymax) for ymax in (32, 32.0))
+    assert whole.identity() == real.identity()
+    assert whole.sha256() == real.sha256()
+    assert RadixNet(32, 2, -0.5, None).description["ymax"] is None
