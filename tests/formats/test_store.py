@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -170,6 +171,8 @@ FAULTS = [
     (change("edges", 1), "layer 2 is damaged, cut short or not as it must be"),
     (change("inputs", 10), "layer 2 takes 10 inputs but layer 1 has 9 outputs"),
     (change("outputs", 0), "layer 2 is damaged.*'outputs' is 0"),
+    (change("outputs", 2**27 + 1), "layer 2 is damaged.*a width of 134217729, though 134217728 is the most"),
+    (change("value", 1e39), "layer 2"),
     (change("outputs", "many"), "layer 2 is damaged.*'outputs' is many"),
     (change("sha256", "0" * 64), "the network is damaged: its layers' SHA-256 are not those"),
     (change("sha256", 5), "layer 2 is damaged.*attribute 'sha256' is not text"),
@@ -192,6 +195,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("fault", "said"), FAULTS)
 def test_damage_is_told(path, net, fault, said):
     store.write_network(path, net)
@@ -208,6 +212,8 @@ def test_damage_is_told(path, net, fault, said):
         (gone("bias", "/"), "'bias' is missing"),
         (gone("seed", "/"), "the file is damaged"),
         (change("neurons", 33, "/"), "33 neurons: a RadiX-Net has"),
+        (change("layers", 2**40, "/"), "1099511627776 layers: at most 2147483647"),
+        (change("bias", 1e39, "/"), r"bias 1e\+39: it must be a finite number"),
         (change("bias", "low", "/"), "attribute 'bias' is not a number"),
     ],
 )
@@ -264,22 +270,25 @@ def test_wrong_layers_are_not_stored(path, net):
     assert store.read_network(path).sha256() == net.sha256()
 
 
-@pytest.fixture
-def small_disk():
-    """A function after whose call no file can grow beyond some bytes; undone after the test."""
+@contextlib.contextmanager
+def small_disk(size):
+    """While it lasts, no file of this process can grow beyond `size` bytes (pytest's own output neither)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size", [10, 1_000, 3_000, 20_000, 50_000])
-def test_disk_that_fills_up(path, tmp_path, small_disk, size):
+def test_disk_that_fills_up(path, tmp_path, size):
     path.write_bytes(b"before")
-    rows = Inputs(np.ones((600, 64), np.float32))
-    small_disk(size)
-    with pytest.raises(SpdnnError, match=r"net\.h5: File too large, so nothing was written"):
-        store.write_network(path, RadixNet(64, 40, bias=-0.1))
-    with pytest.raises(SpdnnError, match=r"net\.h5: File too large, so nothing was written"):
+    network, rows = RadixNet(64, 40, bias=-0.1), Inputs(np.ones((600, 64), np.float32))
+    full = r"net\.h5: File too large, so nothing was written"
+    with pytest.raises(SpdnnError, match=full), small_disk(size):
+        store.write_network(path, network)
+    with pytest.raises(SpdnnError, match=full), small_disk(size):
         inputs_store.write_inputs(path, rows)
     assert os.listdir(tmp_path) == ["net.h5"]
     assert path.read_bytes() == b"before"
