@@ -1,7 +1,7 @@
 """Run records and verdicts as files: reading, writing and checking them; and the interval of a median.
 
-A record holds the verdict that allowed it. `check_record` refuses one whose verdict did not pass, and one
-whose rate does not follow from its own samples, so a report can only show what was verified and measured.
+A record holds the verdict that allowed it. `check_record` refuses one whose verdict did not pass, and one whose
+numbers contradict each other or its own samples, so a report can only show what was verified and measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from spdnn.files import existing, write_text
 
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
 RESAMPLES = 10_000
+RESAMPLED_AT_ONCE = 1_000_000  # numbers in memory while resampling
+CONFIDENCE = 0.95  # of the interval in a record
 RATE_TOLERANCE = 1e-6  # relative: between a stored rate and the one that follows from the samples
+LARGEST = 2**63 - 1  # of any whole number, as in the schema
+# Rows that an engine may go through beyond the inputs: a batch holds at least one input and pads it to whole tiles of
+# at most 64, and up to 1000 batches that are no whole tiles are allowed for. No engine goes through a layer twice.
+TILE, BATCHES = 64, 1000
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 200
 
@@ -35,7 +41,7 @@ class Interval(NamedTuple):
     resamples: int
 
 
-def interval(samples_seconds: Sequence[float], confidence: float = 0.95, seed: int = 0) -> Interval:
+def interval(samples_seconds: Sequence[float], confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
     """The median of the samples and its percentile bootstrap interval.
 
     The same samples and seed give the same interval. One sample is its own interval, with 0 resamples.
@@ -58,18 +64,17 @@ def interval(samples_seconds: Sequence[float], confidence: float = 0.95, seed: i
     median = float(np.median(samples))
     if samples.size == 1:
         return Interval(median, median, median, 0)
-    chosen = np.random.default_rng(seed).integers(samples.size, size=(RESAMPLES, samples.size))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.median(samples[chosen], axis=1), [tail, 1 - tail])
+    random, tail, medians = np.random.default_rng(seed), (1 - confidence) / 2, np.empty(RESAMPLES)
+    step = max(1, RESAMPLED_AT_ONCE // samples.size)  # the numbers drawn do not depend on it
+    for start in range(0, RESAMPLES, step):
+        part = medians[start : start + step]
+        part[:] = np.median(samples[random.integers(samples.size, size=(part.size, samples.size))], axis=1)
+    low, high = np.quantile(medians, [tail, 1 - tail])
     return Interval(median, min(float(low), median), max(float(high), median), RESAMPLES)
 
 
 def read_record(path: str | Path) -> dict:
-    """The run record in the file `path`.
-
-    Raises:
-        InputError: no such file, no JSON, or not a sound record (see check_record).
-    """
+    """The run record in the file `path`; InputError when there is none that is sound (see check_record)."""
     return check_record(_read(path, "run record"), str(path))
 
 
@@ -79,11 +84,7 @@ def write_record(path: str | Path, record: dict) -> None:
 
 
 def read_verdict(path: str | Path) -> dict:
-    """The verdict in the file `path`, passed or failed.
-
-    Raises:
-        InputError: no such file, no JSON, or not a sound verdict (see check_verdict).
-    """
+    """The verdict in the file `path`, passed or failed; InputError when there is none that is sound."""
     return check_verdict(_read(path, "verdict"), str(path))
 
 
@@ -93,7 +94,7 @@ def write_verdict(path: str | Path, verdict: dict) -> None:
 
 
 def check_verdict(verdict: Any, where: str) -> dict:
-    """The verdict itself when it follows its schema and passes exactly when it has no reason not to.
+    """The verdict itself when it follows its schema, its counts agree, and it passes exactly when nothing is wrong.
 
     Raises:
         InputError: one sentence that starts with `where` and names the key.
@@ -111,80 +112,120 @@ def check_record(record: Any, where: str) -> dict:
     """
     _check_schema("record.json", record, where)
     _check_outcome(record["verdict"], f"{where}: verdict.")
-    if not record["verdict"]["passed"]:
-        raise InputError(f"{where}: verdict.passed: the verdict is fail, and a record needs one that passed")
-    _check_problem(record, where)
-    _check_result(record, where)
-    _check_rate(record, where)
+    for check in (_check_allowed, _check_result, _check_official, _check_rate):
+        check(record, f"{where}: ")
     return record
 
 
+def _require(where: str, *claims: tuple[bool, str]) -> None:
+    """Refuse the first claim that does not hold; its sentence says what is wrong."""
+    for holds, told in claims:
+        if not holds:
+            raise InputError(f"{where}{told}")
+
+
 def _check_outcome(verdict: dict, where: str) -> None:
-    if verdict["passed"] == bool(verdict["reasons"]):
-        passed = "passed" if verdict["passed"] else "failed"
-        raise InputError(f"{where}reasons: a verdict that {passed} has {len(verdict['reasons'])} of them")
-    if verdict["truth"]["checked"] > verdict["truth"]["inputs"]:
-        raise InputError(f"{where}truth.checked: {verdict['truth']['checked']} of {verdict['truth']['inputs']} inputs")
+    truth, passed, reasons = verdict["truth"], verdict["passed"], len(verdict["reasons"])
+    checked, inputs, expected, found = truth["checked"], truth["inputs"], verdict["expected"], verdict["categories"]
+    compared, wrong = verdict["values"]["checked"], verdict["values"]["failures"]
+    missing, unexpected, near = (verdict[name]["count"] for name in ("missing", "unexpected", "borderline"))
+    same = not (missing or unexpected or wrong)
+    tells_nothing = expected in (0, checked)  # a truth that a run may be failed for without a difference
+    # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
+    apart = abs(expected - (found + missing - unexpected))
+    follows = apart <= near and (near - apart) % 2 == 0
+    counts = f"{missing} missing, {unexpected} unexpected"
+    _require(
+        where,
+        (passed != bool(reasons), f"reasons: a verdict that {'passed' if passed else 'failed'} has {reasons} of them"),
+        (checked >= 1, "truth.checked: no input was compared"),
+        (checked <= inputs, f"truth.checked: {checked} of {inputs} inputs"),
+        (wrong <= compared, f"values.failures: {wrong} of {compared}"),
+        (not passed or same, f"passed: true, with {counts} and {wrong} wrong values"),
+        (passed or not same or tells_nothing, f"passed: false, with {counts} and 0 wrong values"),
+        (follows, f"expected: {expected} does not follow from {found} found, {counts}, {near} borderline"),
+    )
 
 
-def _check_problem(record: dict, where: str) -> None:
-    problem, inputs = record["problem"], record["verdict"]["truth"]["inputs"]
-    if inputs != problem["input_count"]:
-        raise InputError(f"{where}: verdict.truth.inputs: {inputs}, but the run had {problem['input_count']} inputs")
-    if problem["official"] is None:
-        return
-    official = {found.name: found for found in challenge.PROBLEMS}.get(problem["official"])
-    sizes = problem["neurons"], problem["layers"], problem["edges"]
-    if official is None or sizes != (official.neurons, official.layers, official.edges):
-        raise InputError(
-            f"{where}: problem.official: {_shortened(repr(problem['official']))} is not the official "
-            f"problem of {sizes[0]} neurons, {sizes[1]} layers and {sizes[2]} edges"
-        )
+def _check_allowed(record: dict, where: str) -> None:
+    """The verdict allows a number, and is on this run."""
+    verdict, count, name = record["verdict"], record["problem"]["input_count"], record["engine"]["name"]
+    kind, inputs, compared = verdict["truth"]["kind"], verdict["truth"]["inputs"], verdict["values"]["checked"]
+    known = 0 if kind == "file" else verdict["categories"] - verdict["borderline"]["count"]
+    itself = name == "reference" and kind == "oracle"
+    _require(
+        where,
+        (verdict["passed"], "verdict.passed: the verdict is fail, and a record needs one that passed"),
+        (inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"),
+        (not itself, "verdict.truth.kind: the reference engine is the oracle itself, so the oracle cannot verify it"),
+        (compared >= known, f"verdict.values.checked: {compared}, but {known} categories have values to compare"),
+    )
 
 
 def _check_result(record: dict, where: str) -> None:
-    result, problem, truth = record["result"], record["problem"], record["verdict"]["truth"]
-    repeats = len(record["samples"]["inference_seconds"])
-    if len(result["survivors"]) != problem["layers"]:
-        raise InputError(
-            f"{where}: result.survivors: {len(result['survivors'])} numbers for {problem['layers']} layers"
-        )
-    if max(result["survivors"], default=0) > problem["input_count"]:
-        raise InputError(f"{where}: result.survivors: more than the {problem['input_count']} inputs")
-    if len(result["digests"]) != repeats:
-        raise InputError(f"{where}: result.digests: {len(result['digests'])} digests for {repeats} repeats")
-    if len(set(result["digests"])) != 1:
-        raise InputError(f"{where}: result.digests: the repeats differ, and one verdict covers one output")
-    if truth["checked"] == problem["input_count"] and record["verdict"]["categories"] != result["categories"]:
-        raise InputError(
-            f"{where}: result.categories: {result['categories']}, but the verdict is on "
-            f"{record['verdict']['categories']} categories"
-        )
+    result, problem, verdict = record["result"], record["problem"], record["verdict"]
+    repeats, count, edges = len(record["samples"]["inference_seconds"]), problem["input_count"], problem["edges"]
+    survivors, computed, digests = result["survivors"], result["edges_computed"], result["digests"]
+    found, judged, checked = result["categories"], verdict["categories"], verdict["truth"]["checked"]
+    # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
+    layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
+    most = (count + (TILE - 1) * min(count, BATCHES)) * edges
+    unseen = count - checked  # inputs that the verdict did not compare, categories or not
+    agree = found - unseen <= judged <= min(found, checked)
+    _require(
+        where,
+        (layers == problem["layers"], f"result.survivors: {layers} numbers for {problem['layers']} layers"),
+        (max(survivors, default=0) <= count, f"result.survivors: more than the {count} inputs"),
+        (last >= found, f"result.categories: {found}, but {last} inputs survived"),
+        (computed > 0 or idle, f"result.edges_computed: 0 of the network's {edges} edges"),
+        (computed <= most, f"result.edges_computed: {computed}, more than {count} inputs in whole tiles have"),
+        (len(digests) == repeats, f"result.digests: {len(digests)} digests for {repeats} repeats"),
+        (len(set(digests)) == 1, "result.digests: the repeats differ, and one verdict covers one output"),
+        (agree, f"result.categories: {found}, but the verdict is on {judged} categories"),
+    )
+
+
+def _check_official(record: dict, where: str) -> None:
+    """Of the twelve problems, everything is known: the sizes, and with all inputs their digest and the truth's."""
+    problem, result, kind = record["problem"], record["result"], record["verdict"]["truth"]["kind"]
+    if problem["official"] is None:
+        return
+    width, depth, edges = problem["neurons"], problem["layers"], problem["edges"]
+    official = ((k.name, k.neurons, k.layers, k.edges) for k in challenge.PROBLEMS)
+    named = _shortened(repr(problem["official"]))
+    told = f"{named} is not the official problem of {width} neurons, {depth} layers and {edges} edges"
+    _require(where, ((problem["official"], width, depth, edges) in official, f"problem.official: {told}"))
+    whole, count = problem["input_count"] == challenge.INPUTS, challenge.TRUTH_COUNT[width]
+    same_inputs = problem["inputs_sha256"] == challenge.INPUT_SHA256[width]
+    same_truth = result["categories_sha256"] == challenge.TRUTH_SHA256[width]
+    _require(
+        where,
+        (kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official truth"),
+        (not whole or same_inputs, "problem.inputs_sha256: not the digest of the official inputs"),
+        (not whole or result["categories"] == count, f"result.categories: {result['categories']}, not {count}"),
+        (not whole or same_truth, "result.categories_sha256: not the digest of the official truth"),
+    )
 
 
 def _check_rate(record: dict, where: str) -> None:
-    seconds = float(np.median(record["samples"]["inference_seconds"]))
-    rate, problem = record["edges_per_second"], record["problem"]
-    if seconds == 0:
-        raise InputError(f"{where}: samples.inference_seconds: a median of 0 seconds gives no rate")
-    expected = challenge.edges_per_second(problem["input_count"], problem["edges"], seconds)
-    if not math.isclose(rate["median"], expected, rel_tol=RATE_TOLERANCE):
-        raise InputError(
-            f"{where}: edges_per_second.median: {rate['median']:g}, but {expected:g} follows from the samples"
-        )
-    if not rate["low"] <= rate["median"] <= rate["high"]:
-        raise InputError(f"{where}: edges_per_second: the interval does not hold the median")
+    rate, work = record["edges_per_second"], (record["problem"]["input_count"], record["problem"]["edges"])
+    try:
+        median, low, high, resamples = interval(record["samples"]["inference_seconds"])
+    except InputError as error:
+        raise InputError(f"{where}samples.inference_seconds: {error}") from None
+    for key, seconds in (("median", median), ("low", high), ("high", low)):
+        right = challenge.edges_per_second(*work, seconds)
+        same = math.isclose(rate[key], right, rel_tol=RATE_TOLERANCE)
+        _require(where, (same, f"edges_per_second.{key}: {rate[key]:g}, but {right:g} follows from the samples"))
+    same = rate["resamples"] == resamples
+    _require(where, (same, f"edges_per_second.resamples: {rate['resamples']}, but the samples take {resamples}"))
 
 
 def _read(path: str | Path, what: str) -> Any:
     path = existing(path, what)
     try:
-        return json.loads(
-            path.read_text(encoding="utf-8"),
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_unrepeated,
-        )
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: it is not a {what} in JSON ({_shortened(str(error))})") from error
 
@@ -196,15 +237,11 @@ def _text(content: dict, path: str | Path) -> str:
         raise InputError(f"{path}: it cannot be written as JSON ({_shortened(str(error))})") from error
 
 
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number that JSON knows")
-
-
 def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is too large a number")
-    return number
+    """The number in JSON's own words, so neither NaN nor an infinity."""
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is not a number that JSON knows, or too large a one")
+    return float(text)
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict:
@@ -229,6 +266,7 @@ def _validator(name: str):
 
 
 def _check_schema(name: str, content: Any, where: str) -> None:
+    _check_numbers(content, where)
     errors = _validator(name).iter_errors(content)
     first = min(errors, key=lambda error: list(map(str, error.absolute_path)), default=None)
     if first is not None:
@@ -237,19 +275,21 @@ def _check_schema(name: str, content: Any, where: str) -> None:
         key, shown = _shortened(key.lstrip(".")), first.message.replace(value, _shortened(value))
         shown = _shortened(shown, LONGEST_SENTENCE)
         raise InputError(f"{where}: {key}: {shown}" if key else f"{where}: {shown}")
-    _check_finite(content, where)
 
 
-def _check_finite(content: Any, where: str, key: str = "") -> None:
-    """Refuse NaN and infinities in a record that never was a file; the schema lets NaN through."""
-    if isinstance(content, float) and not math.isfinite(content):
-        raise InputError(f"{where}: {key}: {content} is not a finite number")
-    if isinstance(content, dict):
-        for name, value in content.items():
-            _check_finite(value, where, f"{key}.{name}" if key else str(name))
-    elif isinstance(content, list):
-        for place, value in enumerate(content):
-            _check_finite(value, where, f"{key}[{place}]")
+def _check_numbers(content: Any, where: str) -> None:
+    """Refuse NaN, infinities and absurdly large whole numbers anywhere; the schema lets NaN through."""
+    todo = [("", content)]
+    while todo:
+        key, value = todo.pop()
+        if isinstance(value, dict):
+            todo += ((f"{key}.{name}" if key else str(name), part) for name, part in value.items())
+        elif isinstance(value, list):
+            todo += ((f"{key}[{place}]", part) for place, part in enumerate(value))
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{where}: {_shortened(key)}: {value} is not a finite number")
+        elif isinstance(value, int) and abs(value) > LARGEST:
+            raise InputError(f"{where}: {_shortened(key)}: a whole number beyond 2**63 - 1")
 
 
 def _shortened(text: str, longest: int = LONGEST_VALUE) -> str:

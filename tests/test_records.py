@@ -28,18 +28,27 @@ VERDICT = {
     "truth": {"kind": "oracle", "source": "float64 oracle", "inputs": 10, "checked": 10, "seed": None},
     "categories": 2,
     "expected": 2,
-    "missing": DIFFERENCE,
-    "unexpected": DIFFERENCE,
-    "borderline": DIFFERENCE,
+    "missing": {**DIFFERENCE},
+    "unexpected": {**DIFFERENCE},
+    "borderline": {**DIFFERENCE},
     "values": {"rule": "equal", "checked": 2, "failures": 0, "first": [], "largest_error": None},
     "reasons": [],
 }
-FAILED = {**VERDICT, "passed": False, "reasons": ["1 category is missing"]}
-RATE = challenge.edges_per_second(10, 2048, 0.5)
+FAILED = {
+    **VERDICT,
+    "passed": False,
+    "expected": 3,
+    "missing": {"count": 1, "first": [4]},
+    "reasons": ["1 category is missing"],
+}
+SECONDS = [0.4, 0.5, 0.7]
+RATE, LOW, HIGH = (
+    challenge.edges_per_second(10, 2048, value) for value in (0.5, interval(SECONDS).high, interval(SECONDS).low)
+)
 RECORD = {
     "schema": "spdnn-record",
     "version": 1,
-    "case": "64-2.digits.oracle.none.t1",
+    "case": "64-2.digits.cpu.none.t1",
     "created": "2025-01-02T03:04:05Z",
     "problem": {
         "official": None,
@@ -52,12 +61,12 @@ RECORD = {
         "inputs_sha256": SHA,
         "input_count": 10,
     },
-    "engine": {"name": "oracle", "notes": {}},
+    "engine": {"name": "cpu", "notes": {}},
     "reductions": {"requested": [], "found": {}},
     "threads": 1,
     "ranks": 1,
     "memory_limit_bytes": None,
-    "samples": {"read_seconds": [0.1], "prepare_seconds": [0], "inference_seconds": [0.4, 0.5, 0.7]},
+    "samples": {"read_seconds": [0.1], "prepare_seconds": [0], "inference_seconds": SECONDS},
     "span": "layer loop, resident",
     "result": {
         "categories": 2,
@@ -68,10 +77,10 @@ RECORD = {
     },
     "edges_per_second": {
         "median": RATE,
-        "low": RATE * 0.7,
-        "high": RATE * 1.3,
+        "low": LOW,
+        "high": HIGH,
         "confidence": 0.95,
-        "resamples": 10,
+        "resamples": interval(SECONDS).resamples,
     },
     "peak_memory_bytes": 1,
     "verdict": VERDICT,
@@ -107,15 +116,112 @@ def test_written_and_read(tmp_path):
         assert read_verdict(tmp_path / "verdict.json") == verdict
 
 
-def test_official_record():
-    problem = {"official": "1024-120", "neurons": 1024, "layers": 120, "edges": 32 * 1024 * 120}
-    record = {**RECORD, "problem": {**RECORD["problem"], **problem}}
-    record["result"] = {**RECORD["result"], "survivors": [2] * 120}
-    rate = challenge.edges_per_second(10, problem["edges"], 0.5)
-    record["edges_per_second"] = {**RECORD["edges_per_second"], "median": rate, "low": rate, "high": rate}
+def rated(record, count, edges):
+    """The record with that number of inputs and edges, and the rates that follow."""
+    rates = {key: value / 20480 * count * edges for key, value in (("median", RATE), ("low", LOW), ("high", HIGH))}
+    record = changed(record, "edges_per_second", {**record["edges_per_second"], **rates})
+    record["problem"] |= {"input_count": count, "edges": edges}
+    return record
+
+
+def official_record(count):
+    """A sound record of 1024-120 with the first `count` of the official inputs."""
+    found = challenge.TRUTH_COUNT[1024] if count == challenge.INPUTS else 2
+    record = rated(RECORD, count, 32 * 1024 * 120)
+    record["problem"] |= {"official": "1024-120", "neurons": 1024, "layers": 120}
+    record["problem"]["inputs_sha256"] = challenge.INPUT_SHA256[1024]
+    record["result"] |= {"survivors": [found] * 120, "categories": found, "edges_computed": 32 * 1024 * 120 * count}
+    record["result"]["categories_sha256"] = challenge.TRUTH_SHA256[1024]
+    record["verdict"] |= {"categories": found, "expected": found}
+    record["verdict"]["truth"] |= {"kind": "official", "inputs": count, "checked": count}
+    record["verdict"]["values"]["checked"] = found
+    return record
+
+
+@pytest.mark.parametrize("count", [10, challenge.INPUTS])
+def test_official_record(count):
+    record = official_record(count)
     assert check_record(record, "r") is record
     with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
         check_record(changed(record, "problem.official", "1024-480"), "r")
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
+        check_record(changed(record, "verdict.truth.kind", "oracle"), "r")
+
+
+@pytest.mark.parametrize("key", ["problem.inputs_sha256", "result.categories_sha256"])
+def test_digests_of_official_records(key):
+    with pytest.raises(InputError, match=re.escape(f"r: {key}: not the digest of the official")):
+        check_record(changed(official_record(challenge.INPUTS), key, SHA), "r")
+    check_record(changed(official_record(10), key, SHA), "r")
+
+
+def test_number_of_official_categories():
+    record = official_record(challenge.INPUTS)
+    record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 1811
+    with pytest.raises(InputError, match=r"r: result\.categories: 1811, not 1812"):
+        check_record(record, "r")
+
+
+def test_the_oracle_does_not_verify_itself():
+    record = changed(RECORD, "engine.name", "reference")
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the reference engine is the oracle itself, so"):
+        check_record(record, "r")
+    check_record(changed(record, "verdict.truth.kind", "file"), "r")
+
+
+def test_network_without_edges():
+    record = changed(rated(RECORD, 10, 0), "result.edges_computed", 0)
+    assert check_record(record, "r")["edges_per_second"]["median"] == 0
+
+
+def test_survivors_may_rise_and_may_die_before_any_edge():
+    check_record(changed(RECORD, "result.survivors", [1, 10]), "r")
+    record = changed(changed(RECORD, "result.survivors", [0, 0]), "result.edges_computed", 0)
+    record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 0
+    check_record(record, "r")
+
+
+def test_values_of_borderline_and_listed_categories_need_no_check():
+    record = changed(RECORD, "verdict.values.checked", 0)
+    check_record(changed(record, "verdict.truth.kind", "file"), "r")
+    record["verdict"] |= {"expected": 0, "borderline": {"count": 2, "first": [1, 2]}}
+    check_record(record, "r")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "problem.input_count",
+        "problem.edges",
+        "problem.neurons",
+        "problem.layers",
+        "result.edges_computed",
+        "threads",
+        "ranks",
+        "peak_memory_bytes",
+        "memory_limit_bytes",
+        "environment.memory_bytes",
+        "verdict.expected",
+        "verdict.truth.checked",
+        "edges_per_second.median",
+        "samples.read_seconds",
+    ],
+)
+@pytest.mark.parametrize("value", [10**400, 10**5000, 2**63], ids=["400 digits", "5000 digits", "64 bits"])
+def test_absurd_numbers(tmp_path, key, value):
+    record = changed(RECORD, key, [value] if key == "samples.read_seconds" else value)
+    with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
+        check_record(record, "r")
+    if value < 10**4000:
+        (tmp_path / "r.json").write_text(json.dumps(record))
+        with pytest.raises(InputError, match=rf"{key}.*: a whole number beyond"):
+            read_record(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("key", ["problem.input_count", "problem.edges", "result.edges_computed", "peak_memory_bytes"])
+def test_absurd_numbers_as_floats(key):
+    with pytest.raises(InputError, match=rf"^r: {key}: 1e\+300 is greater than the maximum"):
+        check_record(changed(RECORD, key, 1e300), "r")
 
 
 @pytest.mark.parametrize(
@@ -132,15 +238,28 @@ def test_official_record():
         ("verdict.reasons", ["one"], "verdict.reasons: a verdict that passed has 1 of them"),
         ("verdict.truth.checked", 11, "verdict.truth.checked: 11 of 10 inputs"),
         ("verdict.truth.inputs", 11, "verdict.truth.inputs: 11, but the run had 10 inputs"),
-        ("verdict.categories", 3, "result.categories: 2, but the verdict is on 3 categories"),
+        ("verdict", {**VERDICT, "categories": 1, "expected": 1}, "result.categories: 2, but the verdict is on 1 "),
+        ("verdict.categories", 3, "verdict.expected: 2 does not follow from 3 found, 0 missing, 0 unexpected, 0 bor"),
+        ("verdict.missing.count", 1, "verdict.passed: true, with 1 missing, 0 unexpected and 0 wrong values"),
+        ("verdict.unexpected.count", 1, "verdict.passed: true, with 0 missing, 1 unexpected and 0 wrong values"),
+        ("verdict.values.failures", 1, "verdict.passed: true, with 0 missing, 0 unexpected and 1 wrong values"),
+        ("verdict.values.checked", 1, "verdict.values.checked: 1, but 2 categories have values to compare"),
+        ("verdict.truth.checked", 0, "verdict.truth.checked: no input was compared"),
+        ("result.survivors", [5, 1], "result.categories: 2, but 1 inputs survived"),
+        ("result.edges_computed", 0, "result.edges_computed: 0 of the network's 2048 edges"),
+        ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
         ("problem.official", "64-2", "problem.official: '64-2' is not the official problem"),
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
         ("result.digests", [SHA], "result.digests: 1 digests for 3 repeats"),
         ("result.digests", [SHA, SHA, "cd" * 32], "result.digests: the repeats differ"),
         ("edges_per_second.median", RATE * 1.00001, "edges_per_second.median: "),
-        ("edges_per_second.low", RATE * 1.1, "edges_per_second: the interval does not hold the median"),
-        ("samples.inference_seconds", [0, 0, 0], "samples.inference_seconds: a median of 0 seconds gives no rate"),
+        ("edges_per_second.low", LOW * 1.00001, "edges_per_second.low: "),
+        ("edges_per_second.high", HIGH * 0.99999, "edges_per_second.high: "),
+        ("edges_per_second.resamples", 10, "edges_per_second.resamples: 10, but the samples take 10000"),
+        ("edges_per_second.confidence", 0.5, "edges_per_second.confidence: 0.95 was expected"),
+        ("samples.inference_seconds", [0, 1, 1], "samples.inference_seconds: every sample must be a positive number"),
+        ("samples.read_seconds", [1e13], "samples.read_seconds[0]: 10000000000000.0 is greater than the maximum"),
         ("engine.notes", {"speed": math.nan}, "engine.notes.speed: nan is not a finite number"),
         ("peak_memory_bytes", math.inf, "peak_memory_bytes: inf is not"),
     ],
@@ -161,7 +280,11 @@ def test_rates_agree_within_the_tolerance():
 
 def test_sampled_truth_need_not_see_all_categories():
     record = changed(changed(RECORD, "verdict.truth.checked", 5), "verdict.truth.seed", 1)
-    check_record(changed(record, "verdict.categories", 1), "r")
+    record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
+    check_record(record, "r")
+    record["verdict"]["truth"]["checked"] = 10
+    with pytest.raises(InputError, match="result.categories: 2, but the verdict is on 1"):
+        check_record(record, "r")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +322,47 @@ def test_unsound_verdicts(tmp_path):
     (tmp_path / "verdict.json").write_text(json.dumps(changed(VERDICT, "borderline.first", [0])))
     with pytest.raises(InputError, match=r"verdict\.json: borderline\.first\[0\]: 0 is less than"):
         read_verdict(tmp_path / "verdict.json")
+
+
+def test_failed_verdicts_say_what_differs():
+    failed = changed(FAILED, "missing.count", 0)
+    with pytest.raises(InputError, match="v: passed: false, with 0 missing, 0 unexpected and 0 wrong values"):
+        check_verdict({**failed, "expected": 2}, "v")
+    with pytest.raises(InputError, match="v: expected: 3 does not follow from 2 found"):
+        check_verdict({**FAILED, "unexpected": {"count": 1, "first": [5]}}, "v")
+    with pytest.raises(InputError, match=r"v: values\.failures: 3 of 2"):
+        check_verdict(changed(FAILED, "values.failures", 3), "v")
+
+
+@pytest.mark.parametrize("everyone", [0, 10])
+def test_a_truth_that_tells_nothing_may_fail_without_a_difference(everyone):
+    verdict = {
+        **VERDICT,
+        "passed": False,
+        "categories": everyone,
+        "expected": everyone,
+        "reasons": ["it tells nothing"],
+    }
+    assert check_verdict(verdict, "v") is verdict
+
+
+@pytest.mark.parametrize(
+    ("expected", "borderline", "sound"), [(3, 1, True), (2, 2, True), (2, 1, False), (4, 1, False)]
+)
+def test_borderline_inputs_move_the_count(expected, borderline, sound):
+    verdict = {**VERDICT, "expected": expected, "borderline": {"count": borderline, "first": [4]}}
+    if sound:
+        check_verdict(verdict, "v")
+    else:
+        with pytest.raises(InputError, match="v: expected: "):
+            check_verdict(verdict, "v")
+
+
+def test_interval_does_not_depend_on_the_memory_it_takes(monkeypatch):
+    samples = [1.0, 1.2, 1.1, 5.0, 1.05]
+    whole = interval(samples)
+    monkeypatch.setattr("spdnn.records.RESAMPLED_AT_ONCE", 7)
+    assert interval(samples) == whole
 
 
 def test_interval_of_one_sample():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 
@@ -18,13 +19,13 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
     """Everything the template prints, except the figures.
 
     Args:
-        records: checked run records.
+        records: checked run records; one that is given twice counts once.
         verdicts: (case, checked verdict), of cases that may have no record; a failed one takes the number of
             its case off the page.
         baselines: the published results.
     """
     failed = {case for case, verdict in verdicts if not verdict["passed"]}
-    records = sorted(records, key=_order)
+    records, verdicts = sorted(_distinct(records), key=_order), _distinct(verdicts)
     shown = [record for record in records if record["case"] not in failed]
     cases = _cases(shown, verdicts)
     runs = [_run(record) for record in shown]
@@ -34,16 +35,25 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
         "withheld": sorted({record["case"] for record in records} & failed),
         "networks": _networks(runs, baselines),
         "runs": runs,
-        "definitions": words.DEFINITIONS,
+        "definitions": words.definitions({name for record in shown for name in record["reductions"]["requested"]}),
         "spans": {**SPANS, **words.RECORD_SPANS},
         "environments": _environments(runs),
         "sources": _sources(baselines) if runs else [],
     }
 
 
+def _distinct(contents: Sequence) -> list:
+    """The contents without repeats of what is the same to the last value, in their order."""
+    return list({_text(content): content for content in contents}.values())
+
+
+def _text(content: object) -> str:
+    return json.dumps(content, sort_keys=True)
+
+
 def _order(record: dict) -> tuple:
     problem = record["problem"]
-    return problem["neurons"], problem["layers"], record["case"], record["created"], record["result"]["digests"][0]
+    return problem["neurons"], problem["layers"], record["case"], record["created"], _text(record)
 
 
 def _cases(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]]) -> list[dict]:
@@ -116,7 +126,8 @@ def _run(record: dict) -> dict:
 def _official_size(problem: dict) -> tuple[int, int] | None:
     """(neurons, layers) when the network is one of the twelve, whatever its inputs."""
     size = problem["neurons"], problem["layers"]
-    if challenge.Problem(*size) not in challenge.PROBLEMS:
+    official = challenge.Problem(*size)
+    if official not in challenge.PROBLEMS or problem["edges"] != official.edges:
         return None
     formula = {"seed": SEED, "bias": float(np.float32(challenge.BIAS[size[0]])), "ymax": challenge.YMAX}
     network = problem["network"]

@@ -9,6 +9,11 @@ from spdnn import challenge
 from spdnn.baselines import SPANS
 
 REDUCTIONS = {"dead": "dead inputs", "inputs": "identical inputs", "neurons": "identical neurons"}
+REDUCTION_MEANINGS = {
+    "dead": "Dead inputs: rows that became all zero are dropped.",
+    "inputs": "Identical inputs: one representative of equal rows is kept.",
+    "neurons": "Identical neurons: outputs with the same inputs and weights are computed once.",
+}
 STREAMED = "layer loop, weights streamed"
 RECORD_SPANS = {
     "layer loop, resident": SPANS["layer loop, resident"],
@@ -39,11 +44,7 @@ DEFINITIONS = (
         "Inputs × edges that the run went through after its reductions, ÷ the same seconds. "
         "The gap to the rate above is work avoided, not speed.",
     ),
-    (
-        "Reductions",
-        "Dead inputs: rows that became all zero are dropped. Identical inputs: one representative of equal rows "
-        "is kept. Identical neurons: outputs with the same inputs and weights are computed once. All are exact.",
-    ),
+    ("Reductions", "{reductions} What they leave out changes no value."),
     (
         "Median and interval",
         "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",
@@ -97,6 +98,12 @@ def printable(value: object, longest: int = 200) -> str:
 def reductions(names: list[str]) -> str:
     """The reductions that were on, in words."""
     return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
+
+
+def definitions(names: set[str]) -> list[tuple[str, str]]:
+    """Terms and their meanings; of the reductions, only dead inputs and those in `names`."""
+    told = " ".join(meaning for name, meaning in REDUCTION_MEANINGS.items() if name == "dead" or name in names)
+    return [(term, meaning.replace("{reductions}", told)) for term, meaning in DEFINITIONS]
 
 
 def truth(verdict: dict) -> str:

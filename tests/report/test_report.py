@@ -30,7 +30,13 @@ def made_verdict(inputs=60_000, categories=1812, passed=True, kind="official"):
         "missing": {"count": 0 if passed else 7, "first": [] if passed else [3]},
         "unexpected": {"count": 0, "first": []},
         "borderline": {"count": 0, "first": []},
-        "values": {"rule": "every value is 32", "checked": 5, "failures": 0, "first": [], "largest_error": 0.0},
+        "values": {
+            "rule": "every value is 32",
+            "checked": categories,
+            "failures": 0,
+            "first": [],
+            "largest_error": 0.0,
+        },
         "reasons": [] if passed else ["7 categories of the truth are missing, the first is 3"],
     }
 
@@ -52,7 +58,7 @@ def made_problem(neurons=1024, layers=120, official=True, inputs=60_000, source=
         "layers": layers,
         "edges": 32 * neurons * layers,
         "inputs": {"source": source, "count": inputs},
-        "inputs_sha256": SHA,
+        "inputs_sha256": challenge.INPUT_SHA256[neurons] if official else SHA,
         "input_count": inputs,
     }
 
@@ -83,7 +89,7 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
         "span": "layer loop, resident",
         "result": {
             "categories": categories,
-            "categories_sha256": SHA,
+            "categories_sha256": challenge.TRUTH_SHA256[problem["neurons"]] if problem["official"] else SHA,
             "digests": [SHA] * len(seconds),
             "survivors": survivors,
             "edges_computed": problem["edges"] * count // (10 if reductions else 1),
@@ -280,6 +286,45 @@ def test_page_is_well_marked(tmp_path):
     assert all(attrs["aria-label"] for attrs in page.all("svg"))
     assert len(page.all("svg")) == len(page.all("figcaption")) == 2
     assert "cpu, 2 threads, reductions: dead inputs" in page.text
+
+
+def test_only_the_reductions_that_were_on_are_explained(tmp_path):
+    text = shown(tmp_path, [made_record()]).text
+    assert "Dead inputs: rows" in text
+    assert "Identical" not in text
+    assert "identical" not in text
+    assert "Dead inputs: rows" in shown(tmp_path, [made_record(reductions=())]).text
+    text = shown(tmp_path, [made_record(), made_record("other", reductions=("neurons",))]).text
+    assert "Identical neurons: outputs" in text
+    assert "Identical inputs" not in text
+
+
+def test_the_same_record_twice_counts_once(tmp_path):
+    record = made_record()
+    once = shown(tmp_path, [record]).source
+    assert shown(tmp_path, [record, dict(reversed(record.items()))]).source == once
+    failure = stored_verdict(tmp_path, "broken", made_verdict(passed=False))
+    assert "1 case run, and 1 failed" in shown(tmp_path, [], [failure, failure]).text
+
+
+def test_two_runs_of_one_case_are_both_shown(tmp_path):
+    first, second = made_record(), made_record()
+    second["environment"]["cpu"] = "Another CPU"
+    page = shown(tmp_path, [first, second])
+    assert "2 cases run, and all passed verification." in page.text
+    assert "2 timed runs" in page.text
+    assert "Another CPU" in page.text
+    assert shown(tmp_path, [second, first]).source == page.source
+
+
+def test_official_networks_are_known_by_the_formula_that_makes_them(tmp_path):
+    from spdnn.sources.radixnet import RadixNet
+
+    record = made_record(official=False)
+    record["problem"]["network"] = RadixNet(1024, 120).description
+    assert "Other network" not in shown(tmp_path, [record]).text
+    record["problem"]["network"] = RadixNet(1024, 120, seed=1).description
+    assert "Other network" in shown(tmp_path, [record]).text
 
 
 def test_every_span_is_defined(tmp_path):
