@@ -198,13 +198,36 @@ bool first_layer(const Layer& layer, const Rows& rows, float* dst, int tile, uin
     return finite;
 }
 
+// Each vector of the new tile is put together from the vectors that its lanes come from, mostly two neighbours, with one
+// two-source permutation for each: the same permutations for every neuron.
 template <int kTile>
 void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* slots, int filled) {
-    const float* from[kTile];
-    for (int i = 0; i < filled; ++i) from[i] = src + slots[i] / kTile * neurons * kTile + slots[i] % kTile;
-    for (int64_t n = 0; n < neurons; ++n, dst += kTile) {
-        for (int i = 0; i < filled; ++i) dst[i] = from[i][n * kTile];
-        for (int i = filled; i < kTile; ++i) dst[i] = 0;
+    constexpr int kVectors = kTile / kLanes;
+    const float* from[kTile];      // the source vector of each step, at neuron 0
+    IntVec pick[kTile];            // its permutation: lane i of what is there, or lane kLanes + i of the source
+    int first_step[kVectors + 1];  // steps of vector v: first_step[v] .. first_step[v + 1]
+    int steps = 0;
+    for (int v = 0; v < kVectors; ++v) {
+        first_step[v] = steps;
+        for (int i = 0; i < kLanes && v * kLanes + i < filled; ++i) {
+            const int64_t slot = slots[v * kLanes + i], lane = slot % kTile;
+            const float* vector = src + slot / kTile * neurons * kTile + lane / kLanes * kLanes;
+            if (steps == first_step[v] || from[steps - 1] != vector) {
+                from[steps] = vector;
+                for (int k = 0; k < kLanes; ++k) pick[steps][k] = k;
+                ++steps;
+            }
+            pick[steps - 1][i] = kLanes + static_cast<int>(lane % kLanes);
+        }
+    }
+    first_step[kVectors] = steps;
+    for (int64_t n = 0; n < neurons; ++n) {
+        for (int v = 0; v < kVectors; ++v) {
+            Vec lanes = {};
+            for (int step = first_step[v]; step < first_step[v + 1]; ++step)
+                lanes = __builtin_shuffle(lanes, *reinterpret_cast<const Vec*>(from[step] + n * kTile), pick[step]);
+            reinterpret_cast<Vec*>(dst + n * kTile)[v] = lanes;
+        }
     }
 }
 
