@@ -21,6 +21,7 @@ INPUTS = 60_000
 NONZEROS_PER_NEURON = 32
 WEIGHT = 1 / 16
 YMAX = 32.0
+SEED = 5489  # of the permutations: MATLAB's default
 
 BIAS = {1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from spdnn import challenge
 from spdnn.cli import arguments
 from spdnn.files import existing
 
@@ -29,7 +30,9 @@ def add(commands, formatter) -> None:
     make.add_argument("--layers", type=arguments.positive, required=True, metavar="L")
     make.add_argument("--bias", type=float, metavar="B", help="default: the official bias of that width")
     make.add_argument("--clip", type=arguments.clip, default=32.0, metavar="Y|none", help="default: 32")
-    make.add_argument("--seed", type=int, default=5489, help="of the permutations (default: 5489, the official one)")
+    make.add_argument(
+        "--seed", type=int, default=challenge.SEED, help="of the permutations (default: the official one)"
+    )
     make.add_argument("--formula", action="store_true", help="store the formula (kilobytes) instead of every layer")
     make.add_argument("-o", "--output", required=True, metavar="net.h5")
     make.set_defaults(run=_make)

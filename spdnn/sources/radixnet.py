@@ -15,7 +15,6 @@ from spdnn import challenge
 from spdnn.errors import InputError
 from spdnn.network import Activation, Header, Layer, Network, index_dtype
 
-SEED = 5489
 MAX_LAYERS = 2**31 - 1
 GROUP = 16  # input neurons of one class, and output neurons that share their inputs
 
@@ -40,7 +39,7 @@ class RadixNet(Network):
         layers: int,
         bias: float | None = None,
         ymax: float | None = challenge.YMAX,
-        seed: int = SEED,
+        seed: int = challenge.SEED,
     ):
         blocks, rest = divmod(neurons, GROUP)
         if rest or blocks < 2 or blocks & (blocks - 1):

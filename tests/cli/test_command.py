@@ -136,6 +136,8 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
     assert spdnn("infer", "--network", net, "--inputs", inputs, "--categories", out, "--record", record) == 0
     assert read_record(record)["problem"]["official"] == "1024-120"
     assert spdnn("verify", "--categories", out, "--truth", "official:1024") == 0
+    assert spdnn("infer", "--network", net, "--inputs", inputs, "--truth", out, "--record", record) == 0
+    assert read_record(record)["problem"]["official"] is None  # a file judged it, not the official truth
     lines = out.read_text().splitlines()
     out.write_text("\n".join(lines[:-1]) + "\n")  # a correct prefix is not correct
     assert spdnn("verify", "--categories", out, "--truth", "official:1024") == 1
