@@ -79,6 +79,11 @@ class Inputs:
             return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
         return cls(dense, None, None, description)
 
+    def check_width(self, neurons: int) -> None:
+        """Raise InputError unless the inputs are `neurons` wide, as the network that takes them."""
+        if self.neurons != neurons:
+            raise InputError(f"inputs of {self.neurons} neurons for a network that takes {neurons}")
+
     def counted(self, count: int) -> Inputs:
         """The first `count` inputs; more than there are repeats them in order."""
         if count < 1:

@@ -67,18 +67,36 @@ def check_target(path: str | os.PathLike) -> Path:
     return target
 
 
+_ended_by: int | None = None  # the signal that is ending this process
+
+
 def clean_on_terminate() -> None:
     """Let SIGTERM and SIGHUP end the process as an error does, so that temporary files are removed.
 
-    The exit status is 128 + the signal's number.
+    The exit status is 128 + the signal's number. A signal that is ignored (nohup) stays so. SIGINT raises
+    KeyboardInterrupt as ever, and is remembered like the others for `check_ended`.
     """
+    global _ended_by
+    _ended_by = None
 
     def ended(number, frame):
-        print("spdnn: terminated; nothing was written under a final name", file=sys.stderr)
-        raise SystemExit(128 + number)
+        global _ended_by
+        first, _ended_by = _ended_by is None, number
+        if first and number != signal.SIGINT:
+            print("spdnn: terminated; nothing was written under a final name", file=sys.stderr)
+        check_ended()
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ended)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, ended)
+
+
+def check_ended() -> None:
+    """Raise again what a signal raised, in case a library swallowed it (HDF5 does, in its callbacks)."""
+    if _ended_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    if _ended_by is not None:
+        raise SystemExit(128 + _ended_by)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

@@ -160,8 +160,8 @@ def judge(
     verdict = verify.judge(result, against)
     if telling and verdict["expected"] in (0, verdict["truth"]["checked"]):
         verdict["passed"] = False
-        verdict["reasons"].append(f"{verdict['expected']} of {verdict['truth']['checked']} inputs survive: a preset "
-                                  "whose truth is empty or full tells nothing")  # fmt: skip
+        survive = f"{verdict['expected']} of {verdict['truth']['checked']} inputs survive"
+        verdict["reasons"].append(f"{survive}: a preset whose truth is empty or full tells nothing")
     return verdict
 
 

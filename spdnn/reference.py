@@ -15,7 +15,6 @@ import hashlib
 import numpy as np
 
 from spdnn import progress
-from spdnn.errors import InputError
 from spdnn.features import Inputs, Result, projection_weights
 from spdnn.network import Network
 
@@ -55,8 +54,7 @@ def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, valu
     Raises:
         InputError: the inputs' width is not the network's.
     """
-    if inputs.neurons != network.inputs:
-        raise InputError(f"inputs of {inputs.neurons} neurons for a network that takes {network.inputs}")
+    inputs.check_width(network.inputs)
     rows = np.arange(inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
     weights = projection_weights(network.outputs).astype(np.float64)
     chunk = max(1, CHUNK_BYTES // (8 * network.width))

@@ -140,7 +140,8 @@ def judge(result: Result, truth: Truth) -> dict:
         raise InputError(f"a result of {result.inputs} inputs against a truth of {truth.inputs}")
     kept = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
     ours = result.alive[kept][result.row_sum[kept] != 0] + 1
-    missing, unexpected, borderline = differences(ours, truth.categories)
+    missing, unexpected = differences(ours, truth.categories)
+    borderline = np.empty(0, np.int64)
     if truth.result is not None:
         unit = _unit(result, truth.result)
         odd = np.union1d(missing, unexpected)
@@ -152,13 +153,13 @@ def judge(result: Result, truth: Truth) -> dict:
 
 def judge_categories(categories: np.ndarray, truth: Truth) -> dict:
     """The verdict on a list of categories alone (int64, ascending, 1-based); values are not checked."""
-    missing, unexpected, borderline = differences(categories, truth.categories)
-    return verdict(truth, categories.size, missing, unexpected, borderline, _unchecked("only the categories are known"))
+    none, values = np.empty(0, np.int64), _unchecked("only the categories are known")
+    return verdict(truth, categories.size, *differences(categories, truth.categories), none, values)
 
 
-def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(missing, unexpected, none borderline) of two ascending lists."""
-    return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected), np.empty(0, np.int64)
+def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(missing, unexpected) of two ascending lists."""
+    return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected)
 
 
 def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: dict) -> dict:

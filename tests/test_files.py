@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
 
 import pytest
 
@@ -59,3 +61,19 @@ def test_folders_that_are_not_there(tmp_path):
         files.existing(tmp_path / "net.h5", "network")
     with pytest.raises(InputError, match="File name too long"):
         files.existing("n" * 300, "network")
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_that_a_library_swallowed_is_raised_again(number, raised, monkeypatch):
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(files, "_ended_by", None)
+    try:
+        files.clean_on_terminate()
+        files.check_ended()
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(number)
+        with pytest.raises(raised):
+            files.check_ended()
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

@@ -51,14 +51,9 @@ class CpuSession(Session):
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__()
         network = prepared.network
-        if inputs.neurons != network.inputs:
-            raise InputError(f"inputs of {inputs.neurons} neurons for a network that takes {network.inputs}")
-        self.network, self.inputs, self.threads, self.keep_values = (
-            network,
-            inputs,
-            options.threads,
-            options.values,
-        )
+        inputs.check_width(network.inputs)
+        self.network, self.inputs = network, inputs
+        self.threads, self.keep_values = options.threads, options.values
         self.kernels = kernels.level()
         self.tile = best_tile(self.kernels, inputs.count)
         self.dead_from = network.depth

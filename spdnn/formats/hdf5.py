@@ -32,6 +32,7 @@ class _Disk:
 
     def check(self) -> None:
         """Raise the fault of an earlier write, an OSError or an interrupt, when there was one."""
+        files.check_ended()
         if self._fault is not None:
             raise self._fault
 
