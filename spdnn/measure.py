@@ -22,7 +22,7 @@ from spdnn import challenge, progress, provenance, verify
 from spdnn.engines import Engine, Options, Prepared
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs, Result
-from spdnn.files import replacing, write_text
+from spdnn.files import check_ended, replacing, write_text
 from spdnn.network import Network
 from spdnn.records import interval
 from spdnn.sources.radixnet import RadixNet
@@ -73,6 +73,7 @@ def measure(
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
     for _ in progress.bar(range(repeats), f"{engine.name} inference", unit="repeats"):
+        check_ended()
         result, spent = timed(session.run)
         seconds.append(spent)
         digests.append(result.digest)
