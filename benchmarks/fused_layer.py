@@ -31,7 +31,7 @@ def check(level, layer, tile: int) -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((tile, layer.inputs)).astype(np.float32)
     out, got = layouts.buffer(tile, layer.outputs, tile), np.empty((tile, layer.outputs), np.float32)
-    level.first_layer_dense(layouts.bind(layer), rows, np.arange(tile), out, tile, np.zeros(1, np.uint64), 1)
+    level.layers_dense([layouts.bind(layer)], rows, np.arange(tile), out, tile, 1, np.zeros((1, 1), np.uint64), 1)
     level.untile(out, got, tile, 1)
     expected = np.clip(rows.astype(np.float64) @ layer.matrix(np.float64) + layer.bias, 0, layer.activation.high)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -68,9 +68,9 @@ def main() -> None:
         end = time.perf_counter() + chosen.seconds
         while time.perf_counter() < end or not samples[settings[-1]]:
             for level, tile, weights in settings:
-                active = np.zeros(count // tile, np.uint64)
+                active = np.zeros((1, count // tile), np.uint64)
                 start = time.perf_counter()
-                level.layer(weights, source, target, count // tile, tile, active, chosen.threads)
+                level.layers([weights], source, target, count // tile, tile, 1, active, chosen.threads)
                 samples[level, tile, weights].append(count * layer.edges / (time.perf_counter() - start) / 1e9)
         for (level, tile, weights), rates in samples.items():
             what = "ceiling" if weights is ceiling else "layer"

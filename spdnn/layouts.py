@@ -8,13 +8,17 @@ from spdnn.network import Layer
 
 ALIGNMENT = 64  # bytes: one cache line, one widest vector
 TILES = (16, 32, 64)
+FEW = 2  # inputs that are faster one at a time
 MASK_BITS = 64  # bits in a tile's activity mask
 
 
 def best_tile(level, count: int) -> int:
     """The tile for `count` inputs at a kernel level: four vectors side by side, two partial sums each, fill the eight
-    accumulators, and were fastest at every level and width (benchmarks/fused_layer.py); fewer inputs take less.
+    accumulators, and were fastest at every level and width (benchmarks/fused_layer.py); fewer inputs take less, and
+    very few one at a time.
     """
+    if count <= FEW:
+        return 1
     fitting = next((tile for tile in TILES if tile >= count), TILES[-1])
     return min(fitting, max(TILES[0], level.vector_bytes))  # four vectors of floats: as many inputs as vector bytes
 

@@ -80,7 +80,7 @@ def measure(
     if len(set(digests)) != 1:
         raise SpdnnError(f"engine {engine.name} gave different outputs in {repeats} repeats of the same run")
     measurement = Measurement(
-        problem=problem(prepared.network, inputs),
+        problem=problem(prepared.source, inputs),
         engine={"name": engine.name, "notes": result.notes},
         reductions={"requested": list(prepared.reductions), "found": {**prepared.found, **session.found}},
         threads=options.threads,

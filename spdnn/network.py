@@ -264,6 +264,12 @@ class Network(abc.ABC):
     def nbytes(self) -> int:
         return sum(self.header(k).nbytes for k in range(self.depth))
 
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        """Where identical neurons were merged (spdnn/reduce.py): of each output of the original layer k, the output
+        here that has its values, an array of integers. None: the outputs are the original ones.
+        """
+        return None
+
     def layers(self) -> Iterator[Layer]:
         for k in range(self.depth):
             yield self.layer(k)
@@ -313,6 +319,9 @@ class _First(Network):
 
     def layer(self, k: int) -> Layer:
         return self._network.layer(k)
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        return self._network.neuron_classes(k)
 
     def layer_sha256(self, k: int) -> str:
         return self._network.layer_sha256(k)

@@ -1,14 +1,20 @@
 """The exact reductions: what a network's own data allows to leave out without changing any result.
 
-Each is found by looking, never assumed. `dead` is here; `inputs` and `neurons` are names that engines do not offer yet.
+Each is found by looking, never assumed. What depends on the network alone is here: `dead` (from which layer on rows of
+zeros may leave) and `neurons` (identical ones, merged). `inputs` depends on the features and is the engines' part.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 
+import numpy as np
+
+from spdnn import progress
 from spdnn.errors import InputError
-from spdnn.network import Network
+from spdnn.network import Header, Layer, Network, index_dtype, shared_value
 
 NAMES = ("dead", "inputs", "neurons")
 
@@ -50,3 +56,209 @@ def dead_from(layers: Iterable[int], depth: int) -> int:
         layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
     """
     return 1 + max((k for k in layers if k < depth), default=-1)
+
+
+class MergedNetwork(Network):
+    """A network whose identical neurons were merged; layers that did not change are read from the original.
+
+    Args:
+        source: the original network.
+        layers: of each layer, the merged one, or None when it is the original.
+        classes: of each layer, as Network.neuron_classes says.
+    """
+
+    def __init__(self, source: Network, layers: list[Layer | None], classes: list[np.ndarray | None]):
+        self._source, self._layers, self._classes = source, layers, classes
+        self.description = {**source.description, "identical_neurons": "merged"}
+
+    @property
+    def depth(self) -> int:
+        return self._source.depth
+
+    def header(self, k: int) -> Header:
+        layer = self._layers[k]
+        return self._source.header(k) if layer is None else layer.header
+
+    def layer(self, k: int) -> Layer:
+        layer = self._layers[k]
+        return self._source.layer(k) if layer is None else layer
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        return self._classes[k]
+
+
+def merge_neurons(network: Network) -> tuple[Network, dict]:
+    """The network with each group of identical neurons of a layer computed once, and what was found; fit for JSON.
+
+    Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
+    equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
+    (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
+    original network by rounding alone. Source: the 16 x 32 dense blocks of XY (Xin et al., HPEC 2021) compute what is
+    identical in RadiX-Net once; here identical rows are looked for, and their copies are not kept.
+
+    Raises:
+        InputError: weights that fall on one class add up past the range of float32.
+    """
+    start = time.perf_counter()
+    layers, classes, previous = [], [], None
+    for k, layer in progress.bar(enumerate(network.layers()), "identical neurons", network.depth):
+        merged, previous = merge_layer(layer, previous, f"layer {k + 1}")
+        if previous is not None and classes and np.array_equal(previous, classes[-1]):
+            previous = classes[-1]  # one array for all layers that agree
+        layers.append(None if merged is layer else merged)
+        classes.append(previous)
+    merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
+    headers = [merged.header(k) for k in range(network.depth)]
+    return merged, {
+        "neurons": sum(network.header(k).outputs for k in range(network.depth)),
+        "neurons_left": sum(header.outputs for header in headers),
+        "edges": network.edges,
+        "edges_left": sum(header.edges for header in headers),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def merge_layer(layer: Layer, previous: np.ndarray | None, where: str) -> tuple[Layer, np.ndarray | None]:
+    """One layer with its identical outputs merged.
+
+    Args:
+        previous: of each of its inputs, the class; None: the inputs are as they were.
+        where: begins an error sentence.
+
+    Returns:
+        the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
+    """
+    first = identical_outputs(layer)
+    merged = layer if first is None else _outputs(layer, np.flatnonzero(first == np.arange(first.size)))
+    if previous is not None:
+        merged = _on_classes(merged, previous, where)
+        second = identical_outputs(merged)  # rows may be identical on classes that were not before
+        if second is not None:
+            merged = _outputs(merged, np.flatnonzero(second == np.arange(second.size)))
+            first = second if first is None else _compose(first, second)
+    if first is None:
+        return merged, None
+    classes = np.unique(first, return_inverse=True)[1].astype(index_dtype(merged.outputs))
+    return merged, classes
+
+
+def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The first equal output of each original one, when `second` was found among the outputs that `first` left."""
+    left = np.flatnonzero(first == np.arange(first.size))
+    place = np.zeros(first.size, np.int64)
+    place[left] = np.arange(left.size)
+    return left[second[place[first]]]
+
+
+def identical_outputs(layer: Layer) -> np.ndarray | None:
+    """int64 (outputs,): the first output with the same inputs, weights and bias; None when all differ.
+
+    Rows are hashed, and those of equal hash compared with the first of them; a row that differs all the same stays.
+    """
+    degrees = np.diff(layer.offsets)
+    hashes = degrees.astype(np.uint64) * _MIX[0]
+    arrays = [layer.indices] if layer.single_value else [layer.indices, layer.values.view(np.uint32)]
+    for turn, array in enumerate(arrays):
+        hashes ^= _hashes(array, layer.offsets, degrees) * _MIX[1 + turn]
+    if np.ndim(layer.bias):
+        hashes ^= layer.bias.view(np.uint32).astype(np.uint64) * _MIX[3]
+    _, firsts, groups = np.unique(hashes, return_index=True, return_inverse=True)
+    if firsts.size == hashes.size:
+        return None
+    own = np.arange(hashes.size)
+    first = firsts[groups]
+    copies = np.flatnonzero(first != own)
+    same = _equal(layer, degrees, arrays, copies, first[copies])
+    first[copies[~same]] = copies[~same]
+    return None if (first == own).all() else first
+
+
+# Odd numbers, drawn once, with which rows of edges are hashed: position by position, and parts against each other.
+_MIX = np.random.RandomState(1).randint(0, 2**63, 68).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+_POSITIONS = _MIX[4:]
+
+
+def _hashes(array: np.ndarray, offsets: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+    """uint64 (outputs,): a hash of each output's part of `array` (edges,)."""
+    degree = int(degrees[0])
+    if degree and (degrees == degree).all():
+        rows = array.reshape(degrees.size, degree)
+        if degree * array.itemsize % 8 == 0:
+            rows = rows.view(np.uint64)  # several at once
+        factors = np.resize(_POSITIONS, rows.shape[1])
+        return (
+            (rows * factors).sum(axis=1, dtype=np.uint64) if rows.shape[1] < 1000 else rows.astype(np.uint64) @ factors
+        )
+    place = np.arange(array.size) - np.repeat(offsets[:-1], degrees)
+    mixed = (array.astype(np.uint64) + np.uint64(1)) * _POSITIONS[place % _POSITIONS.size]
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+    return sums[offsets[1:]] - sums[offsets[:-1]]
+
+
+def _equal(layer: Layer, degrees: np.ndarray, arrays: list, ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether outputs `ones` and `others` are equal in all of `arrays` and in their bias."""
+    same = degrees[ones] == degrees[others]
+    if np.ndim(layer.bias):
+        same &= layer.bias[ones] == layer.bias[others]
+    degree = int(degrees[0])
+    if degree and (degrees == degree).all():
+        for array in arrays:
+            rows = array.reshape(degrees.size, degree)
+            same &= (rows[ones] == rows[others]).all(axis=1)
+        return same
+    for place in np.flatnonzero(same):
+        one, other = (slice(*layer.offsets[[n, n + 1]]) for n in (ones[place], others[place]))
+        same[place] = all(np.array_equal(array[one], array[other]) for array in arrays)
+    return same
+
+
+def _edges_of(layer: Layer, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets, edges): the edges of some outputs, one output after the other."""
+    degrees = np.diff(layer.offsets)[outputs]
+    offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    return offsets, np.arange(offsets[-1]) + np.repeat(layer.offsets[outputs] - offsets[:-1], degrees)
+
+
+def _outputs(layer: Layer, outputs: np.ndarray) -> Layer:
+    """The layer of some of its outputs alone."""
+    offsets, edges = _edges_of(layer, outputs)
+    return replace(
+        layer,
+        outputs=outputs.size,
+        offsets=offsets,
+        indices=layer.indices[edges],
+        values=layer.values if layer.single_value else layer.values[edges],
+        bias=layer.bias[outputs] if np.ndim(layer.bias) else layer.bias,
+    )
+
+
+def _on_classes(layer: Layer, classes: np.ndarray, where: str) -> Layer:
+    """The layer on the classes of its inputs, edges of one output and class summed."""
+    inputs = int(classes.max()) + 1
+    output = np.repeat(np.arange(layer.outputs, dtype=np.int64), np.diff(layer.offsets))
+    keys = output * inputs + classes[layer.indices]
+    if layer.single_value:
+        keys.sort()
+        values = None
+    else:
+        order = np.argsort(keys, kind="stable")
+        keys, values = keys[order], layer.values[order].astype(np.float64)
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if keys.size else np.empty(0, np.int64)
+    if values is None:
+        sums = np.diff(starts, append=keys.size) * np.float64(layer.values)
+    else:
+        sums = np.add.reduceat(values, starts) if keys.size else values
+    with np.errstate(over="ignore"):
+        sums = sums.astype(np.float32)
+    if not np.isfinite(sums).all():
+        raise InputError(
+            f"{where}: weights on identical inputs add up past the range of float32; run without the reduction neurons"
+        )
+    keys = keys[starts]
+    return replace(
+        layer,
+        inputs=inputs,
+        offsets=np.searchsorted(keys, np.arange(layer.outputs + 1) * inputs).astype(np.int64),
+        indices=(keys % inputs).astype(index_dtype(inputs)),
+        values=shared_value(sums),
+    )

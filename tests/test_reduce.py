@@ -1,4 +1,4 @@
-"""Reductions: names, and when dead inputs may leave."""
+"""Reductions: names, when dead inputs may leave, identical neurons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 from spdnn import reduce
 from spdnn.errors import InputError
-from spdnn.network import from_matrices
+from spdnn.network import Layer, MemoryNetwork, from_matrices
+from spdnn.sources.radixnet import RadixNet
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,87 @@ def test_dead_rows_may_leave_after_the_last_positive_bias(biases, first):
     layers = reduce.reviving(from_matrices([np.eye(3)] * 3, biases))
     assert reduce.dead_from(layers, 3) == first
     assert reduce.dead_from(layers, 1) == (0 in layers)
+
+
+def doubled(rng, inputs, outputs, copies, degrees, valued, bias):
+    """A layer (inputs, copies * outputs) of which output j and j + outputs are alike, in random order."""
+    matrix = np.zeros((inputs, outputs), np.float32)
+    for column in range(outputs):
+        degree = degrees if isinstance(degrees, int) else int(rng.integers(*degrees))
+        matrix[rng.permutation(inputs)[:degree], column] = rng.normal(size=degree) if valued else 0.25
+    order = rng.permutation(copies * outputs)
+    biases = np.tile(rng.normal(size=outputs), copies)[order] if bias == "vector" else bias
+    return Layer.from_matrix(np.tile(matrix, copies)[:, order], biases)
+
+
+@pytest.mark.parametrize("bias", [-0.1, "vector"])
+@pytest.mark.parametrize("valued", [True, False])
+@pytest.mark.parametrize("degrees", [4, 3, 1100, (0, 6)])
+def test_identical_neurons_are_merged_and_restored(degrees, valued, bias):
+    rng = np.random.default_rng(2)
+    wide = 1200 if degrees == 1100 else 30
+    layers = [doubled(rng, wide if k == 0 else 30, 10, 3, degrees if k == 0 else 4, valued, bias) for k in range(4)]
+    network = MemoryNetwork(layers)
+    merged, found = reduce.merge_neurons(network)
+    assert found["neurons"] == 120
+    assert found["neurons_left"] == sum(merged.header(k).outputs for k in range(4)) <= 40
+    assert found["edges_left"] == merged.edges < network.edges / 2.9
+    rows = rng.random((5, wide))
+    expected, whole = rows, rows
+    for k in range(4):
+        expected = np.maximum(expected @ network.layer(k).matrix(np.float64) + network.layer(k).bias, 0)
+        merged.layer(k).check("merged")
+        assert merged.header(k) == merged.layer(k).header or bias == "vector"
+        whole = np.maximum(whole @ merged.layer(k).matrix(np.float64) + merged.layer(k).bias, 0)
+        np.testing.assert_allclose(whole[:, merged.neuron_classes(k)], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_neurons_that_become_identical_by_merging_their_inputs():
+    first = np.array([[1, 1, 0], [0, 0, 1.0]])  # outputs 0 and 1 are alike
+    second = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1.0]])  # so here too, though no two columns are
+    merged, found = reduce.merge_neurons(from_matrices([first, second]))
+    assert [merged.header(k).outputs for k in range(2)] == [2, 2]
+    np.testing.assert_array_equal(merged.neuron_classes(1), [0, 0, 1])
+    assert found["edges_left"] == 4
+
+
+def test_edges_on_one_class_are_summed_even_to_zero():
+    first = np.array([[1.0, 1.0, 2.0]])
+    second = np.array([[1.5], [-1.5], [1.0]])
+    merged, _ = reduce.merge_neurons(from_matrices([first, second], 0.0, last="none"))
+    np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[0], [1.0]])
+    with pytest.raises(InputError, match="layer 2: weights on identical inputs add up past the range of float32"):
+        reduce.merge_neurons(from_matrices([first, np.array([[3e38], [3e38], [1]])]))
+
+
+def test_a_network_without_identical_neurons_is_left_as_it_is():
+    rng = np.random.default_rng(0)
+    network = from_matrices([rng.normal(size=(20, 20)) for _ in range(3)])
+    merged, found = reduce.merge_neurons(network)
+    assert merged is network
+    assert found["neurons_left"] == found["neurons"] == 60
+    assert merged.neuron_classes(2) is None
+
+
+def test_outputs_of_equal_hash_are_compared(monkeypatch):
+    monkeypatch.setattr(reduce, "_hashes", lambda array, offsets, degrees: np.zeros(degrees.size, np.uint64))
+    rng = np.random.default_rng(1)
+    dense = rng.normal(size=(6, 4))
+    for matrix in (dense, dense * (rng.random((6, 4)) < 0.6)):
+        # Compared with the first of equal hash alone: its copies are found, the others stay.
+        first = reduce.identical_outputs(Layer.from_matrix(np.hstack([matrix, matrix[:, :2]])))
+        np.testing.assert_array_equal(first, [0, 1, 2, 3, 0, 5])
+        assert reduce.identical_outputs(Layer.from_matrix(matrix)) is None
+
+
+def test_official_networks_are_sixteen_times_smaller():
+    network = RadixNet(1024, 24)
+    merged, found = reduce.merge_neurons(network)
+    assert found["neurons"] / found["neurons_left"] > 16
+    assert found["edges"] / found["edges_left"] > 16
+    # The first block is not permuted: after merging, two edges a neuron are left, all of one value.
+    for k in range(1, 6):
+        assert (merged.header(k).edges, merged.header(k).single_value) == (2 * merged.header(k).outputs, True)
+    assert merged.header(0).inputs == 1024
+    np.testing.assert_array_equal(merged.neuron_classes(0), np.arange(1024) % 64)
+    np.testing.assert_array_equal(merged.neuron_classes(5), np.arange(1024) % 32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass, field
 
+from spdnn import reduce
 from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.network import Network
@@ -40,14 +41,30 @@ class Prepared:
     """A network in an engine's layout, and what looking for reductions found.
 
     Attributes:
+        source: the network as it was given.
         network: what the engine reads, layer by layer.
         reductions: the names that are on.
         found: for each of them, what was found; fit for JSON.
     """
 
+    source: Network
     network: Network
     reductions: tuple[str, ...] = ()
     found: dict = field(default_factory=dict)
+
+    @classmethod
+    def look(cls, network: Network, reductions: tuple[str, ...]) -> Prepared:
+        """Look for the reductions that depend on the network alone; the engine keeps its layers by output neuron.
+
+        Raises:
+            InputError: see reduce.merge_neurons.
+        """
+        found, merged = {}, network
+        if "dead" in reductions:
+            found["dead"] = {"layers_that_revive_zeros": reduce.reviving(network)}
+        if "neurons" in reductions:
+            merged, found["neurons"] = reduce.merge_neurons(network)
+        return cls(network, merged, reductions, found)
 
 
 class Session(abc.ABC):

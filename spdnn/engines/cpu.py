@@ -1,48 +1,77 @@
-"""Engine `cpu`: the fused sparse product + bias + activation on tiled features, dead inputs dropped on the way.
+"""Engine `cpu`: the fused sparse product + bias + activation on tiled features, with all three exact reductions.
 
-Algorithm: all inputs of a batch pass layer by layer through two buffers; a bit per input says whether its row is still
-nonzero; when the work wasted on rows that died reaches the cost of closing the gaps, they are closed. Batches are as
+Algorithm: the inputs of a batch, in tiles, pass through as many layers as their features stay in the cache, tile by
+tile; between passes, rows that died leave (*dead*) and rows that became identical share one representative (*inputs*),
+when that pays; what is left moves to fewer, at last to smaller tiles. *neurons* is done in `prepare`. Batches are as
 large as the memory allows; weights stay in memory when they fit, else the next layer is read while one is computed.
-Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
+Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights); merging: spdnn/reduce.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
 from spdnn import kernels, progress, reduce
+from spdnn.engines import plan
 from spdnn.engines.base import RESIDENT, STREAMED, Engine, Options, Prepared, Session
-from spdnn.errors import InputError, SpdnnError
+from spdnn.engines.rows import Rows
+from spdnn.errors import SpdnnError
 from spdnn.features import Inputs, Result, projection_weights
-from spdnn.layouts import active_slots, best_tile, bind, buffer, feature_bytes, tiles_of
+from spdnn.files import check_ended
+from spdnn.layouts import active_slots, best_tile, bind, buffer, tiles_of
 from spdnn.network import Network
-
-# Closing the gaps in a tile costs 0.9 (1024 neurons) to 0.45 (65536) of computing it through one layer (measured); runs
-# take the same time with anything from 0.1 to 0.6 here, and 2 % more with 1.
-COMPACTION_COST = 0.6
-DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
 
 
 class CpuEngine(Engine):
     name = "cpu"
     summary = "fused sparse product, bias and clip in C++ on tiled features, all threads"
-    offers = ("dead",)
+    offers = reduce.NAMES
 
     def missing(self) -> str | None:
         return kernels.missing()
 
     def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
-        found = {"dead": {"layers_that_revive_zeros": reduce.reviving(network)}} if "dead" in reductions else {}
-        return Prepared(network, reductions, found)
+        return Prepared.look(network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)
+
+
+@dataclass
+class Tally:
+    """What one run counted, over all its batches.
+
+    Attributes:
+        survivors: int64 (layers,), inputs with a nonzero row after each layer.
+        edges: inputs x edges gone through; passes, looks, merged: how many, the last in rows.
+        closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
+    """
+
+    survivors: np.ndarray
+    edges: int = 0
+    passes: int = 0
+    looks: int = 0
+    merged: int = 0
+    closing: float = 0.0
+    looking: float = 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """The outcome of one batch: each array has an entry for every input that is nonzero at the end, but `values`,
+    which has a row for each distinct one, `rows` of it."""
+
+    alive: np.ndarray
+    rows: np.ndarray
+    statistics: list
+    values: np.ndarray | None
 
 
 class CpuSession(Session):
@@ -55,60 +84,86 @@ class CpuSession(Session):
         self.network, self.inputs = network, inputs
         self.threads, self.keep_values = options.threads, options.values
         self.kernels = kernels.level()
+        self.lanes = self.kernels.vector_bytes // 4
         self.tile = best_tile(self.kernels, inputs.count)
-        self.dead_from = network.depth
-        if "dead" in prepared.reductions:
+        self.reductions, self.dead_from = prepared.reductions, network.depth
+        if "dead" in self.reductions:
             self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
-            self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
-        widest = max(network.header(k).outputs for k in range(network.depth))
-        self.batch, resident = _plan(network, inputs, widest, options, self.tile)
+        self.costs = plan.Costs.of(network)
+        self.classes = network.neuron_classes(network.depth - 1)
+        outputs = network.outputs if self.classes is None else self.classes.size
+        widest = int(self.costs.outputs.max())
+        self.batch, resident = plan.batches(network, inputs, widest, outputs, options, self.tile)
         self.span = RESIDENT if resident else STREAMED
         self.layers = [bind(layer) for layer in network.layers()] if resident else None
         self.buffers = [buffer(self.batch, widest, self.tile) for _ in range(2)]
         for memory in self.buffers:
             memory.fill(0)  # the pages are touched here, not on the clock
-        self.weights = projection_weights(network.outputs)
-        self.edges = [network.header(k).edges for k in range(network.depth)]
+        self.outputs, weights = outputs, projection_weights(outputs).astype(np.float64)
+        self.counts = np.bincount(self._class_of()).astype(np.float64)
+        self.weights = np.bincount(self._class_of(), weights)
+        self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         if inputs.kind == "csr":
             data = inputs.data
             self.rows = (data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data)
 
+    def _class_of(self) -> np.ndarray:
+        return np.arange(self.network.outputs) if self.classes is None else self.classes
+
     def run(self) -> Result:
         starts = range(0, self.inputs.count, self.batch)
         advance, close = progress.ticker("inference", len(starts) * self.network.depth, " layers")
+        tally = Tally(np.zeros(self.network.depth, np.int64))
         try:
-            parts = [self._batch(start, advance) for start in starts]
+            parts = [self._batch(start, tally, advance) for start in starts]
         finally:
             close()
-        alive, hashes, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(6))
-        digest = hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest()
-        values = np.concatenate([part[6] for part in parts]) if self.keep_values else None
+        self._tell(tally)
+        alive = np.concatenate([part.alive for part in parts])
+        columns = [np.concatenate([part.statistics[i][part.rows] for part in parts]) for i in range(5)]
+        sums, projections, mins, maxs, hashes = columns
+        values = None
+        if self.keep_values:
+            values = np.concatenate([part.values[part.rows] for part in parts])
+            values = values if self.classes is None else values[:, self.classes]
         notes = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
             "batches": len(parts),
             "batch_inputs": self.batch,
+            "passes": tally.passes,
         }
+        digest = hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest()
         return Result(
             self.inputs.count,
-            self.network.outputs,
+            self.outputs,
             alive,
             sums,
             projections,
             mins,
             maxs,
-            sum(part[7] for part in parts),
+            tally.survivors,
             digest,
-            sum(part[8] for part in parts),
+            tally.edges,
             values,
             notes,
         )
 
+    def _tell(self, tally: Tally) -> None:
+        if "dead" in self.reductions:
+            self.found["dead"] = {
+                "rows_may_leave_before_layer": self.dead_from + 1,
+                "seconds": tally.closing,
+            }
+        if "inputs" in self.reductions:
+            self.found["inputs"] = {
+                "looks": tally.looks,
+                "rows_merged": tally.merged,
+                "seconds": tally.looking,
+            }
+
     def _layers(self) -> Iterator:
-        """The layers in order: from memory, or each read while the one before it is computed."""
-        if self.layers is not None:
-            yield from self.layers
-            return
+        """The layers in order, each read while the one before it is computed."""
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(self.network.layer, 0)
             for k in range(self.network.depth):
@@ -117,102 +172,115 @@ class CpuSession(Session):
                     ahead = reader.submit(self.network.layer, k + 1)
                 yield bind(layer)
 
-    def _first(self) -> Callable:
-        """The kernel that takes this kind of inputs, with its data."""
+    def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
+        """The first pass, with the kernel that takes this kind of inputs."""
+        stored = self.inputs.stored(numbers)
         if self.inputs.kind == "csr":
-            return lambda layer, *rest: self.kernels.first_layer_csr(layer, *self.rows, *rest)
-        run = self.kernels.first_layer_bits if self.inputs.kind == "bits" else self.kernels.first_layer_dense
-        return lambda layer, *rest: run(layer, self.inputs.data, *rest)
+            return self.kernels.layers_csr(layers, *self.rows, stored, *rest)
+        run = self.kernels.layers_bits if self.inputs.kind == "bits" else self.kernels.layers_dense
+        return run(layers, self.inputs.data, stored, *rest)
 
-    def _batch(self, start: int, advance: Callable[[int], None]) -> tuple:
+    def _batch(self, start: int, tally: Tally, advance: Callable[[int], None]) -> Part:
         """One batch through all layers."""
         numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
-        source, target = self.buffers
-        survivors, computed, wasted = np.zeros(self.network.depth, np.int64), 0, 0.0
-        with contextlib.closing(self._layers()) as layers:
-            for k, layer in enumerate(layers):
-                tiles = tiles_of(numbers.size, self.tile)
-                active = np.zeros(tiles, np.uint64)
-                if k == 0:
-                    rows = self.inputs.stored(numbers)
-                    finite = self._first()(layer, rows, target, self.tile, active, self.threads)
-                else:
-                    finite = self.kernels.layer(layer, source, target, tiles, self.tile, active, self.threads)
-                if not finite:
-                    raise SpdnnError(
-                        f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights"
-                    )
-                computed += tiles * self.tile * self.edges[k]
-                slots = active_slots(active, self.tile, numbers.size)
-                survivors[k] = slots.size
-                source, target = target, source
-                advance(1)
-                if k + 1 >= self.dead_from and k + 1 < self.network.depth:
-                    needed = tiles_of(slots.size, self.tile)
-                    wasted += tiles - needed
-                    if wasted > COMPACTION_COST * needed:
-                        self.kernels.compact(source, target, layer.outputs, slots, self.tile, self.threads)
-                        source, target = target, source
-                        numbers, wasted = numbers[slots], 0.0
-        return (*self._finish(source, target, numbers, slots), survivors, computed)
+        rows = Rows(self.kernels, self.threads, numbers, self.tile, *self.buffers)
+        looks = plan.Looks(self.costs, self.lanes)
+        with contextlib.closing(self._layers()) as stream:
+            k = 0
+            while k < self.network.depth:
+                check_ended()
+                depth = self._depth(k, rows, looks)
+                layers = self.layers[k : k + depth] if self.layers else [next(stream)]
+                slots = self._pass(k, layers, rows, tally)
+                k += len(layers)
+                advance(len(layers))
+                if k == self.network.depth:
+                    break
+                self._leave(k, rows, slots, tally)
+                if not rows.numbers.size:
+                    advance(self.network.depth - k)
+                    slots = np.empty(0, np.int64)
+                    break
+                if self._wait(k, rows, looks) == 0:
+                    self._merge(k, rows, looks, tally)
+        return self._finish(rows, slots)
 
-    def _finish(self, source, target, numbers, slots) -> tuple:
-        """(alive, hashes, sums, projections, mins, maxs, values) of the rows that are nonzero at the end."""
-        count = slots.size
-        self.kernels.compact(source, target, self.network.outputs, slots, self.tile, self.threads)
-        sums, projections, hashes = np.empty(count), np.empty(count), np.empty(count, np.uint64)
-        mins, maxs = np.empty(count, np.float32), np.empty(count, np.float32)
-        self.kernels.row_statistics(
-            target, self.weights, self.tile, sums, projections, mins, maxs, hashes, self.threads
-        )
+    def _depth(self, k: int, rows: Rows, looks: plan.Looks) -> int:
+        """How many layers the next pass has, from layer k on."""
+        if self.layers is None:
+            return 1
+        wait, deaths = self._wait(k, rows, looks), rows.deaths if k >= self.dead_from else 0.0
+        return self.costs.layers(k, rows.tiles, rows.tile, deaths, wait or self.network.depth)
+
+    def _wait(self, k: int, rows: Rows, looks: plan.Looks) -> int | None:
+        """Layers until the next look for identical rows, or None. Dead rows that may not leave are identical ones."""
+        deaths = rows.deaths if k >= self.dead_from else 0.0
+        return looks.wait(k, rows.numbers.size, deaths) if "inputs" in self.reductions else None
+
+    def _pass(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
+        """All rows through the layers from k on; the slots that are nonzero after them.
+
+        Raises:
+            SpdnnError: a value passed the range of float32.
+        """
+        active = np.empty((len(layers), rows.tiles), np.uint64)
+        rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, self.threads)
+        if k == 0:
+            failed = self._first(layers, rows.numbers, *rest)
+        else:
+            failed = self.kernels.layers(layers, rows.source, rest[0], rows.tiles, *rest[1:])
+        if failed >= 0:
+            raise SpdnnError(
+                f"a value of layer {k + failed + 1} passed the range of float32; the network needs smaller weights"
+            )
+        rows.source, rows.target = rows.target, rows.source
+        size = rows.numbers.size
+        slots = active_slots(active[-1], rows.tile, size)
+        filled = rows.tile - (rows.tiles * rows.tile - size)
+        active[:, -1] &= np.uint64((1 << filled) - 1)
+        alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
+        if rows.counts is None:
+            tally.survivors[k : k + len(layers)] += alive
+        else:
+            bits = np.unpackbits(active.view(np.uint8).reshape(len(layers), -1, 8), axis=2, bitorder="little")
+            lanes = bits[:, :, : rows.tile].reshape(len(layers), -1)[:, :size]
+            tally.survivors[k : k + len(layers)] += lanes.astype(np.int64) @ rows.counts
+        span = slice(k, k + len(layers))
+        tally.edges += rows.tiles * rows.tile * int(self.edges[span].sum())
+        tally.passes += 1
+        needed = -(-alive // rows.tile)
+        rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
+        rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
+        rows.alive = slots.size
+        return slots
+
+    def _leave(self, k: int, rows: Rows, slots: np.ndarray, tally: Tally) -> None:
+        """Close the gaps of dead rows when the work wasted on them has reached what that costs."""
+        neurons = int(self.costs.outputs[k - 1])
+        needed = tiles_of(slots.size, rows.tile)
+        if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
+            start = time.perf_counter()
+            rows.keep(slots, neurons)
+            tally.closing += time.perf_counter() - start
+
+    def _merge(self, k: int, rows: Rows, looks: plan.Looks, tally: Tally) -> None:
+        """Look for rows that became identical, and let one of each group stand for all."""
+        begun, size, neurons = time.perf_counter(), rows.numbers.size, int(self.costs.outputs[k - 1])
+        merged = rows.merge(neurons, lambda candidates: looks.whole(k, size, candidates, neurons))
+        looks.told(k, size, merged)
+        tally.looks += 1
+        tally.merged += merged
+        tally.looking += time.perf_counter() - begun
+
+    def _finish(self, rows: Rows, slots: np.ndarray) -> Part:
+        """What is told of the rows that are nonzero at the end."""
+        count, neurons = slots.size, self.network.outputs
+        rows.keep(slots, neurons)
+        kinds = (np.float64, np.float64, np.float32, np.float32, np.uint64)
+        statistics = [np.empty(count, kind) for kind in kinds]
+        self.kernels.row_statistics(rows.source, self.counts, self.weights, rows.tile, *statistics, self.threads)
         values = None
         if self.keep_values:
-            values = np.empty((count, self.network.outputs), np.float32)
-            self.kernels.untile(target, values, self.tile, self.threads)
-        return numbers[slots], hashes, sums, projections, mins, maxs, values
-
-
-def _plan(network: Network, inputs: Inputs, widest: int, options: Options, tile: int) -> tuple[int, bool]:
-    """(inputs in a batch, whether all weights stay in memory) within the memory allowed.
-
-    Raises:
-        InputError: not even one tile fits; the sentence says the least that does.
-    """
-    held, free = _resident_bytes(), _available_bytes()
-    limit = options.memory if options.memory is not None else held + int(DEFAULT_SHARE * free)
-    weights = network.nbytes
-    largest = max(network.header(k).nbytes for k in range(network.depth))
-    scratch = options.threads * feature_bytes(1, network.inputs, tile)
-    extra = (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + scratch
-    one_tile = 2 * feature_bytes(1, widest, tile)
-    # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    kept = 8 * inputs.count * network.outputs if options.values else 0
-    room = limit - held - extra - kept
-    # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
-    # the arrays that reading it needs.
-    resident = weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
-    room -= weights if resident else 4 * largest
-    if room < one_tile:
-        least = held + extra + kept + 4 * largest + one_tile
-        raise InputError(
-            f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
-            f"{options.threads} threads need at least {least:,} (--memory)"
-        )
-    tiles = min(tiles_of(inputs.count, tile), room // one_tile)
-    batches = -(-tiles_of(inputs.count, tile) // tiles)
-    return min(inputs.count, -(-tiles_of(inputs.count, tile) // batches) * tile), resident
-
-
-def _resident_bytes() -> int:
-    """Bytes of this process in memory now."""
-    with open("/proc/self/statm") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _available_bytes() -> int:
-    """Bytes that can be taken without swapping, by /proc/meminfo; DEFAULT_SHARE of it is used by default."""
-    with open("/proc/meminfo") as stream:
-        for line in stream:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
+            values = np.empty((count, neurons), np.float32)
+            self.kernels.untile(rows.source, values, rows.tile, self.threads)
+        return Part(*rows.restored(), statistics, values)

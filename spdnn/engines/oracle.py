@@ -16,7 +16,7 @@ class OracleEngine(Engine):
         return None
 
     def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
-        return Prepared(network, reductions)
+        return Prepared(network, network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return _OracleSession(prepared.network, inputs, options.values)

@@ -8,6 +8,8 @@ kind "layers":   depth, sha256 (of all layers' digests), and a group layers/0000
     values | value             dataset | attribute, when one value serves all edges
     bias                       dataset | attribute, when one bias serves all outputs
     offsets | per_output       dataset | attribute, when all outputs have as many inputs
+    classes                    attribute, where identical neurons were merged: name of a dataset in group classes, of
+                               Network.neuron_classes(k), with its sha256
 prepared (any kind, optional): a text dataset, JSON of what an engine's preparation found
 """
 
@@ -94,6 +96,24 @@ class StoreNetwork(Network):
         """The digest of all layers, as stored; each layer is checked against its own when it is read."""
         return self._sha256
 
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        """As Network.neuron_classes says.
+
+        Raises:
+            InputError: the data is damaged, cut short or missing.
+        """
+        with self._lock, hdf5.telling(self.path, f"the classes of layer {k + 1}"):
+            group = self._file[_name(k)]
+            if "classes" not in group.attrs:
+                return None
+            dataset = self._file["classes"][hdf5.text(group, "classes")]
+            found = dataset[:]
+            if _sha256(found) != hdf5.text(dataset, "sha256"):
+                raise ValueError("they do not have the SHA-256 that they were stored with")
+            if found.ndim != 1 or found.dtype.kind != "u" or int(found.max(initial=0)) >= self._headers[k].outputs:
+                raise ValueError("they are no numbers of outputs")
+            return found
+
     def close(self) -> None:
         with self._lock:
             self._file.close()
@@ -174,6 +194,7 @@ def _write(path, network: Network, info: dict | None, formula_ok: bool, what: st
                 file.attrs["ymax"] = float(network.activation.ymax)
         else:
             _add_layers(file, check, enumerate(network.layers()), network.description, network.depth, what)
+            _add_classes(file, network)
         if info is not None:
             text = json.dumps(info)
             file["prepared"] = text
@@ -228,6 +249,25 @@ def _add_layer(group: h5py.Group, layer: Layer, k: int) -> tuple[Header, str]:
     else:
         group["offsets"] = layer.offsets
     return layer.header, digest
+
+
+def _add_classes(file: h5py.File, network: Network) -> None:
+    """Store where identical neurons were merged; layers that agree share one dataset."""
+    names = {}
+    for k in range(network.depth):
+        classes = network.neuron_classes(k)
+        if classes is None:
+            continue
+        digest = _sha256(classes)
+        if digest not in names:
+            names[digest] = f"{len(names) + 1:06d}"
+            dataset = file.create_dataset(f"classes/{names[digest]}", data=classes)
+            dataset.attrs["sha256"] = digest
+        file[_name(k)].attrs["classes"] = names[digest]
+
+
+def _sha256(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
 def _name(k: int) -> str:

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn import kernels, reference
-from spdnn.engines import infer
+from spdnn import kernels, reduce, reference
+from spdnn.engines import infer, plan
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import CpuEngine
 from spdnn.errors import InputError, SpdnnError
@@ -110,7 +110,8 @@ def test_dead_rows_leave_only_while_no_later_bias_is_positive(random_network):
     assert expected.survivors[0] == 0 < expected.survivors[1]  # all die, and the positive bias revives them
     np.testing.assert_array_equal(got.survivors, expected.survivors)
     session = CpuEngine().open(CpuEngine().prepare(network, ("dead",)), rows(10, 30), Options())
-    assert session.found == {"dead": {"rows_may_leave_before_layer": 3}}
+    session.run()
+    assert session.found["dead"]["rows_may_leave_before_layer"] == 3
 
 
 def test_a_bias_without_activation_keeps_dead_rows(random_network):
@@ -120,21 +121,114 @@ def test_a_bias_without_activation_keeps_dead_rows(random_network):
     assert (got.all_values() == -1).all()
 
 
-def test_threads_and_batches_change_nothing(random_network):
+@pytest.mark.parametrize("reductions", ["none", "dead", "inputs", "dead,inputs", "all"])
+def test_threads_batches_and_streaming_change_nothing(reductions):
     network = RadixNet(1024, 40)
     inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.35, 700)[:, None])
-    one = infer(network, inputs, threads=1)
+    # Merging neurons changes the order of sums; the other reductions change no bit.
+    alike = "none" if reductions != "all" else "neurons"
+    one = infer(network, inputs, threads=1, reductions=alike)
     assert 0 < one.alive.size < 700
-    for options in ({"threads": 2}, {"threads": 5}, {"reductions": "none"}):
-        assert infer(network, inputs, **options).digest == one.digest
+    for threads in (1, 2, 5):
+        got = infer(network, inputs, threads=threads, reductions=reductions)
+        assert got.digest == one.digest
+        np.testing.assert_array_equal(got.survivors, one.survivors)
+        np.testing.assert_array_equal(got.row_projection, one.row_projection)
+    prepared = CpuEngine().prepare(network, reduce.parse(reductions))
     for resident_layers in (True, False):
-        session = CpuEngine().open(CpuEngine().prepare(network, ("dead",)), inputs, Options(2))
+        session = CpuEngine().open(prepared, inputs, Options(2))
         session.batch = 128
         session.layers = session.layers if resident_layers else None
         batched = session.run()
         assert batched.digest == one.digest
         assert batched.notes["batches"] == 6
         np.testing.assert_array_equal(batched.survivors, one.survivors)
+
+
+def merging(count=300, neurons=64, layers=60):
+    """A network whose rows become equal late (all clipped), and inputs of which some are equal from the start."""
+    rng = np.random.default_rng(5)
+    matrices = []
+    for _ in range(layers):
+        matrix = (rng.random((neurons, neurons)) < 0.3) * 0.5
+        matrices.append(matrix.astype(np.float32))
+    values = (rng.random((count, neurons)) < np.linspace(0.02, 0.5, count)[:, None]).astype(np.float32)
+    values[1::3] = values[::3]
+    return from_matrices(matrices, -2.5, 8.0), Inputs.from_array(values)
+
+
+def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
+    monkeypatch.setattr(plan, "LOOK", 0)  # so that looking pays in a small run too
+    monkeypatch.setattr(plan, "LOOK_ROW", 0)
+    network, inputs = merging()
+    plain = infer(network, inputs, reductions="none", values=True)
+    session = CpuEngine().open(CpuEngine().prepare(network, ("dead", "inputs")), inputs, Options(2, values=True))
+    got = session.run()
+    found = session.found["inputs"]
+    assert found["rows_merged"] > 100
+    assert 0 < found["looks"] < 20
+    assert got.digest == plain.digest
+    np.testing.assert_array_equal(got.all_values(), plain.all_values())
+    np.testing.assert_array_equal(got.survivors, plain.survivors)
+    np.testing.assert_array_equal(got.categories, plain.categories)
+    assert got.edges_computed < plain.edges_computed / 2
+    assert session.run().digest == got.digest  # and again, from the same buffers
+
+
+def test_rows_of_equal_hash_and_other_values_stay_apart(monkeypatch):
+    for name, value in (("LOOK", 0), ("LOOK_ROW", 0), ("HASH", 0), ("COMPARE", 0)):
+        monkeypatch.setattr(plan, name, value)
+    network, inputs = merging()
+    plain = infer(network, inputs, reductions="none")
+    session = CpuEngine().open(CpuEngine().prepare(network, ("inputs",)), inputs, Options(2))
+
+    class AllAlike:
+        def __init__(self, level):
+            self.level = level
+
+        def __getattr__(self, name):
+            return getattr(self.level, name)
+
+        def row_hashes(self, features, neurons, step, tile, hashes, threads):
+            hashes[:] = 7
+
+    session.kernels = AllAlike(session.kernels)
+    assert session.run().digest == plain.digest
+    assert session.found["inputs"]["looks"] > 0
+
+
+def test_looking_costs_nothing_where_it_cannot_pay():
+    rng = np.random.default_rng(0)
+    matrices = [rng.normal(size=(64, 64)).astype(np.float32) / 8 for _ in range(4)]
+    inputs = Inputs.from_array(rng.random((2000, 64)).astype(np.float32))
+    session = CpuEngine().open(CpuEngine().prepare(from_matrices(matrices, 0.1), ("inputs",)), inputs, Options(1))
+    session.run()
+    assert session.found["inputs"] == {"looks": 0, "rows_merged": 0, "seconds": 0.0}
+    costs = plan.Costs.of(RadixNet(1024, 1920))
+    looks, due = plan.Looks(costs, 16), []
+    for k in range(1, 1920):
+        if looks.wait(k, 50_000, 0.0) == 0:
+            due.append(k)
+            looks.told(k, 50_000, 0)
+    assert due[0] == 1
+    assert len(due) <= 12  # each look without success doubles the distance to the next
+    looks.told(1000, 50_000, 20_000)
+    assert looks.wait(1001, 30_000, 0.0) == 0  # one that paid is followed up at once
+    assert looks.wait(1001, 30_000, 0.2) is None  # but not while many rows die
+    assert looks.wait(1001, 1, 0.0) is None
+
+
+def test_merged_neurons_are_restored_and_rounding_is_all_that_changes():
+    network, inputs = RadixNet(1024, 30), rows(200, 1024, kind="bits", density=np.linspace(0.1, 0.3, 200)[:, None])
+    merged, plain = (infer(network, inputs, reductions=names, values=True) for names in ("neurons", "none"))
+    exact = reference.infer(network, inputs, values=True)
+    assert merged.outputs == 1024
+    assert merged.edges_computed < plain.edges_computed / 15
+    np.testing.assert_array_equal(merged.categories, plain.categories)
+    np.testing.assert_allclose(merged.all_values(), exact.all_values(), rtol=2e-6, atol=2e-5)
+    mine = merged.all_values()[merged.alive].astype(np.float64)
+    np.testing.assert_allclose(merged.row_sum, mine.sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(merged.row_projection, mine @ projection_weights(1024).astype(np.float64), rtol=1e-9)
 
 
 def test_reductions_save_work_and_say_so():
@@ -194,15 +288,12 @@ def test_a_level_that_is_not_here(monkeypatch):
 
 
 def test_memory_is_kept_to(random_network):
-    from spdnn.engines import cpu
-
     network, inputs = RadixNet(1024, 30), rows(4000, 1024, kind="bits")
-    held = cpu._resident_bytes()
-    plan = cpu._plan(network, inputs, 1024, Options(1, held + 12_000_000), 32)
-    batch, resident = plan
+    held = plan.resident_bytes()
+    batch, resident = plan.batches(network, inputs, 1024, 1024, Options(1, held + 14_000_000), 32)
     assert 32 <= batch < 4000
     assert batch % 32 == 0
-    assert 2 * 4 * 1024 * batch + (network.nbytes if resident else 0) <= 12_000_000
+    assert 2 * 4 * 1024 * batch + (network.nbytes if resident else 0) <= 14_000_000
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn import network
+from spdnn import network, reduce
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs
 from spdnn.formats import inputs as inputs_store
@@ -111,6 +111,24 @@ def test_prepared(path, net):
     store.write_network(path, net)
     with pytest.raises(InputError, match=r"net\.h5: this network is not a prepared one"):
         store.read_prepared(path)
+
+
+def test_merged_neurons_keep_their_classes(path):
+    merged, _ = reduce.merge_neurons(RadixNet(256, 6, -0.3))
+    store.write_prepared(path, merged, {})
+    read, _ = store.read_prepared(path)
+    for k in range(6):
+        np.testing.assert_array_equal(read.neuron_classes(k), merged.neuron_classes(k))
+        assert read.layer(k).sha256() == merged.layer(k).sha256()
+    assert read.first(3).neuron_classes(2).size == 256
+    with h5py.File(path) as file:
+        assert len(file["classes"]) == 2  # a block's last layer has half as many; all others agree
+    read.close()
+    with h5py.File(path, "r+") as file:
+        file["classes/000001"][0] = 1
+    read, _ = store.read_prepared(path)
+    with pytest.raises(InputError, match=r"net\.h5: .*classes of layer 1.*SHA-256"):
+        read.neuron_classes(0)
 
 
 def test_damaged_prepared(path, net):

@@ -1,6 +1,7 @@
-# prepared network + inputs -> categories, row sums and samples. Takes every core, so that nothing runs beside a clock.
+# prepared network (and the one it was made of) + inputs -> categories, row sums and samples. Takes every core, so that nothing runs beside a clock.
 rule infer:
     input:
+        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.h5",
         prepared=lambda wildcards: f"results/prepared/{CASES[wildcards.case].prepared}.h5",
         inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.h5",
     output:

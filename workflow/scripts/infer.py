@@ -4,6 +4,7 @@ from spdnn.jobs import logged
 
 with logged(snakemake.log[0]):
     from spdnn.engines import Options, Prepared, engine
+    from spdnn.formats import open_network
     from spdnn.formats.categories import write_categories
     from spdnn.formats.inputs import read_inputs
     from spdnn.formats.store import read_prepared
@@ -14,7 +15,8 @@ with logged(snakemake.log[0]):
     inputs, read = timed(read_inputs, snakemake.input.inputs)
     if case.count is not None:
         inputs = inputs.counted(case.count)
-    prepared = Prepared(network.first(case.layers), tuple(info["reductions"]), info["found"])
+    source = open_network(snakemake.input.network).first(case.layers)
+    prepared = Prepared(source, network.first(case.layers), tuple(info["reductions"]), info["found"])
     measurement, result = measure(
         engine(case.engine),
         prepared,

@@ -2,21 +2,25 @@
 //
 // Algorithm  One output neuron of one tile is a sum of gathered vectors: for each edge, `tile` contiguous floats of the
 //            input neuron (times the weight, or with one multiplication at the end when all weights are equal). The bias
-//            and the activation are applied in registers; activity bits fall out of the stores.
-// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (kernels.hpp).
-// Registers  8 vector accumulators: as many as a tile needs, the rest as partial sums over edges, so that the additions
-//            of one output do not wait for each other. Sums are taken in one fixed order at a given level and tile.
-// Threads    Tiles are dealt out dynamically; when tiles are few, blocks of output neurons as well.
+//            and the activation are applied in registers; activity bits fall out of the stores. A tile passes through as
+//            many layers as the caller names before the next tile, in buffers that stay in the cache.
+// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (kernels.hpp). Binary
+//            inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under masks.
+// Registers  8 vector accumulators: 4 vectors side by side (of one output, or of 4, 2 outputs where a tile has fewer)
+//            times 2 partial sums, even and odd edges. So the order of a sum is the same for every tile and level.
+// Threads    Tiles are dealt out dynamically; when they are few, blocks of output neurons are, layer by layer.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     The fused SpMM + bias + ReLU of Hidayetoglu et al., "At-Scale Sparse Deep Neural Network Inference with
 //            Efficient GPU Implementation", HPEC 2020, section III, with a CPU's caches in place of shared memory.
 #include "kernels.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 
 #define SPDNN_STRING2(x) #x
 #define SPDNN_STRING(x) SPDNN_STRING2(x)
@@ -27,191 +31,391 @@ namespace spdnn {
 namespace {
 
 constexpr int kLanes = SPDNN_VECTOR_BYTES / 4;
-constexpr int kAccumulators = 8;
-constexpr int64_t kLeastBlock = 64;  // output neurons a thread takes at least
+constexpr int kSideBySide = 4;            // vectors of one pass over the edges
+constexpr int64_t kLeastBlock = 64;       // output neurons a thread takes at least
+constexpr int64_t kLeastWork = 8192;      // edges x vectors of a layer that are worth a thread
+constexpr int kTransposed = 64;           // rows of bits that are transposed at a time
+constexpr uint64_t kNoLayer = ~uint64_t{0};
 
 typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 typedef int32_t IntVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
+typedef uint64_t WordVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 
-inline Vec broadcast(float x) {
-    Vec v;
-    for (int i = 0; i < kLanes; ++i) v[i] = x;
-    return v;
-}
+// What a kernel computes with: a vector of neighbouring inputs, or one float for tiles of one input.
+template <class V>
+struct Unit;
 
-struct Seen {
-    uint64_t active;  // lanes that got a nonzero output
-    bool finite;      // every value before the activation was
+template <>
+struct Unit<Vec> {
+    typedef IntVec Int;
+    static constexpr int lanes = kLanes;
+    static Vec broadcast(float x) { return x - Vec{}; }
+    static int32_t bits(IntVec v, int i) { return v[i]; }
+    static float lane(Vec v, int i) { return v[i]; }
+    static IntVec raw(Vec v) { return reinterpret_cast<IntVec>(v); }
 };
 
-// One block of output neurons for `kVectors` neighbouring vectors of a tile.
-template <int kTile, int kVectors, class Index, bool kValued>
-Seen block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
-    constexpr int kPartials = kAccumulators / kVectors;
-    static_assert(kVectors * kPartials == kAccumulators, "a tile must fill the accumulators evenly");
-    const Index* __restrict indices = static_cast<const Index*>(layer.indices);
-    const Vec low = broadcast(layer.low), high = broadcast(layer.high), value = broadcast(layer.value);
-    IntVec seen[kVectors] = {};
-    Vec poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
-    for (int64_t j = first; j < last; ++j) {
-        Vec sum[kPartials][kVectors] = {};
-        int64_t e = layer.offsets[j];
-        const int64_t end = layer.offsets[j + 1];
-        auto add = [&](int partial, int64_t edge) __attribute__((always_inline)) {
-            const Vec* row = reinterpret_cast<const Vec*>(src + static_cast<int64_t>(indices[edge]) * kTile);
-            for (int v = 0; v < kVectors; ++v) {
-                if (kValued)
-                    sum[partial][v] += broadcast(layer.values[edge]) * row[v];
-                else
-                    sum[partial][v] += row[v];
-            }
-        };
-        for (; e + kPartials <= end; e += kPartials) {
-#pragma GCC unroll 8
-            for (int p = 0; p < kPartials; ++p) add(p, e + p);
-        }
-        for (; e < end; ++e) add(0, e);
-        for (int step = kPartials / 2; step > 0; step /= 2) {
-            for (int p = 0; p < step; ++p)
-                for (int v = 0; v < kVectors; ++v) sum[p][v] += sum[p + step][v];
-        }
-        const Vec bias = broadcast(layer.bias[j * layer.bias_stride]);
-        Vec* out = reinterpret_cast<Vec*>(dst + j * kTile);
+template <>
+struct Unit<float> {
+    typedef int32_t Int;
+    static constexpr int lanes = 1;
+    static float broadcast(float x) { return x; }
+    static int32_t bits(int32_t v, int) { return v; }
+    static float lane(float v, int) { return v; }
+    static int32_t raw(float v) {
+        int32_t x;
+        std::memcpy(&x, &v, 4);
+        return x;
+    }
+};
+
+struct Seen {
+    uint64_t active = 0;  // lanes that got a nonzero output
+    bool finite = true;   // every value before the activation was
+};
+
+// Bias and activation of `kVectors` vectors, and what was seen of them.
+template <class V, int kVectors>
+struct Epilogue {
+    const Layer& layer;
+    const V low = Unit<V>::broadcast(layer.low), high = Unit<V>::broadcast(layer.high);
+    const V value = Unit<V>::broadcast(layer.value);
+    typename Unit<V>::Int seen[kVectors] = {};
+    V poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
+
+    template <bool kValued>
+    inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors], int64_t output,
+                                                     V* out) {
+        const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
         for (int v = 0; v < kVectors; ++v) {
-            Vec y = (kValued ? sum[0][v] : sum[0][v] * value) + bias;
+            const V sum = even[v] + odd[v];
+            V y = (kValued ? sum : sum * value) + bias;
             poison[v] += y * 0.0f;
             y = y > low ? y : low;
             y = y < high ? y : high;
             out[v] = y;
-            seen[v] |= reinterpret_cast<IntVec>(y);
+            seen[v] |= Unit<V>::raw(y);
         }
     }
-    Seen result{0, true};
-    for (int v = 0; v < kVectors; ++v)
-        for (int i = 0; i < kLanes; ++i) {
-            if (seen[v][i] & 0x7fffffff) result.active |= uint64_t{1} << (v * kLanes + i);
-            if (poison[v][i] != 0.0f) result.finite = false;
-        }
-    return result;
-}
 
-// All vectors of one tile, in passes of at most kAccumulators vectors.
-template <int kTile, class Index, bool kValued>
-Seen tile_block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
-    constexpr int kVectors = kTile / kLanes < kAccumulators ? kTile / kLanes : kAccumulators;
-    constexpr int kWidth = kVectors * kLanes;
-    Seen whole{0, true};
-    for (int start = 0; start < kTile; start += kWidth) {
-        const Seen part = block<kTile, kVectors, Index, kValued>(layer, src + start, dst + start, first, last);
-        whole.active |= part.active << start;
-        whole.finite &= part.finite;
+    Seen result() const {
+        Seen all;
+        for (int v = 0; v < kVectors; ++v)
+            for (int i = 0; i < Unit<V>::lanes; ++i) {
+                if (Unit<V>::bits(seen[v], i) & 0x7fffffff) all.active |= uint64_t{1} << (v * Unit<V>::lanes + i);
+                if (Unit<V>::lane(poison[v], i) != 0.0f) all.finite = false;
+            }
+        return all;
     }
-    return whole;
+};
+
+// One block of output neurons for `kVectors` neighbouring vectors of a tile, `kOutputs` outputs at a time where these
+// have equally many edges.
+template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
+Seen block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
+    const Index* __restrict indices = static_cast<const Index*>(layer.indices);
+    const int64_t* __restrict offsets = layer.offsets;
+    Epilogue<V, kVectors> epilogue{layer};
+    auto add = [&](V(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
+        const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(indices[edge]) * kTile);
+        for (int v = 0; v < kVectors; ++v) {
+            if (kValued)
+                sum[v] += Unit<V>::broadcast(layer.values[edge]) * row[v];
+            else
+                sum[v] += row[v];
+        }
+    };
+    auto outputs = [&](auto count, int64_t j) __attribute__((always_inline)) {
+        constexpr int kCount = decltype(count)::value;
+        V even[kCount][kVectors] = {}, odd[kCount][kVectors] = {};
+        const int64_t edges = offsets[j + 1] - offsets[j];
+        int64_t e = 0;
+        for (; e + 2 <= edges; e += 2) {
+#pragma GCC unroll 4
+            for (int o = 0; o < kCount; ++o) {
+                add(even[o], offsets[j + o] + e);
+                add(odd[o], offsets[j + o] + e + 1);
+            }
+        }
+        for (int o = 0; o < kCount; ++o) {
+            if (e < edges) add(even[o], offsets[j + o] + e);
+            epilogue.template store<kValued>(even[o], odd[o], j + o, reinterpret_cast<V*>(dst + (j + o) * kTile));
+        }
+    };
+    int64_t j = first;
+    while (j < last) {
+        bool together = kOutputs > 1 && j + kOutputs <= last;
+        for (int o = 1; together && o < kOutputs; ++o)
+            together = offsets[j + o + 1] - offsets[j + o] == offsets[j + 1] - offsets[j];
+        if (together) {
+            outputs(std::integral_constant<int, kOutputs>{}, j);
+            j += kOutputs;
+        } else {
+            outputs(std::integral_constant<int, 1>{}, j++);
+        }
+    }
+    return epilogue.result();
 }
 
-using TileBlock = Seen (*)(const Layer&, const float*, float*, int64_t, int64_t);
+// The same for binary inputs: words[n] has a bit for each input of the tile.
+template <int kTile, int kVectors, class Index, bool kValued>
+Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, float* __restrict dst, int64_t first,
+               int64_t last) {
+    const Index* __restrict indices = static_cast<const Index*>(layer.indices);
+    Epilogue<Vec, kVectors> epilogue{layer};
+    constexpr int kHalf = 32 / kLanes;  // vectors of 32 inputs
+    IntVec lane_bit[kHalf];
+    for (int v = 0; v < kHalf; ++v)
+        for (int i = 0; i < kLanes; ++i) lane_bit[v][i] = static_cast<int32_t>(1u << (v * kLanes + i));
+    auto add = [&](Vec(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
+        const uint64_t word = words[indices[edge]] >> shift;
+        const Vec value = Unit<Vec>::broadcast(kValued ? layer.values[edge] : 1.0f);
+        for (int v = 0; v < kVectors; ++v) {
+            const IntVec all = static_cast<int32_t>(word >> (v / kHalf * 32)) - IntVec{};
+            sum[v] += (all & lane_bit[v % kHalf]) != 0 ? value : Vec{};
+        }
+    };
+    for (int64_t j = first; j < last; ++j) {
+        Vec even[kVectors] = {}, odd[kVectors] = {};
+        int64_t e = layer.offsets[j];
+        const int64_t end = layer.offsets[j + 1];
+        for (; e + 2 <= end; e += 2) add(even, e), add(odd, e + 1);
+        if (e < end) add(even, e);
+        epilogue.template store<kValued>(even, odd, j, reinterpret_cast<Vec*>(dst + j * kTile));
+    }
+    return epilogue.result();
+}
 
-template <int kTile>
+// All vectors of one tile, in passes of at most kSideBySide vectors; src is float (neurons, kTile) or uint64 (neurons).
+template <int kTile, class Index, bool kValued, bool kBits>
+Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, int64_t last) {
+    if constexpr (kTile == 1) {
+        return block<float, 1, 1, kSideBySide, Index, kValued>(layer, static_cast<const float*>(src), dst, first, last);
+    } else {
+        constexpr int kVectors = std::min(kTile / kLanes, kSideBySide), kWidth = kVectors * kLanes;
+        Seen whole;
+        for (int start = 0; start < kTile; start += kWidth) {
+            Seen part;
+            if constexpr (kBits)
+                part = bit_block<kTile, kVectors, Index, kValued>(layer, static_cast<const uint64_t*>(src), start,
+                                                                  dst + start, first, last);
+            else
+                part = block<Vec, kTile, kVectors, kSideBySide / kVectors, Index, kValued>(
+                    layer, static_cast<const float*>(src) + start, dst + start, first, last);
+            whole.active |= part.active << start;
+            whole.finite &= part.finite;
+        }
+        return whole;
+    }
+}
+
+using TileBlock = Seen (*)(const Layer&, const void*, float*, int64_t, int64_t);
+
+template <int kTile, bool kBits>
 TileBlock choose(const Layer& layer) {
     if (layer.index_bytes == 2)
-        return layer.values ? tile_block<kTile, uint16_t, true> : tile_block<kTile, uint16_t, false>;
-    return layer.values ? tile_block<kTile, uint32_t, true> : tile_block<kTile, uint32_t, false>;
+        return layer.values ? tile_block<kTile, uint16_t, true, kBits> : tile_block<kTile, uint16_t, false, kBits>;
+    return layer.values ? tile_block<kTile, uint32_t, true, kBits> : tile_block<kTile, uint32_t, false, kBits>;
 }
 
 TileBlock choose(const Layer& layer, int tile) {
-    return tile == 16 ? choose<16>(layer) : tile == 32 ? choose<32>(layer) : choose<64>(layer);
+    return tile == 1 ? choose<1, false>(layer) : tile == 16 ? choose<16, false>(layer)
+         : tile == 32 ? choose<32, false>(layer) : choose<64, false>(layer);
 }
 
-bool layer(const Layer& layer, const float* src, float* dst, int64_t tiles, int tile, uint64_t* active, int threads) {
-    const TileBlock run = choose(layer, tile);
-    int64_t blocks = tiles >= 4 * threads ? 1 : (4 * threads + tiles - 1) / std::max<int64_t>(tiles, 1);
-    blocks = std::max<int64_t>(1, std::min(blocks, layer.outputs / kLeastBlock));
-    std::fill(active, active + tiles, uint64_t{0});
-    bool finite = true;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(&& : finite)
-    for (int64_t unit = 0; unit < tiles * blocks; ++unit) {
-        const int64_t t = unit / blocks, b = unit % blocks;
-        const Seen seen = run(layer, src + t * layer.inputs * tile, dst + t * layer.outputs * tile,
-                                  layer.outputs * b / blocks, layer.outputs * (b + 1) / blocks);
-        if (seen.active) __atomic_fetch_or(&active[t], seen.active, __ATOMIC_RELAXED);
-        finite = finite && seen.finite;
-    }
-    return finite;
+TileBlock choose_bits(const Layer& layer, int tile) {
+    return tile == 16 ? choose<16, true>(layer) : tile == 32 ? choose<32, true>(layer) : choose<64, true>(layer);
 }
 
-// out (neurons, kTile) <- rows first .. first + kTile - 1; lanes past the last row are zero.
-template <int kTile>
-void expand(const Rows& rows, int64_t neurons, int64_t first, float* out) {
-    const int filled = static_cast<int>(std::min<int64_t>(kTile, rows.count - first));
-    if (rows.bits) {
-        const uint8_t* row[kTile];
-        uint32_t word[kTile] = {};
-        for (int i = 0; i < filled; ++i) row[i] = rows.bits + rows.numbers[first + i] * rows.row_bytes;
-        for (int64_t byte = 0; byte < rows.row_bytes; ++byte) {
-            for (int i = 0; i < filled; ++i) word[i] = row[i][byte];
-            const int bits = static_cast<int>(std::min<int64_t>(8, neurons - byte * 8));
-            for (int k = 0; k < bits; ++k, out += kTile)
-                for (int i = 0; i < kTile; ++i) out[i] = static_cast<float>(static_cast<int32_t>((word[i] >> (7 - k)) & 1));
+// Memory that a thread keeps for the next call; only ever grows.
+struct Scratch {
+    float* data = nullptr;
+    size_t size = 0;
+
+    float* reserve(size_t floats) {
+        if (floats > size) {
+            std::free(data);
+            size = 0;
+            const size_t bytes = (floats * sizeof(float) + 4095) / 4096 * 4096;
+            data = static_cast<float*>(std::aligned_alloc(4096, bytes));
+            if (!data) throw std::bad_alloc();
+            size = bytes / sizeof(float);
         }
-        return;
+        return data;
     }
-    std::memset(out, 0, sizeof(float) * kTile * neurons);
+    ~Scratch() { std::free(data); }
+};
+thread_local Scratch scratch;
+
+// words (neurons) <- bit i of words[n] is input first + i of neuron n. 64 rows and a vector of bytes are transposed at a
+// time, as many 64 x 64 matrices side by side as a vector has words. Source: Warren, "Hacker's Delight", section 7-3.
+void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uint64_t* words) {
+    constexpr int kWords = SPDNN_VECTOR_BYTES / 8;
+    const uint8_t* row[kTransposed];
+    for (int i = 0; i < filled; ++i) row[i] = rows.bits + rows.numbers[first + i] * rows.row_bytes;
+    for (int64_t byte = 0; byte < rows.row_bytes; byte += SPDNN_VECTOR_BYTES) {
+        WordVec a[kTransposed] = {};
+        const int64_t bytes = std::min<int64_t>(SPDNN_VECTOR_BYTES, rows.row_bytes - byte);
+        if (bytes == SPDNN_VECTOR_BYTES) {
+            for (int i = 0; i < filled; ++i) {
+                std::memcpy(&a[i], row[i] + byte, SPDNN_VECTOR_BYTES);
+                __builtin_prefetch(row[i] + byte + 4 * 64);
+            }
+        } else {
+            for (int i = 0; i < filled; ++i) std::memcpy(&a[i], row[i] + byte, bytes);
+        }
+        uint64_t mask = 0x00000000ffffffffu;
+        for (int j = 32; j; j >>= 1, mask ^= mask << j)
+            for (int k = 0; k < 64; k = ((k | j) + 1) & ~j) {
+                const WordVec t = ((a[k] >> j) ^ a[k | j]) & mask;
+                a[k] ^= t << j;
+                a[k | j] ^= t;
+            }
+        // Bit b of a little-endian word is neuron b ^ 7 of it: the first neuron is the highest bit of the first byte.
+        const int64_t base = byte * 8;
+        for (int w = 0; w < kWords && base + 64 * w < neurons; ++w) {
+            uint64_t* out = words + base + 64 * w;
+            if (base + 64 * w + 64 <= neurons) {
+                for (int b = 0; b < 64; ++b) out[b ^ 7] = a[b][w];
+            } else {
+                for (int b = 0; b < 64; ++b)
+                    if (base + 64 * w + (b ^ 7) < neurons) out[b ^ 7] = a[b][w];
+            }
+        }
+    }
+}
+
+// out (neurons, tile) <- rows first .. first + filled - 1; the other lanes are zero.
+void expand(const Rows& rows, int64_t neurons, int64_t first, int filled, int tile, float* out) {
+    std::memset(out, 0, sizeof(float) * tile * neurons);
     for (int i = 0; i < filled; ++i) {
         const int64_t number = rows.numbers[first + i];
-        if (rows.dense) {
+        if (rows.bits) {
+            const uint8_t* row = rows.bits + number * rows.row_bytes;
+            for (int64_t n = 0; n < neurons; ++n) out[n * tile + i] = static_cast<float>(row[n / 8] >> (7 - n % 8) & 1);
+        } else if (rows.dense) {
             const float* row = rows.dense + number * neurons;
-            for (int64_t n = 0; n < neurons; ++n) out[n * kTile + i] = row[n];
+            for (int64_t n = 0; n < neurons; ++n) out[n * tile + i] = row[n];
         } else {
             for (int64_t e = rows.csr_offsets[number]; e < rows.csr_offsets[number + 1]; ++e)
-                out[rows.csr_columns[e] * kTile + i] = rows.csr_values[e];
+                out[rows.csr_columns[e] * tile + i] = rows.csr_values[e];
         }
     }
 }
 
-struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-};
+// The first layer of tile t, from the inputs' own rows; `room` holds (inputs, tile) floats, or a word an input.
+Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
+    const Layer& layer = pass.layers[0];
+    const int64_t first = t * pass.tile;
+    const int filled = static_cast<int>(std::min<int64_t>(pass.tile, pass.rows->count - first));
+    if (pass.rows->bits && pass.tile > 1) {
+        transpose(*pass.rows, layer.inputs, first, filled, reinterpret_cast<uint64_t*>(room));
+        return choose_bits(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
+    }
+    expand(*pass.rows, layer.inputs, first, filled, pass.tile, room);
+    return choose(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
+}
 
-bool first_layer(const Layer& layer, const Rows& rows, float* dst, int tile, uint64_t* active, int threads) {
-    const TileBlock run = choose(layer, tile);
-    const auto fill = tile == 16 ? expand<16> : tile == 32 ? expand<32> : expand<64>;
-    const int64_t tiles = (rows.count + tile - 1) / tile;
-    bool failed = false, finite = true;
-#pragma omp parallel num_threads(threads) reduction(&& : finite)
+void least(std::atomic<uint64_t>& layer, uint64_t k) {
+    uint64_t seen = layer.load(std::memory_order_relaxed);
+    while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {
+    }
+}
+
+// Each thread takes a tile through all layers of the pass.
+int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
+    std::atomic<uint64_t> failed{kNoLayer};
+    std::atomic<bool> starved{false};
+    const bool words = pass.rows && pass.rows->bits && pass.tile > 1;  // 64 inputs in 8 bytes
+    const int64_t room = pass.rows ? (pass.layers[0].inputs * (words ? 2 : pass.tile) + 15) / 16 * 16 : 0;
+    const int64_t buffer = (widest * pass.tile + 15) / 16 * 16;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = 0; t < pass.tiles; ++t) {
+        float* memory = nullptr;
+        try {
+            memory = scratch.reserve(room + 2 * buffer);
+        } catch (const std::bad_alloc&) {
+            starved = true;
+            continue;
+        }
+        float* const both[2] = {memory + room, memory + room + buffer};
+        const float* from = pass.rows ? nullptr : pass.src + t * pass.layers[0].inputs * pass.tile;
+        const Layer& last = pass.layers[pass.depth - 1];
+        float* const end = pass.dst + t * last.outputs * pass.tile;
+        for (int64_t k = 0; k < pass.depth; ++k) {
+            const Layer& layer = pass.layers[k];
+            float* to = k + 1 == pass.depth ? end : both[k % 2];
+            const Seen seen = from ? choose(layer, pass.tile)(layer, from, to, 0, layer.outputs)
+                                   : first_layer(pass, t, memory, to);
+            pass.active[k * pass.tiles + t] = seen.active;
+            if (!seen.finite) least(failed, k);
+            if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {
+                for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * pass.tiles + t] = 0;
+                std::memset(end, 0, sizeof(float) * last.outputs * pass.tile);
+                break;
+            }
+            from = to;
+        }
+    }
+    if (starved) throw std::bad_alloc();
+    return failed == kNoLayer ? -1 : static_cast<int64_t>(failed.load());
+}
+
+// All threads take few tiles through the layers in step, each a block of output neurons of a tile.
+int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
+    std::atomic<uint64_t> failed{kNoLayer};
+    const int64_t buffer = widest * pass.tile * pass.tiles;
+    float* const memory = scratch.reserve(2 * buffer);
+    std::fill(pass.active, pass.active + pass.depth * pass.tiles, uint64_t{0});
+#pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        const size_t bytes = sizeof(float) * layer.inputs * tile;  // a multiple of 64, as tile is of 16
-        std::unique_ptr<float, Free> scratch(static_cast<float*>(std::aligned_alloc(64, bytes)));
-        if (!scratch) {
-#pragma omp atomic write
-            failed = true;
-        }
+        const float* from = pass.src;
+        for (int64_t k = 0; k < pass.depth; ++k) {
+            const Layer& layer = pass.layers[k];
+            const TileBlock run = choose(layer, pass.tile);
+            float* const to = k + 1 == pass.depth ? pass.dst : memory + k % 2 * buffer;
+            const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(4 * threads / pass.tiles, 1, std::max<int64_t>(1, layer.outputs / kLeastBlock));
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < tiles; ++t) {
-            if (!scratch) continue;
-            fill(rows, layer.inputs, t * tile, scratch.get());
-            const Seen seen = run(layer, scratch.get(), dst + t * layer.outputs * tile, 0, layer.outputs);
-            active[t] = seen.active;
-            finite = finite && seen.finite;
+            for (int64_t unit = 0; unit < pass.tiles * blocks; ++unit) {
+                const int64_t t = unit / blocks, b = unit % blocks;
+                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, to + t * layer.outputs * pass.tile,
+                                      layer.outputs * b / blocks, layer.outputs * (b + 1) / blocks);
+                if (seen.active) __atomic_fetch_or(&pass.active[k * pass.tiles + t], seen.active, __ATOMIC_RELAXED);
+                if (!seen.finite) least(failed, k);
+            }
+            from = to;
         }
     }
-    if (failed) throw std::bad_alloc();
-    return finite;
+    return failed == kNoLayer ? -1 : static_cast<int64_t>(failed.load());
 }
 
-// Each vector of the new tile is put together from the vectors that its lanes come from, mostly two neighbours, with one
-// two-source permutation for each: the same permutations for every neuron.
-template <int kTile>
-void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* slots, int filled) {
-    constexpr int kVectors = kTile / kLanes;
-    const float* from[kTile];      // the source vector of each step, at neuron 0
-    IntVec pick[kTile];            // its permutation: lane i of what is there, or lane kLanes + i of the source
+int64_t run(const Pass& pass, int threads) {
+    int64_t widest = 0, work = 0;  // of the features between the layers
+    for (int64_t k = 0; k < pass.depth; ++k) {
+        if (k + 1 < pass.depth) widest = std::max(widest, pass.layers[k].outputs);
+        work += pass.layers[k].offsets[pass.layers[k].outputs];
+    }
+    if (pass.rows || threads == 1 || pass.tiles >= 4 * threads) return run_tiles(pass, widest, threads);
+    const int vectors = std::max(1, pass.tile / kLanes);
+    const int64_t useful = work / pass.depth * vectors * pass.tiles / kLeastWork;
+    return run_in_step(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));
+}
+
+// Puts one tile of kTo inputs together from the inputs `slots` of tiles of kFrom, and hands sink(neuron, vector, lanes)
+// each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
+// permutation for each: the same permutations for every neuron.
+template <int kFrom, int kTo, class Sink>
+void assemble(const float* src, int64_t neurons, const int64_t* slots, int filled, Sink sink) {
+    constexpr int kVectors = kTo / kLanes;
+    const float* from[kTo];        // the source vector of each step, at neuron 0
+    IntVec pick[kTo];              // its permutation: lane i of what is there, or lane kLanes + i of the source
     int first_step[kVectors + 1];  // steps of vector v: first_step[v] .. first_step[v + 1]
     int steps = 0;
     for (int v = 0; v < kVectors; ++v) {
         first_step[v] = steps;
         for (int i = 0; i < kLanes && v * kLanes + i < filled; ++i) {
-            const int64_t slot = slots[v * kLanes + i], lane = slot % kTile;
-            const float* vector = src + slot / kTile * neurons * kTile + lane / kLanes * kLanes;
+            const int64_t slot = slots[v * kLanes + i], lane = slot % kFrom;
+            const float* vector = src + slot / kFrom * neurons * kFrom + lane / kLanes * kLanes;
             if (steps == first_step[v] || from[steps - 1] != vector) {
                 from[steps] = vector;
                 for (int k = 0; k < kLanes; ++k) pick[steps][k] = k;
@@ -221,55 +425,133 @@ void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* 
         }
     }
     first_step[kVectors] = steps;
-    for (int64_t n = 0; n < neurons; ++n) {
+    for (int64_t n = 0; n < neurons; ++n)
         for (int v = 0; v < kVectors; ++v) {
             Vec lanes = {};
             for (int step = first_step[v]; step < first_step[v + 1]; ++step)
-                lanes = __builtin_shuffle(lanes, *reinterpret_cast<const Vec*>(from[step] + n * kTile), pick[step]);
-            reinterpret_cast<Vec*>(dst + n * kTile)[v] = lanes;
+                lanes = __builtin_shuffle(lanes, *reinterpret_cast<const Vec*>(from[step] + n * kFrom), pick[step]);
+            sink(n, v, lanes);
         }
+}
+
+template <int kFrom, int kTo>
+void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* slots, int filled) {
+    if constexpr (kFrom == 1 || kTo == 1) {
+        if (filled < kTo) std::memset(dst, 0, sizeof(float) * neurons * kTo);
+        for (int i = 0; i < filled; ++i) {
+            const float* from = src + slots[i] / kFrom * neurons * kFrom + slots[i] % kFrom;
+            for (int64_t n = 0; n < neurons; ++n) dst[n * kTo + i] = from[n * kFrom];
+        }
+    } else {
+        assemble<kFrom, kTo>(src, neurons, slots, filled,
+                             [dst](int64_t n, int v, Vec lanes) { reinterpret_cast<Vec*>(dst + n * kTo)[v] = lanes; });
     }
 }
 
-void compact(const float* src, float* dst, int64_t neurons, const int64_t* slots, int64_t count, int tile, int threads) {
-    const auto run = tile == 16 ? compact_tile<16> : tile == 32 ? compact_tile<32> : compact_tile<64>;
+using CompactTile = void (*)(const float*, float*, int64_t, const int64_t*, int);
+
+template <int kFrom>
+CompactTile choose_compact(int to) {
+    return to == 1 ? compact_tile<kFrom, 1> : to == 16 ? compact_tile<kFrom, 16> : to == 32 ? compact_tile<kFrom, 32> : compact_tile<kFrom, 64>;
+}
+
+void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
+             int64_t count, int threads) {
+    const CompactTile run = src_tile == 1 ? choose_compact<1>(dst_tile) : src_tile == 16 ? choose_compact<16>(dst_tile)
+                          : src_tile == 32 ? choose_compact<32>(dst_tile) : choose_compact<64>(dst_tile);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = 0; t < (count + dst_tile - 1) / dst_tile; ++t)
+        run(src, dst + t * neurons * dst_tile, neurons, slots + t * dst_tile,
+            static_cast<int>(std::min<int64_t>(dst_tile, count - t * dst_tile)));
+}
+
+// Two 32-bit hashes of a stream of values, which vectorize over the lanes of a tile.
+struct Hash {
+    uint32_t one = 0x811c9dc5u, other = 0x9747b28cu;
+
+    void add(uint32_t bits) {
+        one = (one ^ bits) * 0x9e3779b1u;
+        one ^= one >> 15;
+        other = (other + (bits ^ (other >> 15))) * 0x85ebca6bu;
+    }
+    uint64_t both() const { return uint64_t{one} << 32 | other; }
+};
+
+template <int kTile>
+void hash_tile(const float* src, int64_t neurons, int64_t step, int filled, uint64_t* out) {
+    Hash hash[kTile];
+    for (int64_t n = 0; n < neurons; n += step) {
+        uint32_t bits[kTile];
+        std::memcpy(bits, src + n * kTile, sizeof bits);
+        for (int i = 0; i < kTile; ++i) hash[i].add(bits[i]);
+    }
+    for (int i = 0; i < filled; ++i) out[i] = hash[i].both();
+}
+
+void row_hashes(const float* src, int64_t neurons, int64_t step, int64_t count, int tile, uint64_t* hash, int threads) {
+    const auto run = tile == 1 ? hash_tile<1> : tile == 16 ? hash_tile<16> : tile == 32 ? hash_tile<32> : hash_tile<64>;
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
-        run(src, dst + t * neurons * tile, neurons, slots + t * tile,
-            static_cast<int>(std::min<int64_t>(tile, count - t * tile)));
+        run(src + t * neurons * tile, neurons, step, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), hash + t * tile);
+}
+
+template <int kTile>
+void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* slots, int filled, uint8_t* differs) {
+    const float* own = src + t * neurons * kTile;
+    if constexpr (kTile == 1) {
+        differs[0] = std::memcmp(own, src + slots[0] * neurons, sizeof(float) * neurons) != 0;
+    } else {
+        IntVec difference[kTile / kLanes] = {};
+        assemble<kTile, kTile>(src, neurons, slots, filled, [&](int64_t n, int v, Vec lanes) {
+            difference[v] |= Unit<Vec>::raw(reinterpret_cast<const Vec*>(own + n * kTile)[v]) ^ Unit<Vec>::raw(lanes);
+        });
+        for (int i = 0; i < filled; ++i) differs[i] = difference[i / kLanes][i % kLanes] != 0;
+    }
+}
+
+void rows_differ(const float* src, int64_t neurons, const int64_t* slots, int64_t count, int tile, uint8_t* differs,
+                 int threads) {
+    const auto run = tile == 1 ? differ_tile<1> : tile == 16 ? differ_tile<16> : tile == 32 ? differ_tile<32> : differ_tile<64>;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t) {
+        const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
+        bool itself = true;
+        for (int i = 0; i < filled; ++i) itself = itself && slots[t * tile + i] == t * tile + i;
+        if (itself)
+            std::memset(differs + t * tile, 0, filled);
+        else
+            run(src, neurons, t, slots + t * tile, filled, differs + t * tile);
+    }
 }
 
 template <int kTile>
 void tile_statistics(const float* src, int64_t neurons, int filled, int64_t first, const RowStatistics& out) {
     double sum[kTile] = {}, projection[kTile] = {};
     float least[kTile], largest[kTile];
-    uint32_t hash[kTile], other[kTile];
-    for (int i = 0; i < kTile; ++i) {
-        least[i] = std::numeric_limits<float>::infinity(), largest[i] = -least[i];
-        hash[i] = 0x811c9dc5u, other[i] = 0x9747b28cu;
-    }
+    Hash hash[kTile];
+    for (int i = 0; i < kTile; ++i) least[i] = std::numeric_limits<float>::infinity(), largest[i] = -least[i];
     for (int64_t n = 0; n < neurons; ++n, src += kTile) {
         uint32_t bits[kTile];
         std::memcpy(bits, src, sizeof bits);
-        const double weight = out.weights[n];
+        const double count = out.counts[n], weight = out.weights[n];
         for (int i = 0; i < kTile; ++i) {
-            sum[i] += src[i];
+            sum[i] += count * src[i];
             projection[i] += weight * src[i];
             least[i] = src[i] < least[i] ? src[i] : least[i];
             largest[i] = src[i] > largest[i] ? src[i] : largest[i];
-            hash[i] = (hash[i] ^ bits[i]) * 0x9e3779b1u;
-            other[i] = (other[i] + (bits[i] ^ (other[i] >> 15))) * 0x85ebca6bu;
+            hash[i].add(bits[i]);
         }
     }
     for (int i = 0; i < filled; ++i) {
         out.sum[first + i] = sum[i], out.projection[first + i] = projection[i];
         out.min[first + i] = least[i], out.max[first + i] = largest[i];
-        out.hash[first + i] = uint64_t{hash[i]} << 32 | other[i];
+        out.hash[first + i] = hash[i].both();
     }
 }
 
 void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics& out, int threads) {
-    const auto run = tile == 16 ? tile_statistics<16> : tile == 32 ? tile_statistics<32> : tile_statistics<64>;
+    const auto run = tile == 1 ? tile_statistics<1> : tile == 16 ? tile_statistics<16>
+                   : tile == 32 ? tile_statistics<32> : tile_statistics<64>;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
         run(src + t * neurons * tile, neurons, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), t * tile, out);
@@ -286,8 +568,8 @@ void untile(const float* src, float* dst, int64_t neurons, int64_t count, int ti
 }  // namespace
 
 extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
-const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES, layer,
-                                                   first_layer,               compact,            row_statistics,
-                                                   untile};
+const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES, run,
+                                                   compact,                   row_hashes,         rows_differ,
+                                                   row_statistics,            untile};
 
 }  // namespace spdnn

@@ -1,6 +1,6 @@
 // The CPU kernels' interface, the same at every instruction-set level.
 //
-// Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (16, 32 or 64) side by side, so that the value of
+// Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (1, 16, 32 or 64) side by side, so that the value of
 // one neuron for a whole tile is contiguous. A layer is given by output neuron (CSC of W): output j reads
 // indices[offsets[j] .. offsets[j+1]).
 #pragma once
@@ -33,8 +33,22 @@ struct Rows {
     const float* csr_values;
 };
 
+// Consecutive layers that tiles pass through without going back to memory in between.
+struct Pass {
+    const Layer* layers;
+    int64_t depth;
+    const Rows* rows;  // what the first layer takes, or null: src
+    const float* src;  // (tiles, inputs of the first layer, tile)
+    float* dst;        // (tiles, outputs of the last layer, tile)
+    int64_t tiles;
+    int tile;
+    int64_t still_from;  // from this layer of the pass on, a row of zeros stays zeros
+    uint64_t* active;    // (depth, tiles): a bit for every input with a nonzero output
+};
+
 struct RowStatistics {
-    const float* weights;  // of each neuron, for `projection`, their weighted sum
+    const double* counts;   // how often each neuron counts in `sum`
+    const double* weights;  // of each neuron, for `projection`, their weighted sum
     double *sum, *projection;
     float *min, *max;
     uint64_t* hash;
@@ -43,15 +57,19 @@ struct RowStatistics {
 struct Kernels {
     const char* name;
     int vector_bytes;
-    // dst <- activation(src W + b); active[t] gets a bit for every input of tile t with a nonzero output.
-    // False when a value before the activation was not finite: float32's range was passed.
-    bool (*layer)(const Layer&, const float* src, float* dst, int64_t tiles, int tile, uint64_t* active, int threads);
-    // The same with the inputs' own rows as src; lanes past `count` are zero inputs.
-    bool (*first_layer)(const Layer&, const Rows&, float* dst, int tile, uint64_t* active, int threads);
+    // dst <- the layers of the pass, each activation(Y W + b), applied to src. Returns the first layer with a value that
+    // was not finite before the activation (float32's range was passed), or -1. Sums do not depend on tile or threads.
+    int64_t (*run)(const Pass&, int threads);
     // Input k of dst <- input slots[k] of src; the lanes past `count` become zero.
-    void (*compact)(const float* src, float* dst, int64_t neurons, const int64_t* slots, int64_t count, int tile,
-                    int threads);
-    // Sum, weighted sum, least, largest and hash of each of the first `count` rows.
+    void (*compact)(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
+                    int64_t count, int threads);
+    // Of each of the first `count` rows: a hash of the values of neurons 0, step, 2 step, ...
+    void (*row_hashes)(const float* src, int64_t neurons, int64_t step, int64_t count, int tile, uint64_t* hash,
+                       int threads);
+    // differs[k] <- whether rows k and slots[k], k < count, differ in any bit.
+    void (*rows_differ)(const float* src, int64_t neurons, const int64_t* slots, int64_t count, int tile,
+                        uint8_t* differs, int threads);
+    // Sums, least, largest and hash of each of the first `count` rows.
     void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
     // dst (count, neurons) <- the first `count` rows.
     void (*untile)(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);

@@ -43,7 +43,7 @@ static void require(bool true_, const char* what) {
 }
 
 static void check_features(const void* data, int64_t tile) {
-    require(tile == 16 || tile == 32 || tile == 64, "tile must be 16, 32 or 64");
+    require(tile == 1 || tile == 16 || tile == 32 || tile == 64, "tile must be 1, 16, 32 or 64");
     require(reinterpret_cast<uintptr_t>(data) % 64 == 0, "features must be 64-byte aligned");
 }
 
@@ -70,26 +70,32 @@ struct BoundLayer {
 
 static int64_t tiles_of(int64_t count, int64_t tile) { return (count + tile - 1) / tile; }
 
+using Layers = std::vector<const BoundLayer*>;
+
 struct Level {
     const Kernels* kernels;
 
-    bool layer(const BoundLayer& layer, Array<const float, 1> src, Array<float, 1> dst, int64_t tiles, int tile,
-               Array<uint64_t, 1> active, int threads) const {
-        check_features(src.data(), tile), check_features(dst.data(), tile);
-        require(static_cast<int64_t>(src.size()) >= tiles * tile * layer.view.inputs, "src is too small");
-        require(static_cast<int64_t>(dst.size()) >= tiles * tile * layer.view.outputs, "dst is too small");
-        require(static_cast<int64_t>(active.size()) >= tiles && threads >= 1, "active is too small, or no threads");
+    int64_t run(const Layers& layers, const Rows* rows, const float* src, Array<float, 1>& dst, int64_t tiles, int tile,
+                int64_t still_from, Array<uint64_t, 2>& active, int threads) const {
+        require(!layers.empty() && tiles >= 0 && threads >= 1, "layers and threads must be at least one");
+        check_features(dst.data(), tile);
+        std::vector<Layer> views;
+        for (const BoundLayer* layer : layers) {
+            require(views.empty() || views.back().outputs == layer->view.inputs, "the layers' widths must chain");
+            views.push_back(layer->view);
+        }
+        require(static_cast<int64_t>(dst.size()) >= tiles * tile * views.back().outputs, "dst is too small");
+        require(active.shape(0) == views.size() && static_cast<int64_t>(active.shape(1)) == tiles, "active must be (layers, tiles)");
+        const Pass pass{views.data(), static_cast<int64_t>(views.size()), rows, src, dst.data(), tiles, tile, still_from, active.data()};
         nb::gil_scoped_release release;
-        return kernels->layer(layer.view, src.data(), dst.data(), tiles, tile, active.data(), threads);
+        return kernels->run(pass, threads);
     }
 
-    bool first_layer(const BoundLayer& layer, const Rows& rows, Array<float, 1>& dst, int tile, Array<uint64_t, 1>& active,
-                     int threads) const {
-        check_features(dst.data(), tile);
-        require(static_cast<int64_t>(dst.size()) >= tiles_of(rows.count, tile) * tile * layer.view.outputs, "dst is too small");
-        require(static_cast<int64_t>(active.size()) >= tiles_of(rows.count, tile) && threads >= 1, "active is too small, or no threads");
-        nb::gil_scoped_release release;
-        return kernels->first_layer(layer.view, rows, dst.data(), tile, active.data(), threads);
+    int64_t layers(const Layers& layers, Array<const float, 1> src, Array<float, 1> dst, int64_t tiles, int tile,
+                   int64_t still_from, Array<uint64_t, 2> active, int threads) const {
+        check_features(src.data(), tile);
+        require(!layers.empty() && static_cast<int64_t>(src.size()) >= tiles * tile * layers[0]->view.inputs, "src is too small");
+        return run(layers, nullptr, src.data(), dst, tiles, tile, still_from, active, threads);
     }
 
     static void check_numbers(const Array<const int64_t, 1>& numbers, size_t rows) {
@@ -97,51 +103,75 @@ struct Level {
             require(numbers.data()[i] >= 0 && numbers.data()[i] < static_cast<int64_t>(rows), "a row number is out of range");
     }
 
-    bool first_layer_bits(const BoundLayer& layer, Array<const uint8_t, 2> bits, Array<const int64_t, 1> numbers,
-                          Array<float, 1> dst, int tile, Array<uint64_t, 1> active, int threads) const {
-        require(static_cast<int64_t>(bits.shape(1)) == (layer.view.inputs + 7) / 8, "bits must have ceil(inputs / 8) bytes a row");
-        check_numbers(numbers, bits.shape(0));
-        Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), bits.data(), static_cast<int64_t>(bits.shape(1)), nullptr, nullptr, nullptr, nullptr};
-        return first_layer(layer, rows, dst, tile, active, threads);
+    int64_t run_rows(const Layers& layers, const Rows& rows, Array<float, 1>& dst, int tile, int64_t still_from,
+                     Array<uint64_t, 2>& active, int threads) const {
+        return run(layers, &rows, nullptr, dst, tiles_of(rows.count, tile), tile, still_from, active, threads);
     }
 
-    bool first_layer_dense(const BoundLayer& layer, Array<const float, 2> dense, Array<const int64_t, 1> numbers,
-                           Array<float, 1> dst, int tile, Array<uint64_t, 1> active, int threads) const {
-        require(static_cast<int64_t>(dense.shape(1)) == layer.view.inputs, "rows must have as many values as the layer has inputs");
+    int64_t layers_bits(const Layers& layers, Array<const uint8_t, 2> bits, Array<const int64_t, 1> numbers,
+                        Array<float, 1> dst, int tile, int64_t still_from, Array<uint64_t, 2> active, int threads) const {
+        require(!layers.empty() && static_cast<int64_t>(bits.shape(1)) == (layers[0]->view.inputs + 7) / 8, "bits must have ceil(inputs / 8) bytes a row");
+        check_numbers(numbers, bits.shape(0));
+        Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), bits.data(), static_cast<int64_t>(bits.shape(1)), nullptr, nullptr, nullptr, nullptr};
+        return run_rows(layers, rows, dst, tile, still_from, active, threads);
+    }
+
+    int64_t layers_dense(const Layers& layers, Array<const float, 2> dense, Array<const int64_t, 1> numbers,
+                         Array<float, 1> dst, int tile, int64_t still_from, Array<uint64_t, 2> active, int threads) const {
+        require(!layers.empty() && static_cast<int64_t>(dense.shape(1)) == layers[0]->view.inputs, "rows must have as many values as the layer has inputs");
         check_numbers(numbers, dense.shape(0));
         Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, dense.data(), nullptr, nullptr, nullptr};
-        return first_layer(layer, rows, dst, tile, active, threads);
+        return run_rows(layers, rows, dst, tile, still_from, active, threads);
     }
 
     // Columns must be below `inputs` (Inputs checks that).
-    bool first_layer_csr(const BoundLayer& layer, Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns,
-                         Array<const float, 1> values, Array<const int64_t, 1> numbers, Array<float, 1> dst, int tile,
-                         Array<uint64_t, 1> active, int threads) const {
+    int64_t layers_csr(const Layers& layers, Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns,
+                       Array<const float, 1> values, Array<const int64_t, 1> numbers, Array<float, 1> dst, int tile,
+                       int64_t still_from, Array<uint64_t, 2> active, int threads) const {
         require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
         check_numbers(numbers, offsets.size() - 1);
         Rows rows{numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, nullptr, offsets.data(), columns.data(), values.data()};
-        return first_layer(layer, rows, dst, tile, active, threads);
+        return run_rows(layers, rows, dst, tile, still_from, active, threads);
     }
 
-    void compact(Array<const float, 1> src, Array<float, 1> dst, int64_t neurons, Array<const int64_t, 1> slots, int tile,
-                 int threads) const {
-        check_features(src.data(), tile), check_features(dst.data(), tile);
+    void compact(Array<const float, 1> src, int src_tile, Array<float, 1> dst, int dst_tile, int64_t neurons,
+                 Array<const int64_t, 1> slots, int threads) const {
+        check_features(src.data(), src_tile), check_features(dst.data(), dst_tile);
         const int64_t count = slots.size();
-        require(static_cast<int64_t>(dst.size()) >= tiles_of(count, tile) * tile * neurons, "dst is too small");
-        check_numbers(slots, neurons ? src.size() / neurons : 0);
+        require(static_cast<int64_t>(dst.size()) >= tiles_of(count, dst_tile) * dst_tile * neurons, "dst is too small");
+        check_numbers(slots, neurons ? src.size() / neurons / src_tile * src_tile : 0);
         nb::gil_scoped_release release;
-        kernels->compact(src.data(), dst.data(), neurons, slots.data(), count, tile, threads);
+        kernels->compact(src.data(), src_tile, dst.data(), dst_tile, neurons, slots.data(), count, threads);
     }
 
-    void row_statistics(Array<const float, 1> src, Array<const float, 1> weights, int tile, Array<double, 1> sum,
+    void row_hashes(Array<const float, 1> src, int64_t neurons, int64_t step, int tile, Array<uint64_t, 1> hash, int threads) const {
+        check_features(src.data(), tile);
+        const int64_t count = hash.size();
+        require(neurons >= 1 && step >= 1 && static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
+        nb::gil_scoped_release release;
+        kernels->row_hashes(src.data(), neurons, step, count, tile, hash.data(), threads);
+    }
+
+    void rows_differ(Array<const float, 1> src, int64_t neurons, Array<const int64_t, 1> slots, int tile,
+                     Array<uint8_t, 1> differs, int threads) const {
+        check_features(src.data(), tile);
+        const int64_t count = slots.size();
+        require(differs.size() == slots.size(), "outputs must be of one length");
+        require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
+        check_numbers(slots, count);
+        nb::gil_scoped_release release;
+        kernels->rows_differ(src.data(), neurons, slots.data(), count, tile, differs.data(), threads);
+    }
+
+    void row_statistics(Array<const float, 1> src, Array<const double, 1> counts, Array<const double, 1> weights, int tile, Array<double, 1> sum,
                         Array<double, 1> projection, Array<float, 1> min, Array<float, 1> max, Array<uint64_t, 1> hash,
                         int threads) const {
         check_features(src.data(), tile);
         const int64_t count = sum.size(), neurons = weights.size();
-        require(projection.size() == sum.size() && min.size() == sum.size() && max.size() == sum.size() && hash.size() == sum.size(), "outputs must be of one length");
+        require(counts.size() == weights.size() && projection.size() == sum.size() && min.size() == sum.size() && max.size() == sum.size() && hash.size() == sum.size(), "outputs must be of one length");
         require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
         nb::gil_scoped_release release;
-        kernels->row_statistics(src.data(), neurons, count, tile, {weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()}, threads);
+        kernels->row_statistics(src.data(), neurons, count, tile, {counts.data(), weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()}, threads);
     }
 
     void untile(Array<const float, 1> src, Array<float, 2> dst, int tile, int threads) const {
@@ -168,11 +198,13 @@ NB_MODULE(_cpu, m) {
     nb::class_<Level>(m, "Level")
         .def_prop_ro("name", [](const Level& l) { return l.kernels->name; })
         .def_prop_ro("vector_bytes", [](const Level& l) { return l.kernels->vector_bytes; })
-        .def("layer", &Level::layer)
-        .def("first_layer_bits", &Level::first_layer_bits)
-        .def("first_layer_dense", &Level::first_layer_dense)
-        .def("first_layer_csr", &Level::first_layer_csr)
+        .def("layers", &Level::layers)
+        .def("layers_bits", &Level::layers_bits)
+        .def("layers_dense", &Level::layers_dense)
+        .def("layers_csr", &Level::layers_csr)
         .def("compact", &Level::compact)
+        .def("row_hashes", &Level::row_hashes)
+        .def("rows_differ", &Level::rows_differ)
         .def("row_statistics", &Level::row_statistics)
         .def("untile", &Level::untile);
     m.def("levels", [] {

@@ -1,0 +1,165 @@
+"""Tiles of features: through layers in one pass, compacted, hashed, compared, at every level and tile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spdnn import kernels, layouts
+from spdnn.network import IDENTITY, Layer
+from spdnn.sources.radixnet import RadixNet
+
+LEVELS = kernels.levels()
+TILES = (1, *layouts.TILES)
+every_level = pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+every_tile = pytest.mark.parametrize("tile", TILES)
+
+
+def tiled(level, rows, tile):
+    """The rows (count, neurons) in tiles, through a layer that changes nothing."""
+    count, neurons = rows.shape
+    identity = layouts.bind(Layer.from_matrix(np.eye(neurons), 0.0, IDENTITY))
+    out = layouts.buffer(count, neurons, tile)
+    active = np.zeros((1, layouts.tiles_of(count, tile)), np.uint64)
+    assert level.layers_dense([identity], rows, np.arange(count), out, tile, 1, active, 2) == -1
+    return out, active
+
+
+def untiled(level, features, count, neurons, tile):
+    out = np.empty((count, neurons), np.float32)
+    level.untile(features, out, tile, 2)
+    return out
+
+
+@every_level
+@every_tile
+def test_tiles_go_and_come_back(level, tile):
+    rows = np.random.default_rng(0).normal(size=(100, 7)).astype(np.float32)
+    features, active = tiled(level, rows, tile)
+    assert layouts.active_slots(active[0], tile, 100).size == 100
+    np.testing.assert_array_equal(untiled(level, features, 100, 7, tile), rows)
+
+
+@every_level
+@every_tile
+@pytest.mark.parametrize("to", TILES)
+def test_compacting_to_any_tile(level, tile, to):
+    rows = np.random.default_rng(0).normal(size=(200, 7)).astype(np.float32)
+    features, _ = tiled(level, rows, tile)
+    for kept in (
+        np.array([0, 3, 50, 99, 163]),
+        np.arange(200)[::3],
+        np.flatnonzero(rows[:, 0] > 0),
+        np.empty(0, np.int64),
+    ):
+        compacted = layouts.buffer(200, 7, to)
+        compacted.fill(np.nan)
+        level.compact(features, tile, compacted, to, 7, kept, 2)
+        np.testing.assert_array_equal(untiled(level, compacted, kept.size, 7, to), rows[kept])
+        padding = -kept.size % to
+        if padding:
+            last = compacted[: layouts.tiles_of(kept.size, to) * 7 * to].reshape(-1, 7, to)[-1]
+            assert (last[:, to - padding :] == 0).all()
+
+
+@every_level
+@every_tile
+def test_hashes_and_comparisons_know_every_bit(level, tile):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(130, 9)).astype(np.float32)
+    first = rng.integers(0, 130, 130)
+    first = np.minimum(first, np.arange(130))
+    first[first[first] != first] = np.flatnonzero(first[first] != first)
+    rows = rows[first].copy()
+    features, _ = tiled(level, rows, tile)
+    hashes, differs = np.empty(130, np.uint64), np.empty(130, np.uint8)
+    level.row_hashes(features, 9, 1, tile, hashes, 2)
+    np.testing.assert_array_equal(hashes, hashes[first])
+    assert np.unique(hashes).size == np.unique(first).size
+    level.rows_differ(features, 9, first, tile, differs, 2)
+    assert not differs.any()
+    rows[77, 8] = np.nextafter(rows[77, 8], np.float32(9))  # the last neuron, by one bit
+    first[77] = 0 if first[77] == 77 else first[77]
+    features, _ = tiled(level, rows, tile)
+    level.rows_differ(features, 9, first, tile, differs, 2)
+    assert differs[77]
+    assert (np.flatnonzero(differs) == 77).all() or (first[differs != 0] == 77).any()
+    sampled = np.empty(130, np.uint64)
+    level.row_hashes(features, 9, 4, tile, sampled, 2)
+    alone = np.empty(130, np.uint64)
+    level.row_hashes(tiled(level, np.ascontiguousarray(rows[:, ::4]), tile)[0], 3, 1, tile, alone, 2)
+    np.testing.assert_array_equal(sampled, alone)
+
+
+@every_level
+@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize("degrees", ["equal", "ragged"])
+def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
+    rng = np.random.default_rng(3)
+    widths, layers = [70, 90, 33, 65], []
+    for inputs, outputs in zip(widths[:-1], widths[1:], strict=True):
+        matrix = np.zeros((inputs, outputs), np.float32)
+        for column in range(outputs):
+            degree = 13 if degrees == "equal" else rng.integers(0, 20)
+            matrix[rng.permutation(inputs)[:degree], column] = rng.normal(size=degree) if valued else 0.3
+        layers.append(layouts.bind(Layer.from_matrix(matrix, rng.normal(size=outputs) / 10)))
+    rows = rng.normal(size=(150, 70)).astype(np.float32)
+    found = []
+    for tile in TILES:
+        for threads in (1, 3):
+            for cut in (0, 1, 2):  # one pass, or two
+                source, target = layouts.buffer(150, 90, tile), layouts.buffer(150, 90, tile)
+                masks = np.zeros((3, layouts.tiles_of(150, tile)), np.uint64)
+                first = 3 if cut == 0 else cut
+                assert (
+                    level.layers_dense(layers[:first], rows, np.arange(150), source, tile, 3, masks[:first], threads)
+                    == -1
+                )
+                if cut:
+                    tiles = masks.shape[1]
+                    assert level.layers(layers[cut:], source, target, tiles, tile, 3, masks[cut:], threads) == -1
+                    source = target
+                found.append(untiled(level, source, 150, 65, tile))
+                alive = [layouts.active_slots(part, tile, 150) for part in masks]
+                np.testing.assert_array_equal(alive[-1], np.flatnonzero(found[-1].any(axis=1)))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+@every_level
+@every_tile
+@pytest.mark.parametrize("neurons", [1, 8, 63, 64, 65, 511, 513, 1000])
+def test_bits_are_the_rows_that_they_stand_for(level, tile, neurons):
+    rng = np.random.default_rng(neurons)
+    bits = rng.random((150, neurons)) < 0.4
+    numbers = rng.integers(0, 150, 90)
+    matrix = rng.normal(size=(neurons, 20)).astype(np.float32) * (rng.random((neurons, 20)) < 0.5)
+    layer = layouts.bind(Layer.from_matrix(matrix, 0.1))
+    outputs = []
+    for run, data in ((level.layers_bits, np.packbits(bits, axis=1)), (level.layers_dense, bits.astype(np.float32))):
+        out, masks = layouts.buffer(90, 20, tile), np.zeros((1, layouts.tiles_of(90, tile)), np.uint64)
+        assert run([layer], data, numbers, out, tile, 1, masks, 2) == -1
+        outputs.append(untiled(level, out, 90, 20, tile))
+    np.testing.assert_array_equal(*outputs)
+
+
+@every_level
+@every_tile
+def test_the_first_layer_past_float32_is_told(level, tile):
+    layers = [layouts.bind(Layer.from_matrix(np.eye(4) * factor)) for factor in (1, 1e30, 1e30, 1)]
+    source, target = layouts.buffer(70, 4, tile), layouts.buffer(70, 4, tile)
+    source[:] = 1
+    for threads in (1, 2):
+        masks = np.zeros((4, layouts.tiles_of(70, tile)), np.uint64)
+        assert level.layers(layers, source, target, masks.shape[1], tile, 4, masks, threads) == 2
+
+
+def test_tiles_of_zeros_stop_early_and_leave_zeros():
+    level, network = LEVELS[0], RadixNet(32, 4, -1000.0)
+    layers = [layouts.bind(layer) for layer in network.layers()]
+    source, target = layouts.buffer(64, 32, 64), layouts.buffer(64, 32, 64)
+    source[:], target[:] = 1, np.nan
+    masks = np.full((4, 1), 5, np.uint64)
+    assert level.layers(layers, source, target, 1, 64, 0, masks, 1) == -1
+    assert not masks.any()
+    assert (target == 0).all()
