@@ -12,6 +12,7 @@ from spdnn.errors import InputError
 
 NULLABLE = ("count", "memory")  # `--config count=null layers=[120]` gives the texts null and 120
 LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads")
+SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,12 @@ def cases(config: dict) -> list[Case]:
     Raises:
         InputError: no case at all.
     """
-    settings = list(itertools.product(config["engines"], config["reductions"], config["threads"]))
+    pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
+    pairs = pairs or list(itertools.product(config["engines"], config["reductions"]))
+    settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
     count = config["count"]
     found = [
-        Case(f"{_source(config)}-{neurons}", layers, f"{inputs}-{neurons}", count, *setting)
+        Case(f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}", count, *setting)
         for neurons, layers, inputs in itertools.product(config["neurons"], config["layers"], config["inputs"])
         for setting in settings
     ]
@@ -105,10 +108,6 @@ def _number(value):
     if isinstance(value, str) and value.isdigit():
         return int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _source(config: dict) -> str:
-    return "radixnet" if config["source"] == "formula" else "official"
 
 
 def _sentence(error, rules: dict) -> str:

@@ -7,6 +7,7 @@ import json
 
 from spdnn import challenge
 from spdnn.cli import arguments
+from spdnn.errors import InputError
 from spdnn.files import existing
 
 
@@ -23,17 +24,22 @@ def add(commands, formatter) -> None:
         "make",
         help="make a network by formula",
         formatter_class=formatter,
-        description="Make a RadiX-Net (the official networks, or any 16 * 2^m neurons) as a store.",
+        description="Make a network as a store: a RadiX-Net (the official networks, or any 16 * 2^m neurons), or an\n"
+        "unstructured one (random inputs, 8 to 64 a neuron, normal weights, a bias vector).",
     )
-    make.add_argument("kind", choices=["radixnet"])
-    make.add_argument("--neurons", type=arguments.positive, required=True, metavar="N", help="16 * 2^m, such as 1024")
+    make.add_argument("kind", choices=["radixnet", "unstructured"])
+    make.add_argument("--neurons", type=arguments.positive, required=True, metavar="N", help="such as 1024")
     make.add_argument("--layers", type=arguments.positive, required=True, metavar="L")
-    make.add_argument("--bias", type=float, metavar="B", help="default: the official bias of that width")
-    make.add_argument("--clip", type=arguments.clip, default=32.0, metavar="Y|none", help="default: 32")
+    make.add_argument("--bias", type=float, metavar="B", help="of a RadiX-Net; default: the official one of the width")
     make.add_argument(
-        "--seed", type=int, default=challenge.SEED, help="of the permutations (default: the official one)"
+        "--clip",
+        type=arguments.clip,
+        default=argparse.SUPPRESS,
+        metavar="Y|none",
+        help="of a RadiX-Net; default: 32",
     )
-    make.add_argument("--formula", action="store_true", help="store the formula (kilobytes) instead of every layer")
+    make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")
+    make.add_argument("--formula", action="store_true", help="store a RadiX-Net's formula instead of every layer")
     make.add_argument("-o", "--output", required=True, metavar="net.h5")
     make.set_defaults(run=_make)
 
@@ -90,8 +96,15 @@ def add(commands, formatter) -> None:
 def _make(chosen) -> None:
     from spdnn.formats.store import write_network
     from spdnn.sources.radixnet import RadixNet
+    from spdnn.sources.unstructured import Unstructured
 
-    made = RadixNet(chosen.neurons, chosen.layers, chosen.bias, chosen.clip, chosen.seed)
+    if chosen.kind == "radixnet":
+        seed = challenge.SEED if chosen.seed is None else chosen.seed
+        made = RadixNet(chosen.neurons, chosen.layers, chosen.bias, getattr(chosen, "clip", challenge.YMAX), seed)
+    elif chosen.bias is not None or "clip" in chosen or chosen.formula:
+        raise InputError("--bias, --clip and --formula are for a RadiX-Net; an unstructured network takes none")
+    else:
+        made = Unstructured(chosen.neurons, chosen.layers, chosen.seed or 0)
     write_network(chosen.output, made, formula_ok=chosen.formula)
     print(f"{chosen.output}: {made.depth} layers of {made.neurons} neurons, {made.edges:,} edges")
 

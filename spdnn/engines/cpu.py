@@ -44,6 +44,23 @@ class CpuEngine(Engine):
         return CpuSession(prepared, inputs, options)
 
 
+class TiledEngine(CpuEngine):
+    name = "tiled"
+    summary = "rung of the ladder: as cpu, but all inputs go through one layer before the next"
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return CpuSession(prepared, inputs, options, most=1)
+
+
+class CsrEngine(CpuEngine):
+    name = "csr"
+    summary = "rung of the ladder: a plain loop over the rows of CSR weights, one input at a time, row-major features"
+    offers = ()
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return CpuSession(prepared, inputs, options, most=1, tile=1)
+
+
 @dataclass
 class Tally:
     """What one run counted, over all its batches.
@@ -75,9 +92,21 @@ class Part:
 
 
 class CpuSession(Session):
-    """Weights of all layers, or a way to stream them, and two feature buffers for one batch of inputs."""
+    """Weights of all layers, or a way to stream them, and two feature buffers for one batch of inputs.
 
-    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
+    Args:
+        most: layers of a pass.
+        tile: of the features, always; None: what fits the rows that are left.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        inputs: Inputs,
+        options: Options,
+        most: int = plan.MOST_LAYERS,
+        tile: int | None = None,
+    ):
         super().__init__()
         network = prepared.network
         inputs.check_width(network.inputs)
@@ -85,7 +114,8 @@ class CpuSession(Session):
         self.threads, self.keep_values = options.threads, options.values
         self.kernels = kernels.level()
         self.lanes = self.kernels.vector_bytes // 4
-        self.tile = best_tile(self.kernels, inputs.count)
+        self.most, self.tile_for = most, lambda count: tile or best_tile(self.kernels, count)
+        self.tile = self.tile_for(inputs.count)
         self.reductions, self.dead_from = prepared.reductions, network.depth
         if "dead" in self.reductions:
             self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
@@ -183,7 +213,7 @@ class CpuSession(Session):
     def _batch(self, start: int, tally: Tally, advance: Callable[[int], None]) -> Part:
         """One batch through all layers."""
         numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
-        rows = Rows(self.kernels, self.threads, numbers, self.tile, *self.buffers)
+        rows = Rows(self.kernels, self.threads, self.tile_for, numbers, self.tile, *self.buffers)
         looks = plan.Looks(self.costs, self.lanes)
         with contextlib.closing(self._layers()) as stream:
             k = 0
@@ -210,7 +240,7 @@ class CpuSession(Session):
         if self.layers is None:
             return 1
         wait, deaths = self._wait(k, rows, looks), rows.deaths if k >= self.dead_from else 0.0
-        return self.costs.layers(k, rows.tiles, rows.tile, deaths, wait or self.network.depth)
+        return self.costs.layers(k, rows.tiles, rows.tile, deaths, min(wait or self.most, self.most))
 
     def _wait(self, k: int, rows: Rows, looks: plan.Looks) -> int | None:
         """Layers until the next look for identical rows, or None. Dead rows that may not leave are identical ones."""

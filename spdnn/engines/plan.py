@@ -63,7 +63,7 @@ class Costs:
         Long passes keep features in the cache, and compute dead rows to their end: the length is the one with the least
         cost for each row's worth of useful work, when `deaths` of the rows die in a layer.
         """
-        most = min(most, self.work.size - k, MOST_LAYERS)
+        most = min(most, self.work.size - k)
         if most <= 1:
             return 1
         work, outputs = self.work[k : k + most], self.outputs[k : k + most]

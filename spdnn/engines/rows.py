@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.engines import plan
-from spdnn.layouts import best_tile, tiles_of
+from spdnn.layouts import tiles_of
 
 
 class Rows:
@@ -15,6 +15,7 @@ class Rows:
 
     Args:
         level: the kernels at an instruction-set level, run on so many `threads`.
+        tile_for: the tile for so many rows.
         numbers: int64 (slots,), consecutive inputs of the whole run.
         tile: of the features in `source`; `target` is as large, and the next pass writes to it.
 
@@ -24,8 +25,17 @@ class Rows:
         wasted: work on dead rows since gaps were last closed.
     """
 
-    def __init__(self, level, threads: int, numbers: np.ndarray, tile: int, source: np.ndarray, target: np.ndarray):
-        self.level, self.threads = level, threads
+    def __init__(
+        self,
+        level,
+        threads: int,
+        tile_for: Callable[[int], int],
+        numbers: np.ndarray,
+        tile: int,
+        source: np.ndarray,
+        target: np.ndarray,
+    ):
+        self.level, self.threads, self.tile_for = level, threads, tile_for
         self.numbers, self.tile, self.source, self.target = numbers, tile, source, target
         self.counts: np.ndarray | None = None
         self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
@@ -38,7 +48,7 @@ class Rows:
 
     def keep(self, slots: np.ndarray, neurons: int) -> None:
         """Let all rows but those in `slots` (int64, ascending) go."""
-        tile = best_tile(self.level, slots.size)
+        tile = self.tile_for(slots.size)
         self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
         self.numbers = self.numbers[slots]

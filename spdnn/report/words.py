@@ -21,6 +21,7 @@ RECORD_SPANS = {
 }
 SOURCES = {
     "radixnet": "RadiX-Net by formula",
+    "unstructured": "unstructured (random)",
     "digits": "digits (scikit-learn), scaled up",
     "mnist": "MNIST",
     "memory": "given in memory",

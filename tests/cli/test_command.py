@@ -47,7 +47,9 @@ def test_own_network_end_to_end(files, capsys):
     assert written["result"]["categories"] == numbers.size > 0
     assert len(written["samples"]["inference_seconds"]) == 3
     assert written["problem"]["official"] is None
-    assert written["reductions"] == {"requested": ["dead"], "found": {"dead": {"rows_may_leave_before_layer": 1}}}
+    assert written["reductions"]["requested"] == ["dead", "inputs", "neurons"]
+    assert written["reductions"]["found"]["dead"]["rows_may_leave_before_layer"] == 1
+    assert written["reductions"]["found"]["neurons"]["neurons_left"] == 120
     assert spdnn("verify", "--categories", out, "--truth", out) == 0
     assert spdnn("infer", *arguments, "--truth", out) == 0
 

@@ -37,6 +37,11 @@ def network_source(wildcards):
     return f"results/data/dnn/{wildcards.network.replace('official-', 'neuron')}.tar.gz"
 
 
+def stored_depth(wildcards):
+    """Layers of a network that is made: a formula covers every depth, an unstructured network the deepest case."""
+    return None if wildcards.source == "radixnet" else max(config["layers"])
+
+
 def inputs_source(wildcards):
     """The file that inputs are imported from."""
     if wildcards.inputs.startswith("own-"):
@@ -52,7 +57,8 @@ def prepared_case(wildcards):
 wildcard_constraints:
     case=one_of(CASES),
     prepared=one_of({case.prepared for case in CASES.values()}),
-    network=rf"radixnet-\d+|official-\d+|{one_of(OWN)}",
+    network=rf"(radixnet|official|unstructured)-\d+|{one_of(OWN)}",
+    source="radixnet|unstructured",
     inputs=rf"(digits|mnist|official)-\d+|{one_of(f'own-{name}' for name in OWN)}",
     neurons=r"\d+",
 

@@ -20,13 +20,14 @@ rule fetch_file:
 
 rule make_network:
     output:
-        "results/networks/radixnet-{neurons}.h5",
+        "results/networks/{source}-{neurons}.h5",
     log:
-        "results/logs/make_network/radixnet-{neurons}.log",
+        "results/logs/make_network/{source}-{neurons}.log",
     conda:
         "../../envs/spdnn.yaml"
     params:
-        code=code_digest("spdnn.sources.radixnet", "spdnn.formats.store"),
+        depth=stored_depth,
+        code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.formats.store"),
     script:
         "../scripts/make_network.py"
 

@@ -1,4 +1,4 @@
-"""Rule make_network: the RadiX-Net of a width at full depth, stored as its formula."""
+"""Rule make_network: the RadiX-Net of a width at full depth, stored as its formula; or an unstructured network."""
 
 from spdnn.jobs import logged
 
@@ -6,5 +6,8 @@ with logged(snakemake.log[0]):
     from spdnn.challenge import MAX_LAYERS
     from spdnn.formats.store import write_network
     from spdnn.sources.radixnet import RadixNet
+    from spdnn.sources.unstructured import Unstructured
 
-    write_network(snakemake.output[0], RadixNet(int(snakemake.wildcards.neurons), MAX_LAYERS), formula_ok=True)
+    neurons, depth = int(snakemake.wildcards.neurons), snakemake.params.depth
+    made = RadixNet(neurons, MAX_LAYERS) if depth is None else Unstructured(neurons, depth)
+    write_network(snakemake.output[0], made, formula_ok=True)
