@@ -87,8 +87,8 @@ def claims(record: dict) -> list[tuple[bool, str]]:
         (machine.threads == threads, f"machine.threads: {machine.threads}, but the run had {threads}"),
         (
             times <= TOLERANCE,
-            f"result.edges_computed: {edges} edges in {fastest:g} s, {times:.3g} times what the machine can load; a number "
-            "above the machine's limit is a failure, not a record",
+            f"result.edges_computed: {edges} edges in {fastest:g} s, {times:.3g} times what the machine can load; "
+            "a number above the machine's limit is a failure, not a record",
         ),
     ]
 

@@ -55,7 +55,8 @@ def _machine(chosen) -> None:
     for one in caches():
         kib, shared = one.bytes / 1024, f", shared by {one.shared_by}" if one.shared_by > 1 else ""
         print(f"cache         level {one.level}: {kib:,.0f} KiB{shared}")
-    print(f"measured      {found.threads} threads, {found.instruction_set}, {found.seconds:.2f} s; the best of windows")
+    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
+    print(f"measured      {threads}, {found.instruction_set}, the best of short windows, {found.seconds:.2f} s in all")
     for name, (what, unit, includes) in INCLUDES.items():
         print(f"{what:<13} {getattr(found, name) / 1e9:8.1f} {unit:<13} {includes}")
     if chosen.json:

@@ -90,7 +90,8 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
                 spent = std::chrono::duration<double>(Clock::now() - start).count();
             } while (spent < seconds / kWindows);
             chunks = static_cast<double>(step - first);
-            own_rates = chunks / (processor_seconds() - began);
+            const double own = processor_seconds() - began;  // in coarse ticks on some systems: 0, or beyond the window
+            own_rates = chunks / (own > 0 ? std::min(own, spent) : spent);
             steps[thread] = step;
         }
         if (window >= 0) found.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / spent));
