@@ -13,7 +13,7 @@ from spdnn.errors import InputError
 
 # A run may be this many times faster than its limit before its record is refused: loads, which no run gets around, are
 # measured in each thread's own processor time just after it, so that other processes do not lower them (measured: by
-# 5 % at most). What still may are another load on the same core's other hardware thread (2) and the clock (1.2).
+# 6 % at most). What still may: work on the core's other hardware thread (halved) and the clock (20 %).
 # Bytes moved do not count here: a case that fits the caches moves them faster than memory would.
 TOLERANCE = 3
 EDGE_BYTES = 4  # an edge gathers one float32 for each input
