@@ -8,6 +8,7 @@ inference  from inputs and weights in memory to categories and row sums (Session
 from __future__ import annotations
 
 import json
+import os
 import resource
 import time
 import zipfile
@@ -18,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import challenge, progress, provenance, verify
+from spdnn import challenge, machine, progress, provenance, verify
 from spdnn.engines import Engine, Options, Prepared
-from spdnn.errors import InputError, SpdnnError
+from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended, replacing, write_text
 from spdnn.network import Network
@@ -28,6 +29,7 @@ from spdnn.records import interval
 from spdnn.sources.radixnet import RadixNet
 
 ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
+MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Measurement:
     span: str
     digests: list
     peak_memory_bytes: int
+    machine: dict | None
     ranks: int = 1
 
 
@@ -62,7 +65,7 @@ def measure(
     read_seconds: float,
     prepare_seconds: float,
 ) -> tuple[Measurement, Result]:
-    """Open a session and run it `repeats` times.
+    """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
     Args:
         read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
@@ -93,8 +96,23 @@ def measure(
         span=session.span,
         digests=digests,
         peak_memory_bytes=peak_memory(),
+        machine=None,
     )
-    return measurement, result
+    del session  # its buffers and weights, so that there is memory to measure
+    return replace(measurement, machine=_machine(engine, options)), result
+
+
+def _machine(engine: Engine, options: Options) -> dict | None:
+    """What the machine does at best on the same threads; None where that is not the engine's limit, or where the
+    memory allowed is too small to measure it.
+    """
+    if not engine.on_kernels:
+        return None
+    memory = None if options.memory is None else max(0, options.memory - resident_memory())
+    try:
+        return asdict(machine.measure(options.threads, MACHINE_SECONDS, memory))
+    except Unavailable:
+        return None
 
 
 def problem(network: Network, inputs: Inputs) -> dict:
@@ -221,12 +239,19 @@ def summary(result: Result) -> dict:
         "categories_sha256": challenge.categories_sha256(result.categories),
         "survivors": result.survivors.tolist(),
         "edges_computed": int(result.edges_computed),
+        "bytes_moved": None if result.bytes_moved is None else int(result.bytes_moved),
     }
 
 
 def peak_memory() -> int:
     """Bytes of this process's peak resident set so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_memory() -> int:
+    """Bytes of this process in memory now."""
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def write_samples(path: str | Path, measurement: Measurement, result: Result) -> None:
@@ -247,13 +272,16 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
         raise InputError(f"{path}: not a samples file of an inference ({error})") from error
 
 
+NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved"}  # of a result; bytes_moved may be missing
+
+
 def write_result(path: str | Path, result: Result) -> None:
     """Write survivors, row sums, extremes and digest as .npz (not the values)."""
     arrays = {
         name: getattr(result, name)
         for name in ("alive", "row_sum", "row_projection", "row_min", "row_max", "survivors")
     }
-    numbers = {name: getattr(result, name) for name in ("inputs", "outputs", "edges_computed")}
+    numbers = {name: getattr(result, name) for name in NUMBERS if getattr(result, name) is not None}
     with replacing(path) as temporary, open(temporary, "wb") as stream:
         np.savez_compressed(stream, digest=result.digest, **arrays, **numbers)
 
@@ -267,7 +295,7 @@ def read_result(path: str | Path) -> Result:
     try:
         with np.load(path, allow_pickle=False) as stored:
             parts = {name: stored[name] for name in stored.files}
-        for name in ("inputs", "outputs", "edges_computed"):
+        for name in NUMBERS & parts.keys():
             parts[name] = int(parts[name])
         return Result(**{**parts, "digest": str(parts["digest"])})
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn import challenge
+from spdnn import challenge, limits
 from spdnn.errors import InputError, Unavailable
 from spdnn.files import existing, write_text
 
@@ -114,6 +114,7 @@ def check_record(record: Any, where: str) -> dict:
     _check_outcome(record["verdict"], f"{where}: verdict.")
     for check in (_check_allowed, _check_result, _check_official, _check_rate):
         check(record, f"{where}: ")
+    _require(f"{where}: ", *limits.claims(record))
     return record
 
 

@@ -13,13 +13,13 @@ from spdnn import provenance
 LINES = [
     {"cli", "__main__"},
     {"report", "measure"},
-    {"engines"},
+    {"engines", "machine"},
     {"kernels", "layouts"},
     {"reduce"},
     {"sources", "formats", "reference", "verify"},
     {"network", "features"},
     {"baselines", "records", "config"},
-    {"challenge"},
+    {"challenge", "limits"},
     {"errors", "files", "progress", "provenance", "tables", "jobs", "__init__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LINES) for name in names}

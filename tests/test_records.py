@@ -249,6 +249,7 @@ def test_absurd_numbers_as_floats(key):
         ("result.edges_computed", 0, "result.edges_computed: 0 of the network's 2048 edges"),
         ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
         ("problem.official", "64-2", "problem.official: '64-2' is not the official problem"),
+        ("result.bytes_moved", -1, "result.bytes_moved: -1 is less than the minimum of 0"),
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
         ("result.digests", [SHA], "result.digests: 1 digests for 3 repeats"),
@@ -272,6 +273,53 @@ def test_unsound_records(tmp_path, key, value, told):
     with pytest.raises(InputError):
         write_record(tmp_path / "record.json", changed(RECORD, key, value))
     assert not (tmp_path / "record.json").exists()
+
+
+def measured(record, load=1e6, **machine):
+    """The record with a machine that loads `load` bytes a second at best."""
+    best = {
+        "copy_bytes_per_second": 1.0,
+        "load_bytes_per_second": load,
+        "l2_load_bytes_per_second": 1,
+        "fma_per_second": 1,
+    }
+    samples = {name: [rate / 2, rate] for name, rate in best.items()}
+    told = {**best, "threads": 1, "instruction_set": "x86_64", "seconds": 0.1, "samples": samples}
+    return {**record, "machine": {**told, **machine}}
+
+
+def test_machines_are_optional_and_may_be_null(tmp_path):
+    check_record(changed(RECORD, "machine", None), "r")
+    record = changed(measured(RECORD), "result.bytes_moved", 10**15)
+    write_record(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == record
+    check_record(changed(record, "result.bytes_moved", None), "r")
+
+
+@pytest.mark.parametrize(("ranks", "times"), [(1, 1), (2, 2)])
+def test_a_number_above_the_limit_is_refused(ranks, times):
+    """20480 edges are 81920 bytes, and the fastest repeat took 0.4 s: 204,800 bytes a second, by all ranks."""
+    record, rate = changed(RECORD, "ranks", ranks), 4 * 20480 / 0.4 / times
+    check_record(measured(record, rate / 2.99), "r")
+    with pytest.raises(
+        InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .* failure"
+    ):
+        check_record(measured(record, rate / 3.01), "r")
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ({"load_bytes_per_second": 2e6}, "machine.load_bytes_per_second: 2e+06, but the best sample is 1e+06"),
+        ({"fma_per_second": 0}, "machine.fma_per_second: 0 is less than or equal to the minimum of 0"),
+        ({"threads": 2}, "machine.threads: 2, but the run had 1"),
+        ({"samples": {}}, "machine.samples: 'copy_bytes_per_second' is a required property"),
+        ({"speed": 1}, "machine: Additional properties are not allowed ('speed' was unexpected)"),
+    ],
+)
+def test_unsound_machines(machine, told):
+    with pytest.raises(InputError, match=re.escape(f"r: {told}")):
+        check_record(measured(RECORD, **machine), "r")
 
 
 def test_rates_agree_within_the_tolerance():

@@ -92,11 +92,13 @@ class Engine(abc.ABC):
         name: as the command takes it.
         summary: one line on what it is.
         offers: the reductions it can use.
+        on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit.
     """
 
     name: str
     summary: str
     offers: tuple[str, ...] = ()
+    on_kernels: bool = False
 
     @abc.abstractmethod
     def missing(self) -> str | None:

@@ -33,6 +33,7 @@ class CpuEngine(Engine):
     name = "cpu"
     summary = "fused sparse product, bias and clip in C++ on tiled features, all threads"
     offers = reduce.NAMES
+    on_kernels = True
 
     def missing(self) -> str | None:
         return kernels.missing()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spdnn import challenge
+from spdnn import challenge, limits
 from spdnn.baselines import SPANS, Baseline, best, best_of_each_system
 from spdnn.report import words
 
@@ -33,7 +33,12 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
         "withheld": sorted({record["case"] for record in records} & failed),
         "networks": _networks(runs, baselines),
         "runs": runs,
-        "definitions": words.definitions({name for record in shown for name in record["reductions"]["requested"]}),
+        "limits": [row for row in map(_limit, runs) if row],
+        "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
+        "definitions": words.definitions(
+            {name for record in shown for name in record["reductions"]["requested"]},
+            limited=any(record.get("machine") for record in shown),
+        ),
         "spans": {**SPANS, **words.RECORD_SPANS},
         "environments": _environments(runs),
         "sources": _sources(baselines) if runs else [],
@@ -118,6 +123,24 @@ def _run(record: dict) -> dict:
         "network_text": words.described(problem["network"]),
         "inputs_text": words.described(problem["inputs"]),
         "notes": words.described({"source": record["engine"]["name"], **record["engine"]["notes"]}),
+    }
+
+
+def _limit(run: dict) -> dict | None:
+    """How far a run is from its machine's limit, as the table prints it; None when its machine was not measured."""
+    record, least = run["record"], limits.of_record(run["record"])
+    if least is None:
+        return None
+    return {
+        "case": run["case"],
+        "computed_rate": run["computed_rate"],
+        "loaded_edges": record["machine"]["load_bytes_per_second"] * record["ranks"] / limits.EDGE_BYTES,
+        "copies": record["machine"]["copy_bytes_per_second"] * record["ranks"],
+        "moved": record["result"].get("bytes_moved"),
+        "seconds": least.seconds,
+        "binds": words.BINDS[least.binds],
+        "share": least.seconds / run["seconds"]["inference"],
+        "inference": run["seconds"]["inference"],
     }
 
 

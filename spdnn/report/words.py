@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from spdnn import challenge
+from spdnn import challenge, limits
 from spdnn.baselines import SPANS
 
 REDUCTIONS = {"dead": "dead inputs", "inputs": "identical inputs", "neurons": "identical neurons"}
@@ -52,6 +52,26 @@ DEFINITIONS = (
     ),
     ("Lossy", "A published method whose values are approximate; none of the runs on this page are."),
 )
+
+LIMIT_DEFINITIONS = (
+    (
+        "Load ceiling",
+        "What the same threads loaded from the nearest cache and added up, measured right after the run. "
+        "An edge gathers 4 bytes for each input, so a quarter of it is a ceiling on edges a second.",
+    ),
+    (
+        "Memory ceiling",
+        "Bytes read and bytes written a second while copying from memory to memory, measured in the same moment. "
+        "It counts where the run tells how many bytes it moved past the caches.",
+    ),
+    (
+        "Machine's limit",
+        "The least seconds that the run's work could take: edges really computed × 4 bytes ÷ the load ceiling, or "
+        "bytes moved ÷ the memory ceiling, whichever is more. The share reached is it ÷ the median of the inference "
+        "seconds.",
+    ),
+)
+BINDS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
 
 
 def significant(number: float, digits: int = 4) -> str:
@@ -101,10 +121,11 @@ def reductions(names: list[str]) -> str:
     return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
 
 
-def definitions(names: set[str]) -> list[tuple[str, str]]:
-    """Terms and their meanings; of the reductions, only dead inputs and those in `names`."""
+def definitions(names: set[str], limited: bool) -> list[tuple[str, str]]:
+    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits when `limited`."""
+    terms = DEFINITIONS + (LIMIT_DEFINITIONS if limited else ())
     told = " ".join(meaning for name, meaning in REDUCTION_MEANINGS.items() if name == "dead" or name in names)
-    return [(term, meaning.replace("{reductions}", told)) for term, meaning in DEFINITIONS]
+    return [(term, meaning.replace("{reductions}", told)) for term, meaning in terms]
 
 
 def truth(verdict: dict) -> str:

@@ -106,6 +106,20 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
     }  # fmt: skip
 
 
+RATES = {
+    "copy_bytes_per_second": 1e11, "load_bytes_per_second": 1e12, "l2_load_bytes_per_second": 5e11,
+    "fma_per_second": 2e11,
+}  # fmt: skip
+
+
+def measured(record, **machine):
+    """The record with a machine whose one sample of each rate is RATES, or what is given."""
+    rates = {name: machine.pop(name, rate) for name, rate in RATES.items()}
+    samples = {name: [rate] for name, rate in rates.items()}
+    machine = {"threads": record["threads"], "instruction_set": "x86_64_v3", "seconds": 0.15, **machine}
+    return {**record, "machine": {**rates, **machine, "samples": samples}}
+
+
 def stored(folder, *records):
     paths = []
     for number, record in enumerate(records):
@@ -185,6 +199,33 @@ def test_published_figures_stand_beside_official_networks_by_span(tmp_path):
     assert "Hidayetoglu et al., HPEC 2020, Table I, p. 5" in page.text
     table = page.source[page.source.index("Best published") :]
     assert table.index("layer loop, resident") < table.index("product only")  # the span of the run comes first
+
+
+def test_how_far_from_the_limit(tmp_path):
+    record = measured(made_record())
+    edges = record["result"]["edges_computed"]
+    page = shown(tmp_path, [record])
+    assert "How far from the limit" in page.text
+    assert "loads from the nearest cache" in page.text
+    assert "The machine was not measured" not in page.text
+    for number in (2.5e11, 1e11, 4 * edges / 1e12, 4 * edges / 1e12 / 0.11):
+        assert number in page.values
+    assert f"{100 * 4 * edges / 1e12 / 0.11:.1f} %" in page.text
+    record["result"]["bytes_moved"] = moved = 10**10
+    page = shown(tmp_path, [record])
+    assert "Ceiling that binds" in page.text
+    assert {moved, 0.1, 0.1 / 0.11} <= set(page.values)
+    assert "<td>memory</td>" in page.source
+
+
+def test_the_limit_is_left_out_where_no_machine_was_measured(tmp_path):
+    page = shown(tmp_path, [made_record()])
+    assert "How far from the limit" not in page.text
+    assert page.text.count("the machine was not measured with them") == 1
+    assert "Load ceiling" not in page.text
+    both = shown(tmp_path, [made_record("without"), measured(made_record("with", (0.3,)))])
+    assert "The machine was not measured with 1 run: without." in both.text
+    assert "Load ceiling" in both.text
 
 
 def test_inputs_that_are_not_official_are_said_to_be(tmp_path):

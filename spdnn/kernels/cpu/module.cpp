@@ -15,6 +15,8 @@ using namespace nb::literals;
 
 namespace spdnn {
 
+void bind_machine(nb::module_& m);  // machine_module.cpp
+
 #ifdef SPDNN_X86
 extern const Kernels kernels_x86_64, kernels_x86_64_v3, kernels_x86_64_v4;
 
@@ -212,4 +214,5 @@ NB_MODULE(_cpu, m) {
         for (const Kernels* kernels : usable()) found.push_back({kernels});
         return found;
     }, "The levels that this processor can run, the best first.");
+    bind_machine(m);
 }

@@ -1,0 +1,68 @@
+"""`spdnn machine`: what this machine does at best, measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from spdnn.cli import arguments
+
+INCLUDES = {
+    "copy_bytes_per_second": ("memory", "GB/s", "bytes read + bytes written, memory to memory, past every cache"),
+    "load_bytes_per_second": ("nearest cache", "GB/s", "vector loads from the first-level cache, added up"),
+    "l2_load_bytes_per_second": ("second cache", "GB/s", "the same from the second-level cache"),
+    "fma_per_second": ("arithmetic", "billion FMA/s", "float32 multiply-adds in registers, nothing loaded"),
+}
+
+
+def add(commands, formatter) -> None:
+    tell = commands.add_parser(
+        "machine",
+        help="measure what this machine does at best",
+        formatter_class=formatter,
+        description="Measure the machine's limits: memory, caches, arithmetic. Every run measures them too, and its\n"
+        "record holds them.",
+    )
+    tell.add_argument("--threads", type=arguments.thread_count, metavar="T", help="default: all usable cores")
+    tell.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")
+    tell.add_argument("--json", metavar="FILE", help="write the figures with all their samples")
+    tell.set_defaults(run=_machine)
+
+
+def _seconds(text: str) -> float:
+    from spdnn.machine import LONGEST
+
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number above 0 and at most {LONGEST:g}")
+    return number
+
+
+def _machine(chosen) -> None:
+    from spdnn import provenance
+    from spdnn.files import check_target, write_text
+    from spdnn.machine import caches, measure
+
+    if chosen.json:
+        check_target(chosen.json)
+    found = measure(arguments.threads(chosen.threads), chosen.seconds)
+    environment = provenance.environment("spdnn machine")
+    print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
+    for one in caches():
+        kib, shared = one.bytes / 1024, f", shared by {one.shared_by}" if one.shared_by > 1 else ""
+        print(f"cache         level {one.level}: {kib:,.0f} KiB{shared}")
+    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
+    print(f"measured      {threads}, {found.instruction_set}, the best of short windows, {found.seconds:.2f} s in all")
+    for name, (what, unit, includes) in INCLUDES.items():
+        print(f"{what:<13} {getattr(found, name) / 1e9:8.1f} {unit:<13} {includes}")
+    if chosen.json:
+        content = {
+            "machine": asdict(found),
+            "caches": [asdict(one) for one in caches()],
+            "environment": environment,
+        }
+        write_text(chosen.json, json.dumps(content, indent=1) + "\n")

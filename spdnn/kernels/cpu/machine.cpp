@@ -1,0 +1,89 @@
+// The work behind the machine's limits. Compiled once for each instruction-set level, with that level's vectors.
+//
+// copy          One vector loaded and one stored at a time. Streaming stores where the level has them (x86): a plain
+//               store reads the line that it replaces, so a third more traffic than counted (measured: 43 instead of
+//               58 GB/s, memcpy the same).
+// load          8 accumulators, as the kernels have: each waits for its own sum alone, 8 vectors back.
+// multiply_add  12 chains: at most 5 cycles of latency times 2 a cycle are under way, and 12 with 2 factors still fit
+//               the 16 registers of the lower levels. Levels without FMA take a multiplication and an addition.
+// Macros        SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
+// Source        STREAM's copy (McCalpin 1995) and the peaks of the roofline model (Williams et al., CACM 52(4), 2009).
+#include "machine.hpp"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#define SPDNN_STRING2(x) #x
+#define SPDNN_STRING(x) SPDNN_STRING2(x)
+#define SPDNN_JOIN2(a, b) a##b
+#define SPDNN_JOIN(a, b) SPDNN_JOIN2(a, b)
+
+namespace spdnn {
+namespace {
+
+constexpr int kLanes = SPDNN_VECTOR_BYTES / 4;
+constexpr int kAccumulators = 8;
+constexpr int kChains = 12;
+static_assert(kLoadFloats % (kAccumulators * kLanes) == 0, "a round of loads must fill the accumulators");
+
+typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
+
+inline Vec broadcast(float x) {
+    Vec v;
+    for (int i = 0; i < kLanes; ++i) v[i] = x;
+    return v;
+}
+
+// The compiler must hold `v` ready here, so it cannot leave out what made it; and it must read memory anew after.
+inline void keep(const Vec& v) { asm volatile("" : : "m"(v) : "memory"); }
+
+inline void stream(float* dst, Vec v) {
+#if defined(__x86_64__) && SPDNN_VECTOR_BYTES == 64
+    _mm512_stream_ps(dst, v);
+#elif defined(__x86_64__) && SPDNN_VECTOR_BYTES == 32
+    _mm256_stream_ps(dst, v);
+#elif defined(__x86_64__)
+    _mm_stream_ps(dst, v);
+#else
+    *reinterpret_cast<Vec*>(dst) = v;
+#endif
+}
+
+void copy(const float* __restrict src, float* __restrict dst, int64_t floats) {
+    for (int64_t i = 0; i < floats; i += kLanes) stream(dst + i, *reinterpret_cast<const Vec*>(src + i));
+#ifdef __x86_64__
+    _mm_sfence();  // streaming stores may still be under way
+#endif
+}
+
+void load(const float* src, int64_t floats, int64_t rounds) {
+    Vec s0 = {}, s1 = {}, s2 = {}, s3 = {}, s4 = {}, s5 = {}, s6 = {}, s7 = {};
+    for (int64_t round = 0; round < rounds; ++round) {
+        const Vec* row = reinterpret_cast<const Vec*>(src);
+        const Vec* const end = row + floats / kLanes;
+        for (; row < end; row += kAccumulators) {
+            s0 += row[0], s1 += row[1], s2 += row[2], s3 += row[3];
+            s4 += row[4], s5 += row[5], s6 += row[6], s7 += row[7];
+        }
+        asm volatile("" : : "r"(src) : "memory");  // the next round loads again
+    }
+    keep(((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)));
+}
+
+void multiply_add(int64_t rounds) {
+    Vec chain[kChains], factor = broadcast(0.75f), term = broadcast(0.25f);  // sums stay at 1: no denormals
+    asm volatile("" : "+m"(factor), "+m"(term));                            // values that the compiler does not know
+    for (int k = 0; k < kChains; ++k) chain[k] = broadcast(static_cast<float>(k));
+    for (int64_t round = 0; round < rounds; ++round)
+        for (int k = 0; k < kChains; ++k) chain[k] = chain[k] * factor + term;
+    for (int k = 0; k < kChains; ++k) keep(chain[k]);
+}
+
+}  // namespace
+
+extern const MachineWork SPDNN_JOIN(machine_, SPDNN_LEVEL);
+const MachineWork SPDNN_JOIN(machine_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), copy, load, multiply_add,
+                                                       kChains * kLanes};
+
+}  // namespace spdnn

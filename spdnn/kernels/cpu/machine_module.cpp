@@ -1,0 +1,155 @@
+// The machine's limits for Python: short windows in which all threads do one kind of work, each a sample of its rate.
+//
+// Alone   What each core has for itself (its caches, its arithmetic): the sum of what each thread did in a second of its
+//         own processor time. Another process that takes a core for a while does not lower it.
+// Shared  What all share (memory): the work of all threads over the time from the moment when all are there to the
+//         moment when the last has ended. Such a sample may be too low, where a thread lost its core, but never too high.
+// The best sample of several is the limit.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <omp.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "machine.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace spdnn {
+
+#ifdef SPDNN_X86
+extern const MachineWork machine_x86_64, machine_x86_64_v3, machine_x86_64_v4;
+static const MachineWork* const kWorks[] = {&machine_x86_64_v4, &machine_x86_64_v3, &machine_x86_64};
+#else
+extern const MachineWork machine_generic;
+static const MachineWork* const kWorks[] = {&machine_generic};
+#endif
+
+constexpr int kWindows = 16;
+// Work between two looks at the clock (some 30 ns): 5 to 50 us.
+constexpr int64_t kCopyFloats = 1 << 16, kLoadedFloats = 1 << 21, kMultiplyAdds = 1 << 21;
+
+using Memory = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Clock = std::chrono::steady_clock;
+
+static void require(bool true_, const char* what) {
+    if (!true_) throw std::invalid_argument(what);
+}
+
+static void check(const Memory& memory, int threads) {
+    require(threads >= 1, "no threads");
+    require(reinterpret_cast<uintptr_t>(memory.data()) % 64 == 0, "memory must be 64-byte aligned");
+}
+
+// The work at the level of that name, which must be one that this processor can run.
+static const MachineWork& work(const std::string& level) {
+    for (nb::handle usable : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
+        if (nb::cast<std::string>(usable.attr("name")) == level)
+            for (const MachineWork* found : kWorks)
+                if (level == found->name) return *found;
+    throw std::invalid_argument("this processor cannot run that level");
+}
+
+enum class Resource { kAlone, kShared };
+
+static double processor_seconds() {  // of this thread
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+// Samples of amount / second, where each call of chunk(thread, step) does `amount`; steps of a thread count from 0.
+template <class Chunk>
+std::vector<double> samples(Resource resource, int threads, double seconds, double amount, const Chunk& chunk) {
+    std::vector<double> found;
+    std::vector<int64_t> steps(threads, 0);
+    // Threads that take turns on one core have that core's rate together.
+    const double cores = std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
+    for (int window = -1; window < kWindows; ++window) {  // the first fills caches and wakes cores: no sample
+        double chunks = 0, own_rates = 0, spent = 0;
+        Clock::time_point start;
+#pragma omp parallel num_threads(threads) reduction(+ : chunks, own_rates) reduction(max : spent)
+        {
+            const int thread = omp_get_thread_num();
+            const int64_t first = steps[thread];
+            int64_t step = first;
+#pragma omp barrier
+#pragma omp single
+            start = Clock::now();  // and a barrier: none begins before
+            const double began = processor_seconds();
+            do {
+                chunk(thread, step++);
+                spent = std::chrono::duration<double>(Clock::now() - start).count();
+            } while (spent < seconds / kWindows);
+            chunks = static_cast<double>(step - first);
+            const double own = processor_seconds() - began;  // in coarse ticks on some systems: 0, or beyond the window
+            own_rates = chunks / (own > 0 ? std::min(own, spent) : spent);
+            steps[thread] = step;
+        }
+        if (window >= 0) found.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / spent));
+    }
+    return found;
+}
+
+// Where thread `thread` of `threads` begins in `floats`, in multiples of `unit`.
+static int64_t begin(int64_t floats, int64_t unit, int thread, int threads) { return floats / unit * thread / threads * unit; }
+
+static std::vector<double> copy_samples(const std::string& level, Memory source, Memory target, int threads, double seconds) {
+    const MachineWork& at = work(level);
+    check(source, threads), check(target, threads);
+    const int64_t floats = source.size();
+    require(target.size() == source.size() && floats >= threads * kCopyFloats, "the two arrays must be of one size, and hold a chunk a thread");
+    float *from = source.data(), *to = target.data();
+    nb::gil_scoped_release release;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; ++thread) {  // each thread's pages are first touched by it
+        const int64_t first = begin(floats, kCopyFloats, thread, threads), last = begin(floats, kCopyFloats, thread + 1, threads);
+        std::fill(from + first, from + last, 1.0f);
+        std::fill(to + first, to + last, 0.0f);
+    }
+    return samples(Resource::kShared, threads, seconds, 8.0 * kCopyFloats, [&](int thread, int64_t step) {
+        const int64_t first = begin(floats, kCopyFloats, thread, threads), last = begin(floats, kCopyFloats, thread + 1, threads);
+        const int64_t place = first + step % ((last - first) / kCopyFloats) * kCopyFloats;
+        at.copy(from + place, to + place, kCopyFloats);
+    });
+}
+
+static std::vector<double> load_samples(const std::string& level, Memory memory, int threads, double seconds) {
+    const MachineWork& at = work(level);
+    check(memory, threads);
+    const int64_t floats = memory.size() / threads;
+    require(floats > 0 && floats % kLoadFloats == 0, "each thread's memory must be a multiple of 128 floats");
+    float* all = memory.data();
+    const int64_t rounds = std::max<int64_t>(1, kLoadedFloats / floats);
+    nb::gil_scoped_release release;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; ++thread) std::fill(all + thread * floats, all + (thread + 1) * floats, 1.0f);
+    return samples(Resource::kAlone, threads, seconds, 4.0 * floats * rounds, [&](int thread, int64_t) { at.load(all + thread * floats, floats, rounds); });
+}
+
+static std::vector<double> multiply_add_samples(const std::string& level, int threads, double seconds) {
+    const MachineWork& at = work(level);
+    require(threads >= 1, "no threads");
+    const int64_t rounds = kMultiplyAdds / at.multiply_adds;
+    nb::gil_scoped_release release;
+    return samples(Resource::kAlone, threads, seconds, static_cast<double>(rounds * at.multiply_adds), [&](int, int64_t) { at.multiply_add(rounds); });
+}
+
+void bind_machine(nb::module_& m) {
+    m.def("copy_samples", &copy_samples, "level"_a, "source"_a, "target"_a, "threads"_a, "seconds"_a,
+          "Bytes read and bytes written a second, memory to memory, in each window.");
+    m.def("load_samples", &load_samples, "level"_a, "memory"_a, "threads"_a, "seconds"_a,
+          "Bytes loaded and added up a second, each thread from its part of `memory`, in each window.");
+    m.def("multiply_add_samples", &multiply_add_samples, "level"_a, "threads"_a, "seconds"_a,
+          "Multiply-adds of float32 a second, in each window.");
+}
+
+}  // namespace spdnn

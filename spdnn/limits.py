@@ -1,0 +1,102 @@
+"""The machine's limit: the least time that some work could have taken, from what the machine was measured to do.
+
+Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations: the nearest cache is
+one roof, the memory another. `spdnn.machine` measures; this module only computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spdnn.errors import InputError
+
+# A run may be this many times faster than its limit before its record is refused: loads, which no run gets around, are
+# measured in each thread's own processor time just after it, so that other processes do not lower them (measured: by
+# 6 % at most). What still may: work on the core's other hardware thread (halved) and the clock (20 %).
+# Bytes moved do not count here: a case that fits the caches moves them faster than memory would.
+TOLERANCE = 3
+EDGE_BYTES = 4  # an edge gathers one float32 for each input
+LOADS, MEMORY = "loads", "memory"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine does at best on that many threads, in one process; each rate is the best of its samples.
+
+    Attributes:
+        copy_bytes_per_second: read and written, from memory to memory.
+        load_bytes_per_second: loaded from the nearest cache and added up.
+        l2_load_bytes_per_second: the same from the second-level cache.
+        fma_per_second: float32 multiply-adds in registers.
+        threads: that worked at once.
+        instruction_set: level of the kernels that was measured.
+        seconds: that all of it took.
+        samples: for each rate, the rate in every window.
+    """
+
+    copy_bytes_per_second: float
+    load_bytes_per_second: float
+    l2_load_bytes_per_second: float
+    fma_per_second: float
+    threads: int
+    instruction_set: str
+    seconds: float
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Limit(NamedTuple):
+    """The least seconds that some work could take, and which ceiling binds: LOADS or MEMORY."""
+
+    seconds: float
+    binds: str
+
+
+def limit(machine: Machine, edges_computed: int, bytes_moved: int | None) -> Limit:
+    """The least time for that work: every gather a load from the nearest cache, every byte moved a byte copied.
+
+    The larger of the two counts, since both may go on at once.
+
+    Args:
+        edges_computed: inputs x edges gone through.
+        bytes_moved: read and written past the caches; None when it is not known, and then only loads count.
+
+    Raises:
+        InputError: a negative amount of work.
+    """
+    if edges_computed < 0 or (bytes_moved or 0) < 0:
+        raise InputError(f"{edges_computed} edges and {bytes_moved} bytes: neither may be negative")
+    loads = edges_computed * EDGE_BYTES / machine.load_bytes_per_second
+    memory = (bytes_moved or 0) / machine.copy_bytes_per_second
+    return Limit(memory, MEMORY) if memory > loads else Limit(loads, LOADS)
+
+
+def claims(record: dict) -> list[tuple[bool, str]]:
+    """What must hold of a record's machine, and of its run on it: (whether it holds, what is wrong if it does not)."""
+    if record.get("machine") is None:
+        return []
+    machine, threads, edges = Machine(**record["machine"]), record["threads"], record["result"]["edges_computed"]
+    best = {name: (max(rates), getattr(machine, name)) for name, rates in machine.samples.items()}
+    fastest = min(record["samples"]["inference_seconds"])
+    times = limit(machine, edges, None).seconds / record["ranks"] / fastest
+    return [
+        *(
+            (most == told, f"machine.{name}: {told:g}, but the best sample is {most:g}")
+            for name, (most, told) in best.items()
+        ),
+        (machine.threads == threads, f"machine.threads: {machine.threads}, but the run had {threads}"),
+        (
+            times <= TOLERANCE,
+            f"result.edges_computed: {edges} edges in {fastest:g} s, {times:.3g} times what the machine can load; "
+            "a number above the machine's limit is a failure, not a record",
+        ),
+    ]
+
+
+def of_record(record: dict) -> Limit | None:
+    """The limit of a run record, ranks taken as machines of their own; None when its machine was not measured."""
+    if record.get("machine") is None:
+        return None
+    machine, result = Machine(**record["machine"]), record["result"]
+    least = limit(machine, result["edges_computed"], result.get("bytes_moved"))
+    return least._replace(seconds=least.seconds / record["ranks"])
