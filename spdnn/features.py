@@ -152,6 +152,7 @@ class Result:
         edges_computed: inputs x edges that were really gone through.
         values: float32 (alive, outputs), the last rows, when they were asked for.
         notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
+        bytes_loaded: that the edges gathered, from whichever cache; None: a float32 for each edge and input.
         bytes_moved: read and written past the caches by design: inputs, weights, features between passes; None where
             the engine does not count them.
     """
@@ -169,6 +170,7 @@ class Result:
     values: np.ndarray | None = None
     notes: dict = field(default_factory=dict)
     bytes_moved: int | None = None
+    bytes_loaded: int | None = None
 
     @property
     def categories(self) -> np.ndarray:

@@ -52,7 +52,7 @@ class Limit(NamedTuple):
     binds: str
 
 
-def limit(machine: Machine, edges_computed: int, bytes_moved: int | None) -> Limit:
+def limit(machine: Machine, edges_computed: int, bytes_moved: int | None, bytes_loaded: int | None = None) -> Limit:
     """The least time for that work: every gather a load from the nearest cache, every byte moved a byte copied.
 
     The larger of the two counts, since both may go on at once.
@@ -60,13 +60,15 @@ def limit(machine: Machine, edges_computed: int, bytes_moved: int | None) -> Lim
     Args:
         edges_computed: inputs x edges gone through.
         bytes_moved: read and written past the caches; None when it is not known, and then only loads count.
+        bytes_loaded: that the edges gathered; None: EDGE_BYTES for each.
 
     Raises:
         InputError: a negative amount of work.
     """
     if edges_computed < 0 or (bytes_moved or 0) < 0:
         raise InputError(f"{edges_computed} edges and {bytes_moved} bytes: neither may be negative")
-    loads = edges_computed * EDGE_BYTES / machine.load_bytes_per_second
+    loaded = edges_computed * EDGE_BYTES if bytes_loaded is None else bytes_loaded
+    loads = loaded / machine.load_bytes_per_second
     memory = (bytes_moved or 0) / machine.copy_bytes_per_second
     return Limit(memory, MEMORY) if memory > loads else Limit(loads, LOADS)
 
@@ -78,7 +80,7 @@ def claims(record: dict) -> list[tuple[bool, str]]:
     machine, threads, edges = Machine(**record["machine"]), record["threads"], record["result"]["edges_computed"]
     best = {name: (max(rates), getattr(machine, name)) for name, rates in machine.samples.items()}
     fastest = min(record["samples"]["inference_seconds"])
-    times = limit(machine, edges, None).seconds / record["ranks"] / fastest
+    times = limit(machine, edges, None, record["result"].get("bytes_loaded")).seconds / record["ranks"] / fastest
     return [
         *(
             (most == told, f"machine.{name}: {told:g}, but the best sample is {most:g}")
@@ -98,5 +100,5 @@ def of_record(record: dict) -> Limit | None:
     if record.get("machine") is None:
         return None
     machine, result = Machine(**record["machine"]), record["result"]
-    least = limit(machine, result["edges_computed"], result.get("bytes_moved"))
+    least = limit(machine, result["edges_computed"], result.get("bytes_moved"), result.get("bytes_loaded"))
     return least._replace(seconds=least.seconds / record["ranks"])

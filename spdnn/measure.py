@@ -240,6 +240,7 @@ def summary(result: Result) -> dict:
         "survivors": result.survivors.tolist(),
         "edges_computed": int(result.edges_computed),
         "bytes_moved": None if result.bytes_moved is None else int(result.bytes_moved),
+        "bytes_loaded": None if result.bytes_loaded is None else int(result.bytes_loaded),
     }
 
 
@@ -272,7 +273,7 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
         raise InputError(f"{path}: not a samples file of an inference ({error})") from error
 
 
-NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved"}  # of a result; bytes_moved may be missing
+NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
 
 
 def write_result(path: str | Path, result: Result) -> None:

@@ -25,6 +25,7 @@ from spdnn.engines.rows import Rows
 from spdnn.errors import SpdnnError
 from spdnn.features import Inputs, Result, projection_weights
 from spdnn.files import check_ended
+from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.layouts import active_slots, best_tile, bind, buffer, tiles_of
 from spdnn.network import Network
 
@@ -68,12 +69,15 @@ class Tally:
 
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
-        edges: inputs x edges gone through; passes, looks, merged: how many, the last in rows.
+        edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
+        passes, looks, merged: how many, the last in rows.
         closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
     """
 
     survivors: np.ndarray
     edges: int = 0
+    loaded: int = 0
+    moved: int = 0
     passes: int = 0
     looks: int = 0
     merged: int = 0
@@ -115,6 +119,7 @@ class CpuSession(Session):
         self.threads, self.keep_values = options.threads, options.values
         self.kernels = kernels.level()
         self.lanes = self.kernels.vector_bytes // 4
+        self.cache = (caches() or UNKNOWN)[-1].bytes
         self.most, self.tile_for = most, lambda count: tile or best_tile(self.kernels, count)
         self.tile = self.tile_for(inputs.count)
         self.reductions, self.dead_from = prepared.reductions, network.depth
@@ -178,6 +183,8 @@ class CpuSession(Session):
             tally.edges,
             values,
             notes,
+            tally.moved,
+            tally.loaded,
         )
 
     def _tell(self, tally: Tally) -> None:
@@ -277,13 +284,27 @@ class CpuSession(Session):
             lanes = bits[:, :, : rows.tile].reshape(len(layers), -1)[:, :size]
             tally.survivors[k : k + len(layers)] += lanes.astype(np.int64) @ rows.counts
         span = slice(k, k + len(layers))
-        tally.edges += rows.tiles * rows.tile * int(self.edges[span].sum())
-        tally.passes += 1
+        self._count(span, rows, tally)
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
         rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
         rows.alive = slots.size
         return slots
+
+    def _count(self, span: slice, rows: Rows, tally: Tally) -> None:
+        """Add a pass to the tally. Features, or all weights, that fit the last-level cache do not pass it."""
+        lanes, edges = rows.tiles * rows.tile, self.edges[span]
+        tally.passes += 1
+        tally.edges += lanes * int(edges.sum())
+        tally.loaded += 4 * lanes * int(edges.sum())
+        before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
+        taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
+        if span.start == 0 and self.inputs.kind == "bits":
+            tally.loaded -= lanes * int(edges[0]) * 31 // 8  # a bit for each edge, not a float
+            taken //= 32
+        weights = int(self.costs.nbytes[span].sum())
+        tally.moved += taken + left if taken + left > self.cache else 0
+        tally.moved += weights if int(self.costs.nbytes.sum()) > self.cache else 0
 
     def _leave(self, k: int, rows: Rows, slots: np.ndarray, tally: Tally) -> None:
         """Close the gaps of dead rows when the work wasted on them has reached what that costs."""

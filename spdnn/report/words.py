@@ -57,7 +57,8 @@ LIMIT_DEFINITIONS = (
     (
         "Load ceiling",
         "What the same threads loaded from the nearest cache and added up, measured right after the run. "
-        "An edge gathers 4 bytes for each input, so a quarter of it is a ceiling on edges a second.",
+        "An edge gathers 4 bytes for each input (one bit in the first layer, where inputs are binary), so a quarter "
+        "of it is the ceiling on edges a second.",
     ),
     (
         "Memory ceiling",
@@ -66,7 +67,7 @@ LIMIT_DEFINITIONS = (
     ),
     (
         "Machine's limit",
-        "The least seconds that the run's work could take: edges really computed × 4 bytes ÷ the load ceiling, or "
+        "The least seconds that the run's work could take: bytes gathered ÷ the load ceiling, or "
         "bytes moved ÷ the memory ceiling, whichever is more. The share reached is it ÷ the median of the inference "
         "seconds.",
     ),

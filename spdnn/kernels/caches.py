@@ -1,0 +1,53 @@
+"""The data caches of this machine, as Linux tells them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+SYSFS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One level of the data caches: bytes of one, and the number of cores (hardware threads) that share it."""
+
+    level: int
+    bytes: int
+    shared_by: int
+
+
+# Where sysfs tells nothing: small guesses for what must fit a cache, a large one for what must not.
+UNKNOWN = (Cache(1, 32 << 10, 1), Cache(2, 256 << 10, 1), Cache(3, 64 << 20, 1 << 10))
+
+
+@cache
+def caches(folder: Path = SYSFS) -> tuple[Cache, ...]:
+    """The data caches of a core, the nearest first, as Linux tells them in sysfs; empty where it does not."""
+    found = []
+    first = min(os.sched_getaffinity(0))
+    for index in sorted(folder.glob(f"cpu{first}/cache/index*")):
+        told = {}
+        for name in ("level", "type", "size", "shared_cpu_list"):
+            try:
+                told[name] = (index / name).read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError):
+                break
+        else:
+            if told["type"] != "Instruction":
+                found.append(Cache(int(told["level"]), _bytes(told["size"]), _count(told["shared_cpu_list"])))
+    return tuple(sorted(found, key=lambda one: one.level))
+
+
+def _bytes(size: str) -> int:
+    """Sysfs writes sizes as 48K or 1M."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(size.rstrip("KMG")) * units.get(size[-1], 1)
+
+
+def _count(numbers: str) -> int:
+    """How many numbers a list such as 0-3,8 names."""
+    ends = (part.partition("-") for part in numbers.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
