@@ -49,6 +49,10 @@ def _figures(page: dict) -> dict[str, str]:
         found["throughput"] = figures.throughput(points, "TeraEdges/s of this project beside published results")
     if curves := series.curves(page["runs"]):
         found["survivors"] = figures.survivors(curves, "Inputs with a nonzero row after each layer")
+    for one in series.ladders(page["runs"]):
+        problem = one["run"]["record"]["problem"]
+        title = f"Inference seconds by setting, {problem['neurons']} neurons, {problem['layers']} layers"
+        found[one["id"]] = figures.ladder(one["rungs"], title, one["id"])
     return found
 
 

@@ -62,6 +62,15 @@ class Curve(NamedTuple):
     survivors: Sequence[int]
 
 
+class Rung(NamedTuple):
+    """One setting of a ladder: its name, and the median seconds of a run with the ends of its interval."""
+
+    label: str
+    seconds: float
+    low: float
+    high: float
+
+
 def throughput(points: Sequence[Point], title: str) -> str:
     """Rates by network on a log scale: colour is the span, shape who ran it, hollow not the same computation."""
     seaborn, figure_class = _libraries()
@@ -121,6 +130,33 @@ def survivors(curves: Sequence[Curve], title: str) -> str:
         seaborn.despine(fig=figure, ax=axes)
         figure.legend(lines, [curve.label for curve in curves], loc="outside lower left", frameon=False)
         return _svg(figure, title, "survivors")
+
+
+def ladder(rungs: Sequence[Rung], title: str, prefix: str) -> str:
+    """Seconds of each rung on a log scale, the slowest first; beside each bar, how many times faster than the first."""
+    seaborn, figure_class = _libraries()
+    with _style(seaborn):
+        figure = figure_class(figsize=(8.4, 1.2 + 0.42 * len(rungs)), layout="constrained")
+        axes = figure.add_subplot()
+        colour = seaborn.color_palette("colorblind", 10).as_hex()[0]
+        floor = min(rung.low for rung in rungs) / 3
+        for place, rung in enumerate(rungs):
+            axes.barh(place, rung.seconds - floor, left=floor, color=colour, height=0.62)
+            axes.plot([rung.low, rung.high], [place, place], color=INK, linewidth=1.2)
+            times = rungs[0].seconds / rung.seconds
+            axes.annotate(
+                f"{rung.seconds:.3g} s" + (f", {times:,.3g} times as fast" if place else ""),
+                (rung.high, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, color=INK,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xlim(floor, rungs[0].high * 12)
+        axes.xaxis.set_major_formatter(_plain)
+        axes.set_yticks(range(len(rungs)), [rung.label for rung in rungs])
+        axes.set_ylim(len(rungs) - 0.5, -0.5)
+        axes.set_xlabel("inference seconds")
+        axes.grid(visible=False, axis="y")
+        seaborn.despine(fig=figure, ax=axes, left=True)
+        return _svg(figure, title, prefix)
 
 
 def _colours(seaborn) -> dict[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.report.figures import OURS, OURS_REDUCED, Curve, Point
+from spdnn.report.figures import OURS, OURS_REDUCED, Curve, Point, Rung
+
+LEAST_RUNGS = 3
 
 
 def points(networks: Sequence[dict]) -> list[Point]:
@@ -35,6 +37,32 @@ def curves(runs: Sequence[dict]) -> list[Curve]:
             label = f"{problem['neurons']:,} neurons × {problem['layers']:,} layers, {run['inputs']} inputs"
             drawn.append(Curve(label, counts))
     return [curve for key in sorted(found) for curve in found[key]]
+
+
+def ladders(runs: Sequence[dict]) -> list[dict]:
+    """Runs of one network on the same inputs with at least LEAST_RUNGS settings: {problem, threads, rungs, runs}.
+
+    The slowest is first. Interval ends of the seconds follow from those of the rate.
+    """
+    groups: dict[tuple, list[dict]] = {}
+    for run in runs:
+        problem = run["record"]["problem"]
+        same = (problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"])
+        groups.setdefault((*same, run["span"].startswith("one layer")), []).append(run)
+    found = []
+    for members in groups.values():
+        members = sorted(members, key=lambda run: -run["seconds"]["inference"])
+        labels = [f"{run['engine']}, {run['reductions'].replace('none', 'no reductions')}" for run in members]
+        if len(set(labels)) < LEAST_RUNGS:
+            continue
+        several = len({threads(run) for run in members}) > 1
+        rungs = []
+        for label, run in zip(labels, members, strict=True):
+            rate, middle = run["rate"], run["seconds"]["inference"]
+            low, high = (middle * rate["median"] / rate[end] if rate[end] else middle for end in ("high", "low"))
+            rungs.append(Rung(f"{label}, {threads(run)}" if several else label, middle, low, high))
+        found.append({"run": members[0], "rungs": rungs, "runs": members, "id": f"ladder-{len(found) + 1}"})
+    return found
 
 
 def configurations(runs: Sequence[dict]) -> list[str]:

@@ -228,6 +228,21 @@ def test_the_limit_is_left_out_where_no_machine_was_measured(tmp_path):
     assert "Load ceiling" in both.text
 
 
+def test_a_ladder_shows_the_slowest_first_and_how_much_each_step_brings(tmp_path):
+    steps = [((), 10.0), (("dead",), 2.0), (("dead", "inputs"), 0.5)]
+    records = [made_record(f"rung-{k}", (seconds,), reductions) for k, (reductions, seconds) in enumerate(steps)]
+    assert "One step at a time" not in shown(tmp_path, records[:2]).text  # two settings are no ladder
+    page = shown(tmp_path, [*reversed(records), made_record("other", (1.0,), layers=480)])
+    assert page.text.count("One step at a time") == 1
+    order = [
+        page.source.index(f">{label}<")
+        for label in ("cpu, no reductions", "cpu, dead inputs", "cpu, dead inputs, identical inputs")
+    ]
+    assert order == sorted(order)
+    assert "2 s, 5 times as fast" in page.source
+    assert "0.5 s, 20 times as fast" in page.source
+
+
 def test_inputs_that_are_not_official_are_said_to_be(tmp_path):
     official = shown(tmp_path, [made_record()]).text
     assert "not the official inputs" not in official
