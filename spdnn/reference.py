@@ -88,6 +88,6 @@ def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, valu
         maxs.astype(np.float32),
         survivors,
         hashes.hexdigest(),
-        rows.size * network.edges,
+        int(np.concatenate([[rows.size], survivors[:-1]]) @ [network.header(k).edges for k in range(network.depth)]),
         np.concatenate(kept) if values else None,
     )
