@@ -13,7 +13,11 @@ from spdnn.reduce import parse
 
 __all__ = ["ENGINES", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
-ENGINES = {"cpu": "spdnn.engines.cpu:CpuEngine", "reference": "spdnn.engines.oracle:OracleEngine"}
+ENGINES = {
+    "cpu": "spdnn.engines.cpu:CpuEngine",
+    "spgemm": "spdnn.engines.spgemm:SpgemmEngine",
+    "reference": "spdnn.engines.oracle:OracleEngine",
+}
 
 
 def engine(name: str, usable: bool = True) -> Engine:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from spdnn import kernels, progress, reduce
 from spdnn.engines.base import RESIDENT, STREAMED, Engine, Options, Prepared, Session
+from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs, Result, projection_weights
 from spdnn.layouts import active_slots, best_tile, bind, buffer, feature_bytes, tiles_of
@@ -26,7 +26,6 @@ from spdnn.network import Network
 # Closing the gaps in a tile costs 0.9 (1024 neurons) to 0.45 (65536) of computing it through one layer (measured); runs
 # take the same time with anything from 0.1 to 0.6 here, and 2 % more with 1.
 COMPACTION_COST = 0.6
-DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
 
 
 class CpuEngine(Engine):
@@ -178,8 +177,7 @@ def _plan(network: Network, inputs: Inputs, widest: int, options: Options, tile:
     Raises:
         InputError: not even one tile fits; the sentence says the least that does.
     """
-    held, free = _resident_bytes(), _available_bytes()
-    limit = options.memory if options.memory is not None else held + int(DEFAULT_SHARE * free)
+    held, limit = resident_bytes(), limit_bytes(options.memory)
     weights = network.nbytes
     largest = max(network.header(k).nbytes for k in range(network.depth))
     scratch = options.threads * feature_bytes(1, network.inputs, tile)
@@ -201,18 +199,3 @@ def _plan(network: Network, inputs: Inputs, widest: int, options: Options, tile:
     tiles = min(tiles_of(inputs.count, tile), room // one_tile)
     batches = -(-tiles_of(inputs.count, tile) // tiles)
     return min(inputs.count, -(-tiles_of(inputs.count, tile) // batches) * tile), resident
-
-
-def _resident_bytes() -> int:
-    """Bytes of this process in memory now."""
-    with open("/proc/self/statm") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _available_bytes() -> int:
-    """Bytes that can be taken without swapping, by /proc/meminfo; DEFAULT_SHARE of it is used by default."""
-    with open("/proc/meminfo") as stream:
-        for line in stream:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")

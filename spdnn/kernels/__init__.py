@@ -17,7 +17,7 @@ from spdnn.errors import InputError, Unavailable
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-_SOURCES = ("kernels.cpp", "kernels.hpp", "module.cpp")
+_SOURCES = ("kernels.cpp", "kernels.hpp", "module.cpp", "spgemm.cpp", "spgemm.hpp", "spgemm_module.cpp")
 
 
 def missing() -> str | None:
