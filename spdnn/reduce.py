@@ -1,6 +1,7 @@
 """The exact reductions: what a network's own data allows to leave out without changing any result.
 
-Each is found by looking, never assumed. `dead` is here; `inputs` and `neurons` are names that engines do not offer yet.
+Each is found by looking, never assumed. `dead` is here; `inputs`, rows that became equal, is found while an engine runs
+(engines/duplicates.py); `neurons` is a name that engines do not offer yet.
 """
 
 from __future__ import annotations

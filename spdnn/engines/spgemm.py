@@ -33,6 +33,7 @@ ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number th
 BEST = -1  # the kernels choose for each row
 NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representatives, statistics
+SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 
 
 class SpgemmEngine(Engine):
@@ -286,7 +287,7 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int) -> tup
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
     kept = 8 * inputs.count * network.outputs if options.values else 0
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = held + reading + scratch + given + kept
+    fixed = held + reading + scratch + given + kept + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
     resident = sum(moved) + min(inputs.count, 64 * options.threads) * one_row <= room

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -202,6 +205,33 @@ def test_small_memory_streams_in_batches_or_is_one_sentence():
     got = session.run()
     assert got.notes["batches"] > 1
     assert got.digest == whole.run().digest
+
+
+PEAK = """
+import re
+import numpy as np
+from spdnn.engines import infer
+from spdnn.engines.memory import resident_bytes
+from spdnn.features import Inputs
+from spdnn.kernels import _cpu
+from spdnn.sources.radixnet import RadixNet
+
+inputs = Inputs(np.full((2000, 256), 0xAA, np.uint8), 2048)
+limit = resident_bytes() + {more}
+notes = infer(RadixNet(2048, 60, -0.3), inputs, "spgemm", "none", 2, limit).notes
+# Not ru_maxrss, which a process takes over from the one that started it.
+peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
+print(notes["batches"], limit - peak)
+"""
+
+
+@pytest.mark.parametrize("more", [12_000_000, 40_000_000])  # streamed, resident
+def test_memory_is_kept_to(more):
+    code = PEAK.format(more=more)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    batches, left = map(int, done.stdout.split())
+    assert batches > 1
+    assert left >= 0
 
 
 def test_zeros_that_are_stored_are_no_features():
