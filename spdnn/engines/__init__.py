@@ -17,6 +17,7 @@ ENGINES = {
     "cpu": "spdnn.engines.cpu:CpuEngine",
     "tiled": "spdnn.engines.cpu:TiledEngine",
     "csr": "spdnn.engines.cpu:CsrEngine",
+    "spgemm": "spdnn.engines.spgemm:SpgemmEngine",
     "reference": "spdnn.engines.oracle:OracleEngine",
 }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from spdnn import reduce
 from spdnn.errors import InputError
-from spdnn.features import Inputs, Result
+from spdnn.features import Inputs, Result, projection_weights
 from spdnn.network import Network
 
 RESIDENT = "layer loop, resident"
@@ -65,6 +67,27 @@ class Prepared:
         if "neurons" in reductions:
             merged, found["neurons"] = reduce.merge_neurons(network)
         return cls(network, merged, reductions, found)
+
+
+class LastLayer:
+    """The outputs of a prepared network, and those of the original one where identical neurons were merged.
+
+    Attributes:
+        outputs: of the original network.
+        counts: float64 (outputs here,), how many of the original outputs each stands for.
+        weights: float64 (outputs here,), for projections: the sum of `projection_weights` over these.
+    """
+
+    def __init__(self, network: Network):
+        self._classes = network.neuron_classes(network.depth - 1)
+        classes = np.arange(network.outputs) if self._classes is None else self._classes
+        self.outputs = classes.size
+        self.counts = np.bincount(classes).astype(np.float64)
+        self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
+
+    def restored(self, values: np.ndarray) -> np.ndarray:
+        """The values (rows, outputs here) as (rows, outputs of the original network)."""
+        return values if self._classes is None else values[:, self._classes]
 
 
 class Session(abc.ABC):

@@ -20,10 +20,10 @@ import numpy as np
 
 from spdnn import kernels, progress, reduce
 from spdnn.engines import plan
-from spdnn.engines.base import RESIDENT, STREAMED, Engine, Options, Prepared, Session
+from spdnn.engines.base import RESIDENT, STREAMED, Engine, LastLayer, Options, Prepared, Session
 from spdnn.engines.rows import Rows
 from spdnn.errors import SpdnnError
-from spdnn.features import Inputs, Result, projection_weights
+from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.layouts import active_slots, best_tile, bind, buffer, tiles_of
@@ -126,25 +126,18 @@ class CpuSession(Session):
         if "dead" in self.reductions:
             self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
         self.costs = plan.Costs.of(network)
-        self.classes = network.neuron_classes(network.depth - 1)
-        outputs = network.outputs if self.classes is None else self.classes.size
+        self.last = LastLayer(network)
         widest = int(self.costs.outputs.max())
-        self.batch, resident = plan.batches(network, inputs, widest, outputs, options, self.tile)
+        self.batch, resident = plan.batches(network, inputs, widest, self.last.outputs, options, self.tile)
         self.span = RESIDENT if resident else STREAMED
         self.layers = [bind(layer) for layer in network.layers()] if resident else None
         self.buffers = [buffer(self.batch, widest, self.tile) for _ in range(2)]
         for memory in self.buffers:
             memory.fill(0)  # the pages are touched here, not on the clock
-        self.outputs, weights = outputs, projection_weights(outputs).astype(np.float64)
-        self.counts = np.bincount(self._class_of()).astype(np.float64)
-        self.weights = np.bincount(self._class_of(), weights)
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         if inputs.kind == "csr":
             data = inputs.data
             self.rows = (data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data)
-
-    def _class_of(self) -> np.ndarray:
-        return np.arange(self.network.outputs) if self.classes is None else self.classes
 
     def run(self) -> Result:
         starts = range(0, self.inputs.count, self.batch)
@@ -160,8 +153,7 @@ class CpuSession(Session):
         sums, projections, mins, maxs, hashes = columns
         values = None
         if self.keep_values:
-            values = np.concatenate([part.values[part.rows] for part in parts])
-            values = values if self.classes is None else values[:, self.classes]
+            values = self.last.restored(np.concatenate([part.values[part.rows] for part in parts]))
         notes = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
@@ -172,7 +164,7 @@ class CpuSession(Session):
         digest = hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest()
         return Result(
             self.inputs.count,
-            self.outputs,
+            self.last.outputs,
             alive,
             sums,
             projections,
@@ -235,7 +227,7 @@ class CpuSession(Session):
                 if k == self.network.depth:
                     break
                 self._leave(k, rows, slots, tally)
-                if not rows.numbers.size:
+                if not rows.count:
                     advance(self.network.depth - k)
                     slots = np.empty(0, np.int64)
                     break
@@ -253,7 +245,7 @@ class CpuSession(Session):
     def _wait(self, k: int, rows: Rows, looks: plan.Looks) -> int | None:
         """Layers until the next look for identical rows, or None. Dead rows that may not leave are identical ones."""
         deaths = rows.deaths if k >= self.dead_from else 0.0
-        return looks.wait(k, rows.numbers.size, deaths) if "inputs" in self.reductions else None
+        return looks.wait(k, rows.count, deaths) if "inputs" in self.reductions else None
 
     def _pass(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
         """All rows through the layers from k on; the slots that are nonzero after them.
@@ -264,7 +256,7 @@ class CpuSession(Session):
         active = np.empty((len(layers), rows.tiles), np.uint64)
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, self.threads)
         if k == 0:
-            failed = self._first(layers, rows.numbers, *rest)
+            failed = self._first(layers, rows.inputs.numbers, *rest)
         else:
             failed = self.kernels.layers(layers, rows.source, rest[0], rows.tiles, *rest[1:])
         if failed >= 0:
@@ -272,17 +264,12 @@ class CpuSession(Session):
                 f"a value of layer {k + failed + 1} passed the range of float32; the network needs smaller weights"
             )
         rows.source, rows.target = rows.target, rows.source
-        size = rows.numbers.size
+        size = rows.count
         slots = active_slots(active[-1], rows.tile, size)
         filled = rows.tile - (rows.tiles * rows.tile - size)
         active[:, -1] &= np.uint64((1 << filled) - 1)
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
-        if rows.counts is None:
-            tally.survivors[k : k + len(layers)] += alive
-        else:
-            bits = np.unpackbits(active.view(np.uint8).reshape(len(layers), -1, 8), axis=2, bitorder="little")
-            lanes = bits[:, :, : rows.tile].reshape(len(layers), -1)[:, :size]
-            tally.survivors[k : k + len(layers)] += lanes.astype(np.int64) @ rows.counts
+        tally.survivors[k : k + len(layers)] += rows.stood_for(active) if rows.merged else alive
         span = slice(k, k + len(layers))
         self._count(span, rows, tally)
         needed = -(-alive // rows.tile)
@@ -317,7 +304,7 @@ class CpuSession(Session):
 
     def _merge(self, k: int, rows: Rows, looks: plan.Looks, tally: Tally) -> None:
         """Look for rows that became identical, and let one of each group stand for all."""
-        begun, size, neurons = time.perf_counter(), rows.numbers.size, int(self.costs.outputs[k - 1])
+        begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
         merged = rows.merge(neurons, lambda candidates: looks.whole(k, size, candidates, neurons))
         looks.told(k, size, merged)
         tally.looks += 1
@@ -330,9 +317,10 @@ class CpuSession(Session):
         rows.keep(slots, neurons)
         kinds = (np.float64, np.float64, np.float32, np.float32, np.uint64)
         statistics = [np.empty(count, kind) for kind in kinds]
-        self.kernels.row_statistics(rows.source, self.counts, self.weights, rows.tile, *statistics, self.threads)
+        last = self.last
+        self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, self.threads)
         values = None
         if self.keep_values:
             values = np.empty((count, neurons), np.float32)
             self.kernels.untile(rows.source, values, rows.tile, self.threads)
-        return Part(*rows.restored(), statistics, values)
+        return Part(rows.inputs.numbers, rows.inputs.row_of, statistics, values)

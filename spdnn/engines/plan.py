@@ -6,18 +6,17 @@ of threads, so that a run repeats to the bit whatever the machine does. The fact
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from spdnn.engines.base import Options
-from spdnn.errors import InputError, SpdnnError
+from spdnn.engines.memory import limit_bytes, resident_bytes
+from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.layouts import feature_bytes, tiles_of
 from spdnn.network import Network
 
-DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
 FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is known of them
@@ -119,8 +118,7 @@ def batches(
     Raises:
         InputError: not even one tile fits; the sentence says the least that does.
     """
-    held, free = resident_bytes(), _available_bytes()
-    limit = options.memory if options.memory is not None else held + int(DEFAULT_SHARE * free)
+    held, limit = resident_bytes(), limit_bytes(options.memory)
     weights = network.nbytes
     largest = max(network.header(k).nbytes for k in range(network.depth))
     one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
@@ -145,18 +143,3 @@ def batches(
     tiles = min(tiles_of(inputs.count, tile), room // one_tile)
     parts = -(-tiles_of(inputs.count, tile) // tiles)
     return min(inputs.count, -(-tiles_of(inputs.count, tile) // parts) * tile), resident
-
-
-def resident_bytes() -> int:
-    """Bytes of this process in memory now."""
-    with open("/proc/self/statm") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _available_bytes() -> int:
-    """Bytes that can be taken without swapping, by /proc/meminfo; DEFAULT_SHARE of it is used by default."""
-    with open("/proc/meminfo") as stream:
-        for line in stream:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")

@@ -7,20 +7,22 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.engines import plan
+from spdnn.engines.duplicates import Representatives, representatives
 from spdnn.layouts import tiles_of
 
 
 class Rows:
-    """Slot i of `source` holds the row of input numbers[i].
+    """Slot i of `source` holds row i of `inputs`.
 
     Args:
         level: the kernels at an instruction-set level, run on so many `threads`.
         tile_for: the tile for so many rows.
-        numbers: int64 (slots,), consecutive inputs of the whole run.
+        numbers: int64 (slots,), ascending inputs of the whole run.
         tile: of the features in `source`; `target` is as large, and the next pass writes to it.
 
     Attributes:
-        counts: int64 (slots,), how many inputs each row stands for; None: one each.
+        inputs: which row stands for which inputs.
+        merged: whether any row stands for more than one.
         alive: rows that were nonzero after the last pass; `deaths`: the share of them that died in each of its layers.
         wasted: work on dead rows since gaps were last closed.
     """
@@ -36,23 +38,31 @@ class Rows:
         target: np.ndarray,
     ):
         self.level, self.threads, self.tile_for = level, threads, tile_for
-        self.numbers, self.tile, self.source, self.target = numbers, tile, source, target
-        self.counts: np.ndarray | None = None
+        self.tile, self.source, self.target = tile, source, target
+        self.inputs, self.merged = Representatives(numbers), False
         self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
-        self._start = int(numbers[0])
-        self._stands_for = np.arange(numbers.size)  # the place in the batch of each input's representative
+
+    @property
+    def count(self) -> int:
+        return self.inputs.weights.size
 
     @property
     def tiles(self) -> int:
-        return tiles_of(self.numbers.size, self.tile)
+        return tiles_of(self.count, self.tile)
+
+    def stood_for(self, active: np.ndarray) -> np.ndarray:
+        """int64 (layers,): the inputs whose row is active; masks as the kernels give them, uint64 (layers, tiles)."""
+        layers = active.shape[0]
+        bits = np.unpackbits(active.view(np.uint8).reshape(layers, -1, 8), axis=2, bitorder="little")
+        slots = bits[:, :, : self.tile].reshape(layers, -1)[:, : self.count]
+        return slots.astype(np.int64) @ self.inputs.weights
 
     def keep(self, slots: np.ndarray, neurons: int) -> None:
-        """Let all rows but those in `slots` (int64, ascending) go."""
-        tile = self.tile_for(slots.size)
-        self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
-        self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
-        self.numbers = self.numbers[slots]
-        self.counts = self.counts if self.counts is None else self.counts[slots]
+        """Let all rows but those in `slots` (int64, ascending), and the inputs that they stand for, go."""
+        kept = np.zeros(self.count, bool)
+        kept[slots] = True
+        self.inputs.keep(kept)
+        self._compact(slots, neurons)
 
     def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
         """Let one of each group of identical rows stand for all of them; the number of rows that left.
@@ -60,38 +70,33 @@ class Rows:
         Args:
             worthwhile: whether so many rows of equal signature are worth being hashed whole and compared.
         """
-        size = self.numbers.size
-        same = self._identical(neurons, worthwhile)
-        gone = np.flatnonzero(same != np.arange(size))
-        if gone.size:
-            self.counts = np.ones(size, np.int64) if self.counts is None else self.counts
-            np.add.at(self.counts, same[gone], self.counts[gone])
-            self._stands_for[self.numbers[gone] - self._start] = self.numbers[same[gone]] - self._start
-            self.keep(np.flatnonzero(same == np.arange(size)), neurons)
-            self.alive = self.numbers.size
-        return gone.size
+        before = self.count
+        kept = self.inputs.merge(self._identical(neurons, worthwhile))
+        if self.count < before:
+            self.merged = True
+            self._compact(np.flatnonzero(kept), neurons)
+            self.alive = self.count
+        return before - self.count
+
+    def _compact(self, slots: np.ndarray, neurons: int) -> None:
+        tile = self.tile_for(slots.size)
+        self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
+        self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
 
     def _identical(self, neurons: int, worthwhile: Callable[[int], bool]) -> np.ndarray:
         """int64 (slots,): of each row, the first slot with the same values, or itself."""
-        size, sample = self.numbers.size, max(1, neurons // plan.SAMPLE)
-        itself = np.arange(size)
+        sample = max(1, neurons // plan.SAMPLE)
         for step in sorted({sample, 1}, reverse=True):
-            hashes = np.empty(size, np.uint64)
+            hashes = np.empty(self.count, np.uint64)
             self.level.row_hashes(self.source, neurons, step, self.tile, hashes, self.threads)
-            _, firsts, groups = np.unique(hashes, return_index=True, return_inverse=True)
-            if firsts.size == size or (step > 1 and not worthwhile(size - firsts.size)):
-                return itself
-        first, differs = firsts[groups], np.empty(size, np.uint8)
-        self.level.rows_differ(self.source, neurons, first, self.tile, differs, self.threads)
-        return np.where(differs == 0, first, itself)
+            candidates = self.count - np.unique(hashes).size
+            if not candidates or (step > 1 and not worthwhile(candidates)):
+                return np.arange(self.count)
 
-    def restored(self) -> tuple[np.ndarray, np.ndarray]:
-        """(inputs, slots), both int64 and as long: the inputs that a row stands for, ascending, and its slot."""
-        places = np.full(self._stands_for.size, -1)
-        places[self.numbers - self._start] = np.arange(self.numbers.size)
-        if self.counts is not None:
-            while (self._stands_for[self._stands_for] != self._stands_for).any():
-                self._stands_for = self._stands_for[self._stands_for]
-            places = places[self._stands_for]
-        alive = np.flatnonzero(places >= 0)
-        return alive + self._start, places[alive]
+        def same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
+            others, differs = np.arange(self.count), np.empty(self.count, np.uint8)
+            others[rows] = first
+            self.level.rows_differ(self.source, neurons, others, self.tile, differs, self.threads)
+            return differs[rows] == 0
+
+        return representatives(hashes, same)

@@ -17,7 +17,11 @@ from spdnn.errors import InputError, Unavailable
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-_SOURCES = ("kernels.cpp", "kernels.hpp", "module.cpp", "machine.cpp", "machine.hpp", "machine_module.cpp")
+# In the order in which CMakeLists.txt takes them.
+_SOURCES = (
+    *(f"{part}.{kind}" for part in ("kernels", "machine", "spgemm") for kind in ("cpp", "hpp")),
+    *("module.cpp", "machine_module.cpp", "spgemm_module.cpp"),
+)
 
 
 def missing() -> str | None:

@@ -9,10 +9,15 @@ from spdnn import kernels, layouts
 from spdnn.network import IDENTITY, Layer
 from spdnn.sources.radixnet import RadixNet
 
-LEVELS = kernels.levels()
+LEVELS = [level.name for level in kernels.levels()]
 TILES = (1, *layouts.TILES)
-every_level = pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+every_level = pytest.mark.parametrize("level", LEVELS, indirect=True)
 every_tile = pytest.mark.parametrize("tile", TILES)
+
+
+@pytest.fixture
+def level(request):
+    return kernels.level(request.param)
 
 
 def tiled(level, rows, tile):
@@ -155,7 +160,7 @@ def test_the_first_layer_past_float32_is_told(level, tile):
 
 
 def test_tiles_of_zeros_stop_early_and_leave_zeros():
-    level, network = LEVELS[0], RadixNet(32, 4, -1000.0)
+    level, network = kernels.level(), RadixNet(32, 4, -1000.0)
     layers = [layouts.bind(layer) for layer in network.layers()]
     source, target = layouts.buffer(64, 32, 64), layouts.buffer(64, 32, 64)
     source[:], target[:] = 1, np.nan

@@ -185,12 +185,15 @@ struct Level {
     }
 };
 
+void bind_spgemm(nb::module_&);  // spgemm_module.cpp
+
 }  // namespace spdnn
 
 NB_MODULE(_cpu, m) {
     using namespace spdnn;
     m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels chooses the level.";
     m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
+    bind_spgemm(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
         .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::ro>, Array<const float, 1>,
                       Array<const float, 1>, float, float>(),

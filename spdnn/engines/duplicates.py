@@ -1,0 +1,95 @@
+"""Rows that are equal need to be computed once: which row stands for which inputs, and when to look for equal rows.
+
+The reduction `inputs`. Equal rows of features have equal rows ever after, so one of them, the representative, is kept.
+In saturating networks almost all rows become one: after some layers, every survivor of a RadiX-Net is the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+# What a look costs in multiply-adds of the engine `spgemm`, about: to hash a nonzero; to sort and compare a row.
+COST_OF_NONZERO = 4
+COST_OF_ROW = 400
+# A look is due when the work since the last one is PATIENCE times its cost, so that looking takes about 1/16 of the
+# time at most; a look that found less than WORTH of the rows equal to others doubles the wait, any other resets it.
+PATIENCE = 16
+WORTH = 1 / 16
+
+
+class Representatives:
+    """Which row stands for which inputs.
+
+    Attributes:
+        numbers: int64, ascending inputs that still have a row.
+        row_of: int64, the row of each of them.
+        weights: int64 (rows,), for how many inputs each row stands.
+    """
+
+    def __init__(self, numbers: np.ndarray):
+        self.numbers, self.row_of = numbers, np.arange(numbers.size)
+        self.weights = np.ones(numbers.size, np.int64)
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Rows that are not `kept` (bool) leave, and their inputs with them; the others close up in order."""
+        if self.weights.size == self.numbers.size:  # each input still has a row of its own
+            self.numbers = self.numbers[kept]
+            self.row_of, self.weights = np.arange(self.numbers.size), np.ones(self.numbers.size, np.int64)
+            return
+        place = np.cumsum(kept) - 1
+        stay = kept[self.row_of]
+        self.numbers, self.row_of = self.numbers[stay], place[self.row_of[stay]]
+        self.weights = self.weights[kept]
+
+    def merge(self, representative: np.ndarray) -> np.ndarray:
+        """Row i is from now on the row representative[i] (int64); the bool mask of the rows that are left."""
+        kept = representative == np.arange(representative.size)
+        if not kept.all():
+            self.row_of = (np.cumsum(kept) - 1)[representative[self.row_of]]
+            self.weights = np.bincount(self.row_of, minlength=int(kept.sum()))
+        return kept
+
+
+class Looks:
+    """When to look for equal rows, by the rule above. It depends on work, not on clocks: every run looks alike."""
+
+    def __init__(self):
+        self.work, self.patience = 0, PATIENCE
+
+    def due(self, work: int, nonzeros: int, rows: int) -> bool:
+        """Whether to look now.
+
+        Args:
+            work: multiply-adds since the last call.
+            nonzeros, rows: of the features.
+        """
+        self.work += work
+        return rows > 1 and self.work >= self.patience * (COST_OF_NONZERO * nonzeros + COST_OF_ROW * rows)
+
+    def looked(self, rows: int, merged: int) -> None:
+        """A look at `rows` rows found `merged` of them equal to others."""
+        self.work = 0
+        self.patience = PATIENCE if merged >= WORTH * rows else 2 * self.patience
+
+
+def representatives(hashes: np.ndarray, same: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """For each row the first row that is equal to it, itself when there is none.
+
+    Args:
+        hashes: uint64 (rows,), equal for equal rows.
+        same: (rows, other rows), both int64, to bool: whether they are equal.
+
+    Returns:
+        int64 (rows,). Of rows with one hash that are not equal to the first of them, each is its own.
+    """
+    order = np.argsort(hashes, kind="stable")
+    starts = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]]))
+    firsts = order[np.repeat(starts, np.diff(np.append(starts, hashes.size)))]
+    found = np.arange(hashes.size)
+    like = firsts != order
+    rows, first = order[like], firsts[like]
+    equal = same(rows, first)
+    found[rows[equal]] = first[equal]
+    return found

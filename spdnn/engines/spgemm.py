@@ -1,0 +1,304 @@
+"""Engine `spgemm`: sparse features times sparse weights, row by row, bias and activation in the emission of each row.
+
+Algorithm: Gustavson's. Features are sparse rows in one of two buffers, weights are rows by input neuron; an output row
+is the sum of the weight rows that its nonzeros select, kept in an accumulator that is chosen by the density expected of
+the output row (kernels/cpu/spgemm.cpp). Exact zeros are dropped. The values do not depend on threads, batches,
+accumulators or the instruction set. `edges_computed` counts the multiply-adds really done: for each nonzero of the
+features, the length of its weight row; on sparse rows that is far less than inputs x edges.
+
+Reductions: `dead`, rows that became empty leave while no later bias revives them; `inputs`, rows that became identical
+share one representative (engines/duplicates.py). To leave costs nothing, as rows are found by their places.
+Source: Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC 2019.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from spdnn import kernels, progress, reduce
+from spdnn.engines.base import RESIDENT, STREAMED, Engine, LastLayer, Options, Prepared, Session
+from spdnn.engines.duplicates import Looks, Representatives, representatives
+from spdnn.engines.memory import limit_bytes, resident_bytes
+from spdnn.errors import InputError, SpdnnError
+from spdnn.features import Inputs, Result
+from spdnn.network import Header, Layer, Network, index_dtype
+
+ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
+BEST = -1  # the kernels choose for each row
+NONZERO_BYTES = 8  # a column and a value
+ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representatives, statistics
+SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
+
+
+class SpgemmEngine(Engine):
+    name = "spgemm"
+    summary = "sparse features times sparse weights (Gustavson) in C++, all threads; equal rows computed once"
+    offers = reduce.NAMES
+    on_kernels = True
+
+    def missing(self) -> str | None:
+        return kernels.missing()
+
+    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
+        return Prepared.look(network, reductions)
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return SpgemmSession(prepared, inputs, options)
+
+
+class SpgemmSession(Session):
+    """Weights of all layers by input neuron, or a way to stream them, and two feature buffers for one batch."""
+
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
+        super().__init__()
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        self.network, self.inputs = network, inputs
+        self.threads, self.keep_values = options.threads, options.values
+        self.kernels, self.accumulator = level(), BEST
+        self.dead_from = network.depth
+        if "dead" in prepared.reductions:
+            self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
+            self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
+        self.looking = "inputs" in prepared.reductions
+        self.batch, resident = _plan(network, inputs, options, self.kernels.panel)
+        self.span = RESIDENT if resident else STREAMED
+        self.layers = [bind(layer) for layer in network.layers()] if resident else None
+        self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
+        self.workspace = workspace(network, self.kernels.panel, self.threads)
+        self.last = LastLayer(network)
+        if inputs.kind == "csr":
+            data = inputs.data
+            self.rows = (data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data)
+
+    def run(self) -> Result:
+        starts = range(0, self.inputs.count, self.batch)
+        if self.looking:
+            self.found["inputs"] = {"looks": 0, "rows_merged": 0, "seconds": 0.0}
+        advance, close = progress.ticker("inference", len(starts) * self.network.depth, " layers")
+        try:
+            parts = [self._batch(start, advance) for start in starts]
+        finally:
+            close()
+        alive, hashes, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(6))
+        chosen = np.sum([part[9] for part in parts], axis=0).tolist()
+        notes = {
+            "instruction_set": self.kernels.name,
+            "rows_by_accumulator": dict(zip(ACCUMULATORS, chosen, strict=True)),
+            "batches": len(parts),
+            "batch_inputs": self.batch,
+        }
+        return Result(
+            self.inputs.count,
+            self.last.outputs,
+            alive,
+            sums,
+            projections,
+            mins,
+            maxs,
+            sum(part[7] for part in parts),
+            hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest(),
+            sum(part[8] for part in parts),
+            np.concatenate([part[6] for part in parts]) if self.keep_values else None,
+            notes,
+        )
+
+    def _layers(self) -> Iterator:
+        """The layers in order: from memory, or each read and transposed while the one before it is computed."""
+        if self.layers is not None:
+            yield from self.layers
+            return
+        with ThreadPoolExecutor(1) as reader:
+            ahead = reader.submit(self._read, 0)
+            for k in range(self.network.depth):
+                layer = ahead.result()
+                if k + 1 < self.network.depth:
+                    ahead = reader.submit(self._read, k + 1)
+                yield layer
+
+    def _read(self, k: int):
+        return bind(self.network.layer(k))
+
+    def _load(self, numbers: np.ndarray, target: Buffer):
+        """The inputs `numbers` as sparse rows in `target`."""
+        stored, rows = self.inputs.stored(numbers), target.rows(slice(0, numbers.size))
+        if self.inputs.kind == "csr":
+            self.kernels.load_csr(*self.rows, self.inputs.neurons, stored, rows, self.threads)
+        elif self.inputs.kind == "bits":
+            self.kernels.load_bits(self.inputs.data, self.inputs.neurons, stored, rows, self.threads)
+        else:
+            self.kernels.load_dense(self.inputs.data, stored, rows, self.threads)
+
+    def _batch(self, start: int, advance: Callable[[int], None]) -> tuple:
+        """One batch through all layers."""
+        numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
+        source, target = self.buffers
+        self._load(numbers, source)
+        inputs, looks, kept, depth = Representatives(numbers), Looks(), slice(0, numbers.size), self.network.depth
+        survivors, computed, chosen = np.zeros(depth, np.int64), 0, np.zeros(len(ACCUMULATORS), np.int64)
+        with contextlib.closing(self._layers()) as layers:
+            for k, layer in enumerate(layers):
+                rows = inputs.weights.size
+                finite, work, kinds = self.kernels.layer(
+                    layer, source.rows(kept), target.rows(slice(0, rows)), self.workspace, self.accumulator
+                )
+                if not finite:
+                    raise SpdnnError(
+                        f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights"
+                    )
+                computed, chosen = computed + work, chosen + kinds
+                source, target, kept = target, source, slice(0, rows)
+                nonzero = source.length[kept] != 0
+                survivors[k] = inputs.weights[nonzero].sum()
+                advance(1)
+                if k + 1 == depth:
+                    break
+                if k + 1 >= self.dead_from and not nonzero.all():
+                    inputs.keep(nonzero)
+                    kept = np.flatnonzero(nonzero)
+                if self.looking and looks.due(work, int(source.length[kept].sum()), inputs.weights.size):
+                    kept = self._look(source, kept, inputs, looks)
+        return (*self._finish(source, inputs), survivors, computed, chosen)
+
+    def _look(self, source: Buffer, kept, inputs: Representatives, looks: Looks):
+        """Merge equal rows; the places of the rows that are left."""
+        start, rows = time.perf_counter(), source.rows(kept)
+        before = inputs.weights.size
+        hashes = np.empty(before, np.uint64)
+        self.kernels.hashes(rows, hashes, self.threads)
+
+        def same(first, second):
+            equal = np.empty(first.size, bool)
+            self.kernels.same(rows, first, second, equal, self.threads)
+            return equal
+
+        left = inputs.merge(representatives(hashes, same))
+        merged = before - inputs.weights.size
+        looks.looked(before, merged)
+        found = self.found["inputs"]
+        found["looks"] += 1
+        found["rows_merged"] += merged
+        found["seconds"] += time.perf_counter() - start
+        return np.arange(source.length.size)[kept][left]
+
+    def _finish(self, source: Buffer, inputs: Representatives) -> tuple:
+        """(alive, hashes, sums, projections, mins, maxs, values) of the inputs whose row is nonzero at the end."""
+        nonzero = source.length[: inputs.weights.size] != 0
+        inputs.keep(nonzero)
+        places, count = np.flatnonzero(nonzero), inputs.weights.size
+        sums, projections, hashes = np.empty(count), np.empty(count), np.empty(count, np.uint64)
+        mins, maxs = np.empty(count, np.float32), np.empty(count, np.float32)
+        found = (sums, projections, mins, maxs, hashes)
+        self.kernels.statistics(source.rows(places), self.last.counts, self.last.weights, *found, self.threads)
+        of, values = inputs.row_of, None
+        if self.keep_values:
+            values = np.empty((of.size, self.network.outputs), np.float32)
+            self.kernels.expand(source.rows(places[of]), values, self.threads)
+            values = self.last.restored(values)
+        return inputs.numbers, hashes[of], sums[of], projections[of], mins[of], maxs[of], values
+
+
+class Buffer:
+    """Sparse rows with room for `rows` full ones of `width` values; where each begins, and how long it is."""
+
+    def __init__(self, rows: int, width: int):
+        # Zeros touch the pages here, not on the clock.
+        self.columns, self.values = np.empty(rows * width, np.uint32), np.empty(rows * width, np.float32)
+        self.begin, self.length = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        for array in (self.columns, self.values, self.begin, self.length):
+            array.fill(0)
+
+    def rows(self, places):
+        """The rows at `places` (a slice, or int64) as the kernels take them; only a slice can be written."""
+        from spdnn.kernels import _cpu
+
+        return _cpu.FeatureRows(self.begin[places], self.length[places], self.columns, self.values)
+
+
+def level():
+    """The sparse-sparse kernels at the level that this process uses."""
+    name = kernels.level().name
+    from spdnn.kernels import _cpu
+
+    return _cpu.spgemm_level(name)
+
+
+def workspace(network: Network, panel: int, threads: int):
+    """The accumulators of all threads, for the widest layer."""
+    from spdnn.kernels import _cpu
+
+    headers = [network.header(k) for k in range(network.depth)]
+    return _cpu.SpgemmWorkspace(
+        max(header.inputs for header in headers), max(header.outputs for header in headers), panel, threads
+    )
+
+
+def by_input(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The layer's edges by input neuron.
+
+    Returns:
+        int64 (inputs + 1,), where each input starts; uint16 or uint32 (edges,), the outputs, ascending within an input;
+        float32 (edges,) or (1,), the weights.
+    """
+    from spdnn.kernels import _cpu
+
+    values = np.atleast_1d(layer.values)
+    starts, moved = np.empty(layer.inputs + 1, np.int64), np.empty_like(values)
+    outputs = np.empty(layer.edges, index_dtype(layer.outputs))
+    _cpu.by_input(layer.offsets, layer.indices, values, starts, outputs, moved)
+    return starts, outputs, moved
+
+
+def bind(layer: Layer):
+    """The layer by input neuron, as the kernels take it."""
+    from spdnn.kernels import _cpu
+
+    low, high = layer.activation.low, layer.activation.high
+    bias, keeps_zero = np.atleast_1d(layer.bias), layer.header.keeps_zero
+    return _cpu.BoundInputLayer(layer.inputs, layer.outputs, *by_input(layer), bias, low, high, keeps_zero)
+
+
+def _bytes_by_input(header: Header) -> int:
+    """Bytes of a layer's arrays when they are by input neuron, and of the counters that put them so."""
+    edge = index_dtype(header.outputs).itemsize + (0 if header.single_value else 4)
+    return header.edges * edge + 16 * (header.inputs + 1) + 4 * np.size(header.bias)
+
+
+def _plan(network: Network, inputs: Inputs, options: Options, panel: int) -> tuple[int, bool]:
+    """(inputs in a batch, whether all weights stay in memory) within the memory allowed, were every row full.
+
+    Raises:
+        InputError: not even one input fits; the sentence says the least that does.
+    """
+    from spdnn.kernels import _cpu
+
+    held, limit = resident_bytes(), limit_bytes(options.memory)
+    headers = [network.header(k) for k in range(network.depth)]
+    moved = [_bytes_by_input(header) for header in headers]
+    # The layer in use, the next one as it is read and by input, and the arrays that reading it needs.
+    reading = 4 * max(header.nbytes for header in headers) + 2 * max(moved)
+    widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
+    scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
+    given = 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
+    kept = 8 * inputs.count * LastLayer(network).outputs if options.values else 0
+    one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
+    fixed = held + reading + scratch + given + kept + SMALL_BYTES
+    room = limit - fixed
+    # All weights, when what is left still takes some rows for each thread.
+    resident = sum(moved) + min(inputs.count, 64 * options.threads) * one_row <= room
+    room -= sum(moved) if resident else 0
+    if room < one_row:
+        raise InputError(
+            f"memory of {limit:,} bytes is too small for one input at a time; this network, these inputs and "
+            f"{options.threads} threads need at least {fixed + one_row:,} (--memory)"
+        )
+    rows = min(inputs.count, room // one_row)
+    batches = -(-inputs.count // rows)
+    return -(-inputs.count // batches), resident

@@ -1,0 +1,277 @@
+// The part of the Python module spdnn.kernels._cpu that holds the sparse-sparse kernels (engine `spgemm`).
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "spgemm.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace spdnn {
+
+#ifdef SPDNN_X86
+extern const SpgemmKernels spgemm_x86_64, spgemm_x86_64_v3, spgemm_x86_64_v4;
+static const SpgemmKernels* const compiled[] = {&spgemm_x86_64_v4, &spgemm_x86_64_v3, &spgemm_x86_64};
+#else
+extern const SpgemmKernels spgemm_generic;
+static const SpgemmKernels* const compiled[] = {&spgemm_generic};
+#endif
+
+namespace {
+
+template <class T, size_t N>
+using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
+
+void require(bool true_, const char* what) {
+    if (!true_) throw std::invalid_argument(what);
+}
+
+template <class Array_>
+int index_bytes(const Array_& indices) {
+    const int bytes = indices.dtype().bits / 8;
+    require(indices.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && (bytes == 2 || bytes == 4),
+            "indices must be uint16 or uint32");
+    return bytes;
+}
+
+// Holds references to a layer's arrays, by input neuron, and a view that the kernels read.
+struct BoundInputLayer {
+    InputLayer view;
+    nb::object arrays;
+
+    BoundInputLayer(int64_t inputs, int64_t outputs, Array<const int64_t, 1> offsets, ReadIndices indices,
+                    Array<const float, 1> values, Array<const float, 1> bias, float low, float high, bool keeps_zero) {
+        const int bytes = index_bytes(indices);
+        require(offsets.shape(0) == static_cast<size_t>(inputs) + 1 && offsets.data()[inputs] == static_cast<int64_t>(indices.shape(0)),
+                "offsets must be inputs + 1 numbers that end at the number of edges");
+        require(values.shape(0) == 1 || values.shape(0) == indices.shape(0), "values must be one or one an edge");
+        require(bias.shape(0) == 1 || bias.shape(0) == static_cast<size_t>(outputs), "bias must be one or one an output");
+        const bool valued = values.shape(0) > 1;
+        view = InputLayer{inputs, outputs, offsets.data(), indices.data(), bytes, valued ? values.data() : nullptr,
+                          values.shape(0) ? values.data()[0] : 0.0f, bias.data(), bias.shape(0) == 1 ? 0 : 1, low, high, keeps_zero};
+        arrays = nb::make_tuple(offsets, indices, values, bias);
+    }
+};
+
+// A counting sort of the edges by input neuron; outputs are gone through in order, so they ascend within an input.
+template <class From, class To>
+void transpose(const int64_t* offsets, const From* indices, const float* values, int64_t inputs, int64_t outputs,
+               int64_t* starts, To* by_input, float* moved) {
+    std::fill(starts, starts + inputs + 1, int64_t{0});
+    for (int64_t e = 0; e < offsets[outputs]; ++e) ++starts[indices[e] + 1];
+    for (int64_t i = 0; i < inputs; ++i) starts[i + 1] += starts[i];
+    std::vector<int64_t> next(starts, starts + inputs);
+    for (int64_t output = 0; output < outputs; ++output)
+        for (int64_t e = offsets[output]; e < offsets[output + 1]; ++e) {
+            const int64_t place = next[indices[e]]++;
+            by_input[place] = static_cast<To>(output);
+            if (moved) moved[place] = values[e];
+        }
+}
+
+// Layer arrays by output neuron (checked before: Layer.check) to arrays by input neuron.
+void by_input(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values, Array<int64_t, 1> starts,
+              Indices outputs_of, Array<float, 1> moved) {
+    const int from = index_bytes(indices), to = index_bytes(outputs_of);
+    const int64_t outputs = offsets.size() - 1, inputs = starts.size() - 1, edges = indices.size();
+    require(outputs >= 1 && inputs >= 1 && offsets.data()[outputs] == edges, "offsets must end at the number of edges");
+    require(static_cast<int64_t>(outputs_of.size()) == edges && moved.size() == values.size(), "results must be as long as the edges");
+    require(to == 4 || outputs <= 65536, "outputs past 65536 need uint32");
+    const bool valued = values.size() == indices.size() && values.size() > 1;
+    const float* read = valued ? values.data() : nullptr;
+    float* written = valued ? moved.data() : nullptr;
+    if (!valued) std::copy(values.data(), values.data() + values.size(), moved.data());
+    nb::gil_scoped_release release;
+    auto run = [&](auto* source, auto* target) {
+        transpose(offsets.data(), source, read, inputs, outputs, starts.data(), target, written);
+    };
+    auto target = [&](auto* source) {
+        if (to == 2)
+            run(source, static_cast<uint16_t*>(outputs_of.data()));
+        else
+            run(source, static_cast<uint32_t*>(outputs_of.data()));
+    };
+    if (from == 2)
+        target(static_cast<const uint16_t*>(indices.data()));
+    else
+        target(static_cast<const uint32_t*>(indices.data()));
+}
+
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
+
+// The scratch of all threads; made once, for the widest layer.
+struct Workspace {
+    std::vector<Scratch> scratch;
+    std::vector<std::unique_ptr<void, Free>> memory;
+    int64_t inputs, outputs;
+
+    static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+    static int64_t bytes_of(int64_t inputs, int64_t outputs, int64_t panel) {
+        return padded(4 * sum_place(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) + padded(4 * panel * panel_place(outputs)) +
+               16 * kHashSlots;
+    }
+
+    Workspace(const Workspace&) = delete;
+    Workspace(int64_t inputs, int64_t outputs, int panel, int threads) : inputs(inputs), outputs(outputs) {
+        require(threads >= 1 && inputs >= 1 && outputs >= 1, "a workspace needs threads and widths");
+        for (int t = 0; t < threads; ++t) {
+            const int64_t bytes = bytes_of(inputs, outputs, panel);
+            memory.emplace_back(std::aligned_alloc(64, bytes));
+            if (!memory.back()) throw std::bad_alloc();
+            uint8_t* at = static_cast<uint8_t*>(memory.back().get());
+            std::memset(at, 0, bytes);
+            auto take = [&](int64_t size) { uint8_t* taken = at; at += padded(size); return taken; };
+            Scratch s;
+            s.sums = reinterpret_cast<float*>(take(4 * sum_place(outputs)));
+            s.marks = take(std::max(inputs, outputs / kGroup + 8));
+            s.panel = reinterpret_cast<float*>(take(4 * panel * panel_place(outputs)));
+            s.keys = reinterpret_cast<uint32_t*>(take(4 * kHashSlots));
+            s.key_sums = reinterpret_cast<float*>(take(4 * kHashSlots));
+            s.order = reinterpret_cast<uint64_t*>(take(8 * kHashSlots));
+            std::fill(s.keys, s.keys + kHashSlots, kFree);
+            scratch.push_back(s);
+        }
+    }
+};
+
+// Sparse rows in arrays of Python's; `begin` and `length` may be slices of longer ones.
+struct FeatureRows {
+    Array<int64_t, 1> begin, length;
+    Array<uint32_t, 1> columns;
+    Array<float, 1> values;
+
+    SparseRows view() const {
+        require(begin.size() == length.size() && columns.size() == values.size(), "begin and length, or columns and values, differ in length");
+        const int64_t room = columns.size();
+        for (size_t i = 0; i < begin.size(); ++i) {
+            const int64_t at = begin.data()[i], length_ = length.data()[i];
+            require(at >= 0 && length_ >= 0 && at + length_ <= room, "a row lies outside of its buffer");
+        }
+        return {static_cast<int64_t>(begin.size()), begin.data(), length.data(), columns.data(), values.data()};
+    }
+    NewRows target(int64_t count, int64_t neurons) const {
+        require(static_cast<int64_t>(begin.size()) >= count && static_cast<int64_t>(length.size()) >= count, "the new rows do not fit");
+        require(static_cast<int64_t>(columns.size()) >= count * neurons && columns.size() == values.size(), "the new values do not fit");
+        return {begin.data(), length.data(), columns.data(), values.data()};
+    }
+};
+
+struct SpgemmLevel {
+    const SpgemmKernels* kernels;
+
+    void load(const GivenRows& given, size_t rows, int64_t neurons, const FeatureRows& dst, int threads) const {
+        for (int64_t i = 0; i < given.count; ++i)
+            require(given.numbers[i] >= 0 && given.numbers[i] < static_cast<int64_t>(rows), "a row number is out of range");
+        const NewRows target = dst.target(given.count, neurons);
+        require(threads >= 1, "no threads");
+        nb::gil_scoped_release release;
+        kernels->load(given, neurons, target, threads);
+    }
+    void load_bits(Array<const uint8_t, 2> bits, int64_t neurons, Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
+        require(static_cast<int64_t>(bits.shape(1)) == (neurons + 7) / 8, "bits must have ceil(neurons / 8) bytes a row");
+        load({numbers.data(), static_cast<int64_t>(numbers.size()), bits.data(), static_cast<int64_t>(bits.shape(1)), nullptr, nullptr, nullptr, nullptr},
+             bits.shape(0), neurons, dst, threads);
+    }
+    void load_dense(Array<const float, 2> dense, Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
+        load({numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, dense.data(), nullptr, nullptr, nullptr},
+             dense.shape(0), dense.shape(1), dst, threads);
+    }
+    // Columns must ascend in a row and be below `neurons` (Inputs checks that).
+    void load_csr(Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns, Array<const float, 1> values, int64_t neurons,
+                  Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
+        require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
+        load({numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, nullptr, offsets.data(), columns.data(), values.data()},
+             offsets.size() - 1, neurons, dst, threads);
+    }
+
+    nb::tuple layer(const BoundInputLayer& layer, const FeatureRows& src, const FeatureRows& dst, const Workspace& workspace, int choice) const {
+        const SparseRows rows = src.view();
+        const NewRows target = dst.target(rows.count, layer.view.outputs);
+        require(layer.view.inputs <= workspace.inputs && layer.view.outputs <= workspace.outputs, "the workspace is too narrow");
+        require(choice >= kBest && choice < kAccumulators, "there is no such accumulator");
+        Work work;
+        {
+            nb::gil_scoped_release release;
+            work = kernels->layer(layer.view, rows, target, workspace.scratch.data(), choice, static_cast<int>(workspace.scratch.size()));
+        }
+        return nb::make_tuple(work.finite, work.multiply_adds, nb::make_tuple(work.rows[0], work.rows[1], work.rows[2], work.rows[3]));
+    }
+
+    void hashes(const FeatureRows& rows, Array<uint64_t, 1> hash, int threads) const {
+        const SparseRows view = rows.view();
+        require(static_cast<int64_t>(hash.size()) == view.count && threads >= 1, "one hash a row is needed, and threads");
+        nb::gil_scoped_release release;
+        kernels->hashes(view, hash.data(), threads);
+    }
+    void same(const FeatureRows& rows, Array<const int64_t, 1> first, Array<const int64_t, 1> second, Array<bool, 1> equal, int threads) const {
+        const SparseRows view = rows.view();
+        require(first.size() == second.size() && first.size() == equal.size() && threads >= 1, "pairs must be of one length");
+        for (size_t k = 0; k < first.size(); ++k)
+            for (int64_t row : {first.data()[k], second.data()[k]}) require(row >= 0 && row < view.count, "a row number is out of range");
+        nb::gil_scoped_release release;
+        kernels->same(view, first.data(), second.data(), first.size(), reinterpret_cast<uint8_t*>(equal.data()), threads);
+    }
+    void statistics(const FeatureRows& rows, Array<const double, 1> counts, Array<const double, 1> weights,
+                    Array<double, 1> sum, Array<double, 1> projection,
+                    Array<float, 1> min, Array<float, 1> max, Array<uint64_t, 1> hash, int threads) const {
+        const SparseRows view = rows.view();
+        require(counts.size() == weights.size(), "counts and weights must be of one length");
+        for (size_t size : {sum.size(), projection.size(), min.size(), max.size(), hash.size()})
+            require(static_cast<int64_t>(size) == view.count, "outputs must be as long as the rows");
+        nb::gil_scoped_release release;
+        kernels->statistics(view, weights.size(), {counts.data(), weights.data(), sum.data(), projection.data(), min.data(), max.data(), hash.data()}, threads);
+    }
+    void expand(const FeatureRows& rows, Array<float, 2> dst, int threads) const {
+        const SparseRows view = rows.view();
+        require(static_cast<int64_t>(dst.shape(0)) == view.count && threads >= 1, "dst must have a row for each row");
+        nb::gil_scoped_release release;
+        kernels->expand(view, dst.shape(1), dst.data(), threads);
+    }
+};
+
+}  // namespace
+
+void bind_spgemm(nb::module_& m) {
+    nb::class_<BoundInputLayer>(m, "BoundInputLayer")
+        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>, Array<const float, 1>, float, float, bool>(),
+             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "keeps_zero"_a);
+    nb::class_<FeatureRows>(m, "FeatureRows")
+        .def("__init__", [](FeatureRows* rows, Array<int64_t, 1> begin, Array<int64_t, 1> length, Array<uint32_t, 1> columns, Array<float, 1> values) {
+            new (rows) FeatureRows{begin, length, columns, values};
+        }, "begin"_a, "length"_a, "columns"_a, "values"_a);
+    nb::class_<Workspace>(m, "SpgemmWorkspace")
+        .def(nb::init<int64_t, int64_t, int, int>(), "inputs"_a, "outputs"_a, "panel"_a, "threads"_a)
+        .def_static("bytes_of", &Workspace::bytes_of, "inputs"_a, "outputs"_a, "panel"_a, "Bytes for one thread.");
+    nb::class_<SpgemmLevel>(m, "SpgemmLevel")
+        .def_prop_ro("name", [](const SpgemmLevel& l) { return l.kernels->name; })
+        .def_prop_ro("panel", [](const SpgemmLevel& l) { return l.kernels->panel; })
+        .def("load_bits", &SpgemmLevel::load_bits)
+        .def("load_dense", &SpgemmLevel::load_dense)
+        .def("load_csr", &SpgemmLevel::load_csr)
+        .def("layer", &SpgemmLevel::layer)
+        .def("hashes", &SpgemmLevel::hashes)
+        .def("same", &SpgemmLevel::same)
+        .def("statistics", &SpgemmLevel::statistics)
+        .def("expand", &SpgemmLevel::expand);
+    m.def("by_input", &by_input, "offsets"_a, "indices"_a, "values"_a, "starts"_a, "outputs"_a, "moved"_a);
+    m.def("spgemm_level", [](const std::string& name) {
+        for (const SpgemmKernels* kernels : compiled)
+            if (name == kernels->name) return SpgemmLevel{kernels};
+        throw std::invalid_argument("there is no such level");
+    }, "The sparse-sparse kernels at a level, which must be one that `levels` gives.");
+}
+
+}  // namespace spdnn

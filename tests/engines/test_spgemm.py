@@ -1,0 +1,269 @@
+"""What is the engine `spgemm`'s own: accumulators, equal rows, the work it counts, memory. Results: test_engines.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from engine_cases import assert_same, opened, rows
+
+from spdnn import kernels, measure
+from spdnn.engines import duplicates, engine, infer, spgemm
+from spdnn.engines.base import RESIDENT, STREAMED, Options
+from spdnn.engines.memory import resident_bytes
+from spdnn.errors import InputError
+from spdnn.features import Inputs
+from spdnn.network import Layer, from_matrices
+from spdnn.records import check_record
+from spdnn.sources.radixnet import RadixNet
+
+LEVELS = [level.name for level in kernels.levels()]
+CHOICES = range(spgemm.BEST, len(spgemm.ACCUMULATORS))
+
+
+def spread(count, neurons):
+    """Rows from empty to half full."""
+    return rows(count, neurons, density=np.linspace(0, 0.5, count)[:, None])
+
+
+def scattered(width, edges, seed=0):
+    """A layer of `width` x `width` with random weights."""
+    rng = np.random.default_rng(seed)
+    places = rng.integers(0, width, (2, edges))
+    return sp.coo_array((rng.normal(size=edges).astype(np.float32), tuple(places)), shape=(width, width))
+
+
+@pytest.mark.parametrize(
+    ("widths", "options"),
+    [
+        ([200, 2100, 90], {"density": 0.2}),  # an output past 1024, widths that are no whole vectors
+        ([64, 128, 64], {"single": 0.125, "clip": 0.5}),
+        ([50, 45, 40], {"bias": "vector", "last": "none"}),
+        ([50, 45, 40], {"bias": 0.2}),
+    ],
+)
+def test_accumulators_levels_and_threads_give_the_same_bits(random_network, monkeypatch, widths, options):
+    network, inputs = random_network(widths, **options), spread(70, widths[0])
+    digests, taken = set(), {}
+    for level in LEVELS:
+        monkeypatch.setenv("SPDNN_ISA", level)
+        for choice in CHOICES:
+            session = opened("spgemm", network, inputs, threads=1 + choice % 3)
+            session.accumulator = choice
+            result = session.run()
+            assert result.notes["instruction_set"] == level
+            digests.add(result.digest)
+            taken[choice] = result.notes["rows_by_accumulator"]
+    assert len(digests) == 1
+    assert result.alive.size
+    for choice in CHOICES[2:]:  # hash may give way to touched, and both do to sweep where zeros do not stay
+        keeps = all(network.header(k).keeps_zero for k in range(network.depth))
+        name = "sweep" if choice == 1 and not keeps else spgemm.ACCUMULATORS[choice]
+        assert taken[choice][name] >= 70
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_each_accumulator_equals_the_oracle(random_network, monkeypatch, choice):
+    monkeypatch.setattr(spgemm, "BEST", choice)
+    assert_same("spgemm", random_network([90, 1300, 33], density=0.1), spread(40, 90), reductions="none")
+
+
+def test_each_accumulator_is_chosen_somewhere():
+    network = from_matrices([scattered(40_000, 80_000)], -0.01)
+    density = np.array([0, 1e-4, 0.005, 0.1] + [0] * 12 + [0.6] * 32)[:, None]
+    got, _ = assert_same("spgemm", network, rows(48, 40_000, density=density), threads=1)
+    assert all(got.notes["rows_by_accumulator"].values()), got.notes
+
+
+def test_work_is_the_multiply_adds_really_done(random_network):
+    network, inputs = random_network([60, 70, 80], density=0.2), rows(50, 60, density=0.1)
+    y, expected = inputs.dense(np.arange(50)), 0
+    for layer in network.layers():
+        matrix = layer.matrix()
+        expected += int((y != 0).astype(np.int64).sum(axis=0) @ np.diff(matrix.tocsr().indptr))
+        y = np.clip(y @ matrix.toarray() + layer.bias, layer.activation.low, layer.activation.high)
+    assert infer(network, inputs, "spgemm", reductions="none").edges_computed == expected
+    assert 0 < expected < 50 * network.edges / 2
+
+
+def test_a_record_takes_its_numbers():
+    runner, network = engine("spgemm"), RadixNet(1024, 20)
+    inputs = rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
+    prepared = runner.prepare(network, ("dead", "inputs"))
+    measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
+    verdict = measure.judge(network, inputs, result)
+    record = measure.record("case", measured, measure.summary(result), verdict, "spdnn")
+    check_record(record, "record")
+    assert record["reductions"]["requested"] == ["dead", "inputs"]
+    assert record["reductions"]["found"]["inputs"]["rows_merged"] > 0
+
+
+def test_equal_rows_share_one_and_change_nothing():
+    network, density = RadixNet(1024, 30), np.linspace(0, 0.35, 60)[:, None]
+    inputs = rows(60, 1024, kind="bits", density=density).counted(500)
+    plain = infer(network, inputs, "spgemm", reductions="dead", values=True)
+    session = opened("spgemm", network, inputs, ("dead", "inputs"), threads=2, values=True)
+    for _ in range(2):  # what was found is of the last run alone
+        merged = session.run()
+    assert merged.digest == plain.digest
+    np.testing.assert_array_equal(merged.survivors, plain.survivors)
+    np.testing.assert_array_equal(merged.values, plain.values)
+    np.testing.assert_array_equal(merged.row_projection, plain.row_projection)
+    assert plain.alive.size > 0
+    assert merged.edges_computed < plain.edges_computed / 4
+    found = session.found["inputs"]
+    assert found["looks"] >= 1
+    assert found["seconds"] > 0
+    alone = opened("spgemm", network, inputs, ("inputs",))
+    assert alone.run().digest == plain.digest
+    assert 440 <= alone.found["inputs"]["rows_merged"] <= 499
+
+
+def test_only_rows_that_are_equal_are_merged():
+    asked = []
+
+    def same(first, second):
+        asked.extend(zip(first.tolist(), second.tolist(), strict=True))
+        return np.array([pair != (4, 1) for pair in asked])
+
+    hashes = np.array([7, 5, 7, 9, 5, 5], np.uint64)  # row 4 collides with row 1 without being equal to it
+    found = duplicates.representatives(hashes, same)
+    np.testing.assert_array_equal(found, [0, 1, 0, 3, 4, 1])
+    assert sorted(asked) == [(2, 0), (4, 1), (5, 1)]
+
+
+def test_representatives_stand_for_their_inputs():
+    inputs = duplicates.Representatives(np.array([10, 11, 12, 13, 14]))
+    np.testing.assert_array_equal(inputs.merge(np.array([0, 1, 0, 3, 1])), [True, True, False, True, False])
+    np.testing.assert_array_equal(inputs.row_of, [0, 1, 0, 2, 1])
+    np.testing.assert_array_equal(inputs.weights, [2, 2, 1])
+    inputs.keep(np.array([False, True, True]))
+    np.testing.assert_array_equal(inputs.numbers, [11, 13, 14])
+    np.testing.assert_array_equal(inputs.row_of, [0, 1, 0])
+    np.testing.assert_array_equal(inputs.weights, [2, 1])
+
+
+def test_looks_wait_for_work_and_twice_as_long_after_one_in_vain():
+    looks = duplicates.Looks()
+    due = duplicates.PATIENCE * (duplicates.COST_OF_NONZERO * 1000 + duplicates.COST_OF_ROW * 10)
+    assert not looks.due(due - 1, 1000, 10)
+    assert looks.due(1, 1000, 10)
+    looks.looked(rows=10, merged=0)
+    assert not looks.due(2 * due - 1, 1000, 10)
+    assert looks.due(1, 1000, 10)
+    looks.looked(rows=10, merged=5)
+    assert looks.due(due, 1000, 10)
+    assert not looks.due(10**9, 1000, 1)  # one row has no equal
+
+
+def test_rows_differ_by_columns_values_and_length():
+    dense = np.zeros((6, 9), np.float32)
+    dense[0, [1, 3]], dense[1, [1, 4]], dense[2, [1, 3]], dense[3, [1, 3]], dense[4, 1] = 2, 2, 2, (2, 3), 2
+    level, memory = spgemm.level(), spgemm.Buffer(6, 9)
+    level.load_dense(dense, np.arange(6), memory.rows(slice(0, 6)), 1)
+    hashes, every = np.empty(6, np.uint64), memory.rows(slice(0, 6))
+    level.hashes(every, hashes, 2)
+    assert hashes[0] == hashes[2]
+    assert np.unique(hashes).size == 5
+    equal, first = np.empty(5, bool), np.zeros(5, np.int64)
+    level.same(every, first, np.arange(1, 6), equal, 2)
+    np.testing.assert_array_equal(equal, [False, True, False, False, False])
+
+
+@pytest.mark.parametrize("outputs", [40, 65_536, 65_537])
+@pytest.mark.parametrize("single", [True, False])
+def test_weights_by_input_are_the_transposed_matrix(outputs, single):
+    rng = np.random.default_rng(0)
+    matrix = sp.random_array((30, outputs), density=300 / (30 * outputs), rng=rng, dtype=np.float32)
+    matrix.data[:] = 0.5 if single else rng.normal(size=matrix.nnz)
+    layer = Layer.from_matrix(matrix, 0.0)
+    starts, by_input, values = spgemm.by_input(layer)
+    expected = layer.matrix().tocsr()
+    expected.sort_indices()
+    np.testing.assert_array_equal(starts, expected.indptr)
+    np.testing.assert_array_equal(by_input, expected.indices)
+    np.testing.assert_array_equal(np.broadcast_to(values, expected.nnz), expected.data)
+    assert by_input.dtype == (np.uint32 if outputs > 65_536 else np.uint16)
+
+
+def test_small_memory_streams_in_batches_or_is_one_sentence():
+    network, inputs = RadixNet(1024, 200), rows(2000, 1024, kind="bits")
+    with pytest.raises(InputError, match="memory of 1,000 bytes is too small for one input.*at least") as told:
+        infer(network, inputs, "spgemm", memory=1000)
+    least = int(str(told.value).split("at least ")[1].split()[0].replace(",", ""))
+    batch, resident = spgemm._plan(network, inputs, Options(1, least + 10_000_000), 16)
+    assert not resident
+    assert 1 <= batch < 2000
+    assert 2 * 8 * 1024 * batch <= 10_100_000
+    session = opened("spgemm", network, inputs, threads=1, memory=resident_bytes() + 10_000_000)
+    assert session.span == STREAMED
+    whole = opened("spgemm", network, inputs, threads=1)
+    assert whole.span == RESIDENT
+    got = session.run()
+    assert got.notes["batches"] > 1
+    assert got.digest == whole.run().digest
+
+
+PEAK = """
+import re
+import numpy as np
+from spdnn.engines import infer
+from spdnn.engines.memory import resident_bytes
+from spdnn.features import Inputs
+from spdnn.kernels import _cpu
+from spdnn.sources.radixnet import RadixNet
+
+inputs = Inputs(np.full((2000, 256), 0xAA, np.uint8), 2048)
+limit = resident_bytes() + {more}
+notes = infer(RadixNet(2048, 60, -0.3), inputs, "spgemm", "none", 2, limit).notes
+# Not ru_maxrss, which a process takes over from the one that started it.
+peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
+print(notes["batches"], limit - peak)
+"""
+
+
+@pytest.mark.parametrize("more", [12_000_000, 40_000_000])  # streamed, resident
+def test_memory_is_kept_to(more):
+    code = PEAK.format(more=more)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    batches, left = map(int, done.stdout.split())
+    assert batches > 1
+    assert left >= 0
+
+
+def test_zeros_that_are_stored_are_no_features():
+    stored = sp.csr_array((np.array([0, 2, 0, 0], np.float32), [1, 3, 0, 2], [0, 2, 4]), shape=(2, 5))
+    network = from_matrices([np.eye(5)], 0.0)
+    got = infer(network, Inputs(stored), "spgemm")
+    np.testing.assert_array_equal(got.alive, [0])
+    assert got.edges_computed == 1
+
+
+def test_all_inputs_empty_and_revived(random_network):
+    network = random_network([20, 30, 10], bias=0.3)
+    inputs = Inputs.from_array(np.zeros((9, 20), np.float32))
+    for reductions in ("none", "all"):
+        got, expected = assert_same("spgemm", network, inputs, reductions=reductions)
+        np.testing.assert_array_equal(got.survivors, expected.survivors)
+
+
+def test_what_does_not_fit_is_refused():
+    level, network = spgemm.level(), RadixNet(32, 1, -0.1)
+    layer, scratch = spgemm.bind(network.layer(0)), spgemm.workspace(network, level.panel, 1)
+    wide = spgemm.bind(RadixNet(64, 1, -0.1).layer(0))
+    full, small = spgemm.Buffer(4, 64), spgemm.Buffer(1, 32)
+    every = full.rows(slice(0, 4))
+    with pytest.raises(ValueError, match="new rows do not fit"):
+        level.layer(layer, every, small.rows(slice(0, 1)), scratch, spgemm.BEST)
+    with pytest.raises(ValueError, match="workspace is too narrow"):
+        level.layer(wide, every, spgemm.Buffer(4, 64).rows(slice(0, 4)), scratch, spgemm.BEST)
+    with pytest.raises(ValueError, match="no such accumulator"):
+        level.layer(layer, every, spgemm.Buffer(4, 64).rows(slice(0, 4)), scratch, 9)
+    full.length[2] = 10**6
+    with pytest.raises(ValueError, match="outside of its buffer"):
+        level.hashes(full.rows(slice(0, 4)), np.empty(4, np.uint64), 1)
+    with pytest.raises(ValueError, match="row number is out of range"):
+        level.load_dense(np.zeros((2, 64), np.float32), np.array([2]), full.rows(slice(0, 1)), 1)
