@@ -315,6 +315,33 @@ def write_records(folder: str | Path, records: Iterable[dict]) -> None:
         write_record(Path(folder) / f"{record['case']}.json", record)
 
 
+def compare(settings: dict, inputs: Inputs | None, command: str) -> list[dict]:
+    """The records that the key `peers` of a configuration asks for.
+
+    Args:
+        settings: widths, count, seconds, network, libraries, threads, as the configuration's schema has them.
+        inputs: of the network; its count is applied here. None without a network.
+        command: see compare_layers.
+
+    Raises:
+        InputError, Unavailable: see installed, compare_layers and compare_networks.
+    """
+    names = settings["libraries"]
+    libraries, _ = installed("all" if names == "auto" else names)
+    threads, whole, identity = settings["threads"], settings["network"], new_identity()
+    records = compare_layers(
+        settings["widths"], settings["count"], threads, settings["seconds"], libraries, command, identity
+    )
+    if whole:
+        network = RadixNet(whole["neurons"], whole["layers"])
+        inputs = inputs if whole["count"] is None else inputs.counted(whole["count"])
+        name = f"radixnet-{network.neurons}-{network.depth}.{whole['inputs']}-{inputs.count}"
+        records += compare_networks(
+            network, inputs, libraries, Options(threads), whole["repeats"], command, name, identity
+        )[0]
+    return records
+
+
 def new_identity() -> str:
     """A name for one comparison: 16 hexadecimal digits."""
     return secrets.token_hex(8)

@@ -49,7 +49,7 @@ NEEDS = {
 
 
 # Left out in CI as well: with the libraries for GPUs that its wheel requires, torch takes several GB. A stand-in for it
-# is tested instead (tests/engines/test_peers.py).
+# is tested instead (tests/engines/test_libraries.py).
 OPTIONAL = {"torch"}
 
 

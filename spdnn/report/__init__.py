@@ -47,7 +47,7 @@ def _figures(page: dict) -> dict[str, str]:
     found = {}
     if points := series.points(page["networks"]):
         found["throughput"] = figures.throughput(points, "TeraEdges/s of this project beside published results")
-    if curves := series.curves(page["runs"]):
+    if curves := series.curves(page["own"]):
         found["survivors"] = figures.survivors(curves, "Inputs with a nonzero row after each layer")
     return found
 
