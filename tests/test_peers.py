@@ -10,11 +10,12 @@ from spdnn.engines import PEERS, Options
 from spdnn.engines.peers.scipy import Scipy
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs
+from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.records import check_record, ratios, read_record
 from spdnn.sources.radixnet import RadixNet
 
 THREADS = 2  # JAX keeps the number that it starts with
-HERE = [*peers.installed()[0]]
+HERE = peers.installed()[0]
 
 
 def layers(libraries=("scipy",), count=67, widths=(1024,)):
@@ -42,13 +43,13 @@ def test_one_layer_in_every_library(count):
         assert record["verdict"]["truth"]["checked"] == count
         assert record["problem"]["input_count"] == count
         assert record["problem"]["edges"] == 32 * 1024
-        assert len(record["samples"]["inference_seconds"]) == peers.LEAST_ROUNDS
+        assert len(record["samples"]["inference_seconds"]) == LEAST_ROUNDS
         assert record["result"]["edges_computed"] >= count * 32 * 1024
     assert {record["engine"]["notes"].get("threads_used", THREADS) for record in records} == {1, THREADS}
 
 
 def test_widths_and_the_default_count(monkeypatch):
-    monkeypatch.setattr(peers, "FEATURE_BYTES", 4 * 1024 * 100)
+    monkeypatch.setattr("spdnn.peers.layers.FEATURE_BYTES", 4 * 1024 * 100)
     records = layers((), None, (1024, 4096))
     assert [record["problem"]["input_count"] for record in records] == [100, 64]
     assert len({record["comparison"] for record in records}) == 1
