@@ -129,16 +129,21 @@ def compare_layers(
 
 
 def _one_width(
-    network: Network, inputs: Inputs, threads: int, seconds: float, libraries: Sequence[str], command, identity
+    network: Network,
+    inputs: Inputs,
+    threads: int,
+    seconds: float,
+    libraries: Sequence[str],
+    command: str,
+    identity: str,
 ) -> list[dict]:
+    """Records of one layer, a network of its own."""
     layer, rows = network.layer(0), inputs.data
     truth = verify.oracle(network, inputs)
     programs, spent = {}, {}
-    for name in (OURS, *libraries):
-        make = (lambda: _Ours(layer, rows, threads)) if name == OURS else (
-            lambda name=name: _Theirs(engine(name).library, layer, rows, threads)
-        )  # fmt: skip
-        programs[name], spent[name] = measure.timed(make)
+    programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
+    for name in libraries:
+        programs[name], spent[name] = measure.timed(_Theirs, engine(name).library, layer, rows, threads)
     results = {name: _layer_result(program, inputs.count) for name, program in programs.items()}
     verdicts = {name: verify.judge(result, truth) for name, result in results.items()}
     end = time.perf_counter() + seconds
@@ -156,7 +161,7 @@ def _one_width(
             threads=threads,
             memory_limit_bytes=None,
             samples={
-                "read_seconds": [0.0],
+                "read_seconds": [0.0],  # layer and features are made by formula, once for all
                 "prepare_seconds": [spent[name]],
                 "inference_seconds": samples[name],
             },

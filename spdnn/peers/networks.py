@@ -46,8 +46,7 @@ def compare_networks(
         the records, ours first; and a sentence for each library that cannot run this network.
 
     Raises:
-        InputError: inputs that do not fit, or too little memory.
-        SpdnnError: an output is wrong, or changed while it was timed.
+        InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
     identity, refused, runners = identity or new_identity(), {}, {}
     for engine_name in (OURS, *libraries):

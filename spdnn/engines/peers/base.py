@@ -173,19 +173,17 @@ class PeerSession(Session):
                 features, alive = following, library.alive(following, weights.low < 0)
                 survivors[k] = np.count_nonzero(alive)
                 advance(1)
-                shrinks = survivors[k] <= SHRINK_SHARE * numbers.size and survivors[k] > 0
                 if k + 1 >= self.dead_from and k + 1 < depth:
                     if not survivors[k]:
                         break  # nothing revives a row from here on
-                    if shrinks:
+                    if survivors[k] <= SHRINK_SHARE * numbers.size:
                         features, numbers, spare = library.take(features, alive), numbers[alive], None
         finally:
             close()
         rows = np.zeros((0, self.outputs), np.float32)
         if alive.any():
             rows = library.dense(features if alive.all() else library.take(features, alive))
-        notes = dict(self.notes)
-        return summarised(self.count, numbers[alive], rows, survivors, computed, self.keep_values, notes)
+        return summarised(self.count, numbers[alive], rows, survivors, computed, self.keep_values, self.notes)
 
 
 def summarised(
@@ -199,10 +197,11 @@ def summarised(
         values: keep the rows.
     """
     directions = projection_weights(rows.shape[1]).astype(np.float64)
-    blocks = [rows[start : start + BLOCK].astype(np.float64) for start in range(0, len(rows), BLOCK)]
-    projections = np.concatenate([block @ directions for block in blocks]) if blocks else np.empty(0)
-    sums = np.concatenate([block.sum(axis=1) for block in blocks]) if blocks else np.empty(0)
-    del blocks
+    sums, projections = np.empty(len(rows)), np.empty(len(rows))
+    for start in range(0, len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        block = rows[part].astype(np.float64)
+        sums[part], projections[part] = block.sum(axis=1), block @ directions
     return Result(
         count,
         rows.shape[1],
