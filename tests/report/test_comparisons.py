@@ -38,6 +38,13 @@ def test_ratios_of_pairs_are_on_the_page(tmp_path):
     assert text.index("this project") < text.index("The mkl 1.2")  # the fastest first
 
 
+def test_a_library_that_uses_one_thread_is_told(tmp_path):
+    single = compared("scipy", (0.3, 0.4))
+    single["engine"]["notes"]["threads_used"] = 1
+    text = section(rendered(tmp_path, compared("cpu", (0.1, 0.2)), single))
+    assert text.count("2 threads, one used") == 1
+
+
 def test_a_peer_is_not_among_our_runs(tmp_path):
     records = [made_record("mine"), compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4))]
     page = rendered(tmp_path, *records)
