@@ -13,6 +13,7 @@ include: "workflow/rules/prepare.smk"
 include: "workflow/rules/infer.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/benchmark.smk"
+include: "workflow/rules/peers.smk"
 include: "workflow/rules/report.smk"
 
 

@@ -86,6 +86,12 @@ def clean_on_terminate() -> None:
             print("spdnn: terminated; nothing was written under a final name", file=sys.stderr)
         check_ended()
 
+    def untold(unraisable, default=sys.unraisablehook):
+        # Python swallows what is raised in a finalizer, with a traceback; check_ended raises it again.
+        if _ended_by is None or unraisable.exc_type not in (KeyboardInterrupt, SystemExit):
+            default(unraisable)
+
+    sys.unraisablehook = untold
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, ended)

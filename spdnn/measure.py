@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn import challenge, machine, progress, provenance, verify
-from spdnn.engines import Engine, Options, Prepared
+from spdnn.engines import Engine, Options, Prepared, Session
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended, replacing, write_text
@@ -82,27 +82,42 @@ def measure(
         digests.append(result.digest)
     if len(set(digests)) != 1:
         raise SpdnnError(f"engine {engine.name} gave different outputs in {repeats} repeats of the same run")
-    measurement = Measurement(
+    spent = {
+        "read_seconds": [read_seconds + opened],
+        "prepare_seconds": [prepare_seconds],
+        "inference_seconds": seconds,
+    }
+    found = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
+    del session  # its buffers and weights, so that there is memory to measure
+    return replace(found, machine=ceilings(engine, options)), result
+
+
+def measured(
+    name: str,
+    prepared: Prepared,
+    inputs: Inputs,
+    options: Options,
+    session: Session,
+    result: Result,
+    samples: dict,
+    digests: list[str],
+) -> Measurement:
+    """The Measurement of runs of a session of engine `name`, with their samples and digests as a record has them."""
+    return Measurement(
         problem=problem(prepared.source, inputs),
-        engine={"name": engine.name, "notes": result.notes},
+        engine={"name": name, "notes": result.notes},
         reductions={"requested": list(prepared.reductions), "found": {**prepared.found, **session.found}},
         threads=options.threads,
         memory_limit_bytes=options.memory,
-        samples={
-            "read_seconds": [read_seconds + opened],
-            "prepare_seconds": [prepare_seconds],
-            "inference_seconds": seconds,
-        },
+        samples=samples,
         span=session.span,
         digests=digests,
         peak_memory_bytes=peak_memory(),
         machine=None,
     )
-    del session  # its buffers and weights, so that there is memory to measure
-    return replace(measurement, machine=_machine(engine, options)), result
 
 
-def _machine(engine: Engine, options: Options) -> dict | None:
+def ceilings(engine: Engine, options: Options) -> dict | None:
     """What the machine does at best on the same threads; None where that is not the engine's limit, or where the
     memory allowed is too small to measure it.
     """
@@ -167,21 +182,31 @@ def judge(
         edges, seed: what the oracle may go through, and the seed of the sample when that is not enough for all inputs.
         telling: fail also when none or all of the inputs compared survive: such a truth tells little.
     """
-    found = official(network, inputs) if truth is None else None
-    if found:
-        against = verify.official(found.neurons, inputs.count)
-    elif truth in (None, "oracle"):
-        per_layer = [network.header(k).edges for k in range(network.depth)]
-        rows = verify.sample(result, per_layer, edges, seed)
-        against = verify.oracle(network, inputs, rows, None if rows is None else seed)
-    else:
-        against = named_truth(truth, inputs.count)
-    verdict = verify.judge(result, against)
+    verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
     if telling and verdict["expected"] in (0, verdict["truth"]["checked"]):
         verdict["passed"] = False
         survive = f"{verdict['expected']} of {verdict['truth']['checked']} inputs survive"
         verdict["reasons"].append(f"{survive}: a preset whose truth is empty or full tells nothing")
     return verdict
+
+
+def truth_for(
+    network: Network,
+    inputs: Inputs,
+    result: Result,
+    truth: str | None = None,
+    edges: float = ORACLE_EDGES,
+    seed: int = 0,
+) -> verify.Truth:
+    """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from."""
+    found = official(network, inputs) if truth is None else None
+    if found:
+        return verify.official(found.neurons, inputs.count)
+    if truth in (None, "oracle"):
+        per_layer = [network.header(k).edges for k in range(network.depth)]
+        rows = verify.sample(result, per_layer, edges, seed)
+        return verify.oracle(network, inputs, rows, None if rows is None else seed)
+    return named_truth(truth, inputs.count)
 
 
 def named_truth(text: str, count: int | None) -> verify.Truth:

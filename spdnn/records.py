@@ -73,6 +73,24 @@ def interval(samples_seconds: Sequence[float], confidence: float = CONFIDENCE, s
     return Interval(median, min(float(low), median), max(float(high), median), RESAMPLES)
 
 
+def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> Interval:
+    """How many times as long theirs took as ours: the median of the ratios of pairs, and its interval.
+
+    Args:
+        samples_ours, samples_theirs: seconds; those at the same place were measured one after the other, so that what
+            else the machine did slowed both.
+
+    Raises:
+        InputError: another number of samples on each side, or see `interval`.
+    """
+    ours, theirs = (np.asarray(samples, dtype=np.float64) for samples in (samples_ours, samples_theirs))
+    if ours.shape != theirs.shape:
+        raise InputError(f"{ours.size} of our samples and {theirs.size} of theirs are no pairs")
+    if not (ours > 0).all():
+        raise InputError("every sample must be a positive number of seconds")
+    return interval(theirs / ours)
+
+
 def read_record(path: str | Path) -> dict:
     """The run record in the file `path`; InputError when there is none that is sound (see check_record)."""
     return check_record(_read(path, "run record"), str(path))

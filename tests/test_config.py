@@ -28,7 +28,7 @@ def test_the_default_gives_every_key(default, schema):
     assert all(described)
 
 
-@pytest.mark.parametrize(("preset", "cases"), [("config", 4), ("smoke", 1), ("challenge", 12)])
+@pytest.mark.parametrize(("preset", "cases"), [("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1)])
 def test_presets(root, default, schema, preset, cases):
     merged = default | yaml.safe_load((root / f"config/{preset}.yaml").read_text())
     found = config.cases(config.check(merged, schema))

@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -77,3 +79,23 @@ def test_a_signal_that_a_library_swallowed_is_raised_again(number, raised, monke
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
+
+
+def test_a_signal_swallowed_by_a_finalizer_is_silent_and_still_ends_the_run():
+    code = """
+import os, signal
+from spdnn.files import check_ended, clean_on_terminate
+
+class Swallows:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+clean_on_terminate()
+thing = Swallows()
+del thing
+check_ended()
+print("went on")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (143, "")
+    assert done.stderr == "spdnn: terminated; nothing was written under a final name\n"

@@ -12,7 +12,7 @@ from spdnn import provenance
 # From the top down; a module may import its own line and the lines below it. DESIGN.md draws the same picture.
 LINES = [
     {"cli", "__main__"},
-    {"report", "measure"},
+    {"report", "measure", "peers"},
     {"engines", "machine"},
     {"kernels", "layouts"},
     {"reduce"},
@@ -68,6 +68,10 @@ HEAVY = (
     "jsonschema",
     "jinja2",
     "snakemake",
+    "graphblas",
+    "sparse_dot_mkl",
+    "jax",
+    "torch",
 )
 
 

@@ -11,14 +11,16 @@ from spdnn.features import Inputs, Result
 from spdnn.network import Network
 from spdnn.reduce import parse
 
-__all__ = ["ENGINES", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
+__all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
+PEERS = ("scipy", "graphblas", "mkl", "jax", "torch")  # other libraries, measured beside our own engines
 ENGINES = {
     "cpu": "spdnn.engines.cpu:CpuEngine",
     "tiled": "spdnn.engines.cpu:TiledEngine",
     "csr": "spdnn.engines.cpu:CsrEngine",
     "spgemm": "spdnn.engines.spgemm:SpgemmEngine",
     "reference": "spdnn.engines.oracle:OracleEngine",
+    **{name: f"spdnn.engines.peers.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
 

@@ -47,9 +47,9 @@ def _figures(page: dict) -> dict[str, str]:
     found = {}
     if points := series.points(page["networks"]):
         found["throughput"] = figures.throughput(points, "TeraEdges/s of this project beside published results")
-    if curves := series.curves(page["runs"]):
+    if curves := series.curves(page["own"]):
         found["survivors"] = figures.survivors(curves, "Inputs with a nonzero row after each layer")
-    for one in series.ladders(page["runs"]):
+    for one in series.ladders(page["own"]):
         problem = one["run"]["record"]["problem"]
         title = f"Inference seconds by setting, {problem['neurons']} neurons, {problem['layers']} layers"
         found[one["id"]] = figures.ladder(one["rungs"], title, one["id"])

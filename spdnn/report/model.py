@@ -10,7 +10,10 @@ import numpy as np
 
 from spdnn import challenge, limits
 from spdnn.baselines import SPANS, Baseline, best, best_of_each_system
+from spdnn.records import ratios
 from spdnn.report import words
+
+OURS = "cpu"  # the engine of a comparison that the others are set against
 
 
 def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baselines: Sequence[Baseline]) -> dict:
@@ -27,12 +30,15 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
     shown = [record for record in records if record["case"] not in failed]
     cases = _cases(shown, verdicts)
     runs = [_run(record) for record in shown]
+    own = [run for run in runs if "comparison" not in run["record"]]
     return {
         "headline": _headline(cases),
         "cases": cases,
         "withheld": sorted({record["case"] for record in records} & failed),
-        "networks": _networks(runs, baselines),
+        "networks": _networks(own, baselines),
         "runs": runs,
+        "own": own,
+        "comparisons": _comparisons(runs),
         "limits": [row for row in map(_limit, runs) if row],
         "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
         "definitions": words.definitions(
@@ -181,6 +187,27 @@ def _networks(runs: Sequence[dict], baselines: Sequence[Baseline]) -> list[dict]
             }
         )
     return networks
+
+
+def _comparisons(runs: Sequence[dict]) -> list[dict]:
+    """The problems on which several engines were timed in turn, each engine with its ratio to ours."""
+    groups: dict[tuple, list[dict]] = {}
+    for run in runs:
+        record, problem = run["record"], run["record"]["problem"]
+        if "comparison" in record:
+            key = record["comparison"], problem["network_identity"], problem["inputs_sha256"], problem["input_count"]
+            groups.setdefault(key, []).append(run)
+    comparisons = []
+    for members in groups.values():
+        ours = next((run for run in members if run["record"]["engine"]["name"] == OURS), None)
+        if ours is None or len(members) < 2:
+            continue
+        seconds = ours["record"]["samples"]["inference_seconds"]
+        paired = [run for run in members if run["repeats"] == ours["repeats"]]
+        rows = [{**run, "ratio": ratios(seconds, run["record"]["samples"]["inference_seconds"])} for run in paired]
+        rows.sort(key=lambda row: row["ratio"].median)
+        comparisons.append({"problem": ours["record"]["problem"], "inputs": ours["inputs"], "rows": rows})
+    return comparisons
 
 
 def _published(baselines: Sequence[Baseline], neurons: int, layers: int, ours: set[str]) -> list[dict]:

@@ -15,9 +15,11 @@ REDUCTION_MEANINGS = {
     "neurons": "Identical neurons: outputs with the same inputs and weights are computed once.",
 }
 STREAMED = "layer loop, weights streamed"
+ONE_LAYER = "one layer, features in the engine's layout"
 RECORD_SPANS = {
     "layer loop, resident": SPANS["layer loop, resident"],
     STREAMED: "all layers, compaction included, and the reading of each layer's weights while it runs",
+    ONE_LAYER: "product, bias and activation of one layer; weights and features are in memory, in the engine's layout",
 }
 SOURCES = {
     "radixnet": "RadiX-Net by formula",
@@ -25,6 +27,7 @@ SOURCES = {
     "digits": "digits (scikit-learn), scaled up",
     "mnist": "MNIST",
     "memory": "given in memory",
+    "random": "uniform random numbers",
 }
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

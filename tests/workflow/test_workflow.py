@@ -151,6 +151,28 @@ def test_a_network_of_ones_own(root, tmp_path):
     assert "mine-2" in (tmp_path / "results/report.html").read_text()
 
 
+def test_peers_are_compared_when_the_config_asks(root, tmp_path):
+    status, text = snakemake(root, tmp_path, "--dry-run", "--configfile", "config/peers.yaml")
+    assert status == 0, text
+    assert re.search(r"^peers +1$", text, re.MULTILINE)
+    (tmp_path / "two.yaml").write_text(
+        "peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 2,\n"
+        "        network: {neurons: 1024, layers: 2, inputs: digits, count: 100, repeats: 2}}\n"
+    )
+    arguments = ["--configfile", "config/smoke.yaml", tmp_path / "two.yaml", "--config", "count=200"]
+    status, text = snakemake(root, tmp_path, *arguments)
+    assert status == 0, text
+    records = [read_record(path) for path in sorted(tmp_path.glob("results/peers/*.json"))]
+    assert [(record["engine"]["name"], record["problem"]["layers"]) for record in records] == [
+        ("cpu", 1), ("scipy", 1), ("cpu", 2), ("scipy", 2),
+    ]  # fmt: skip
+    assert "Peers in the same run" in (tmp_path / "results/report.html").read_text()
+    words = records[0]["environment"]["command"].split()
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:], "--config", "count=200")
+    assert status == 0, text
+    assert "Nothing to be done" in text
+
+
 @pytest.mark.needs("mnist")
 def test_mnist_from_the_mirror(root, tmp_path, mnist_file, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
@@ -202,11 +224,11 @@ def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(root, tmp_path):
     ("setting", "sentence"),
     [
         ("engines=warp", "engine 'warp' is not known: it must be one of cpu"),
-        ("reductions=neurons", "'neurons' is not offered"),
+        ("engines=csr reductions=neurons", "'neurons' is not offered"),
     ],
 )
 def test_engines_and_reductions_are_checked_before_anything_runs(root, tmp_path, setting, sentence):
-    status, text = snakemake(root, tmp_path, "--dry-run", "--config", setting)
+    status, text = snakemake(root, tmp_path, "--dry-run", "--config", *setting.split())
     assert status != 0
     assert sentence in text
     assert "Traceback" not in text

@@ -17,6 +17,7 @@ try:
 except SpdnnError as error:
     raise WorkflowError(str(error))
 OWN = {own["name"]: own for own in config["networks"]}
+PEERS = config.get("peers") or {}
 MNIST = config["fetch"]["mnist"] or "results/data/mnist/train-images-idx3-ubyte.gz"
 
 

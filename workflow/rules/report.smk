@@ -2,6 +2,7 @@
 rule report:
     input:
         records=expand("results/records/{case}.json", case=CASES),
+        peers=["results/peers"] if PEERS else [],
         baselines="config/baselines.csv",
     output:
         report(

@@ -8,7 +8,10 @@ with logged(snakemake.log[0]):
     from spdnn.report import render
 
     render(
-        [Path(path) for path in snakemake.input.records],
+        [
+            *map(Path, snakemake.input.records),
+            *(path for folder in snakemake.input.peers for path in sorted(Path(folder).glob("*.json"))),
+        ],
         [],
         Path(snakemake.output[0]),
         Path(snakemake.input.baselines),

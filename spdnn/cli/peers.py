@@ -1,0 +1,126 @@
+"""`spdnn peers`: other libraries and our kernels on the same problems, timed in turn."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from spdnn.cli import arguments
+from spdnn.cli.inputs import made
+from spdnn.errors import InputError
+
+WIDTHS = (1024, 4096, 16384, 65536)
+
+
+def add(commands, formatter) -> None:
+    command = commands.add_parser(
+        "peers",
+        help="time other libraries beside our kernels",
+        formatter_class=formatter,
+        description="Time SciPy, GraphBLAS, MKL, JAX and PyTorch beside our kernels, in turn, in one process, each\n"
+        "verified. One layer on dense features at each of --layer-widths; and with --neurons and --layers a\n"
+        "whole network. pip install 'spdnn[peers]' brings the libraries.",
+    )
+    command.add_argument(
+        "--layer-widths",
+        type=widths,
+        metavar="LIST",
+        help="widths of single layers, joined by commas, or none "
+        f"(default: {','.join(map(str, WIDTHS))}; none with --neurons)",
+    )
+    command.add_argument("--neurons", type=arguments.positive, metavar="N", help="a whole network of that width")
+    command.add_argument("--layers", type=arguments.positive, metavar="L", help="its depth")
+    command.add_argument(
+        "--inputs", default="digits", metavar="mnist|digits|FILE", help="of the whole network (default: digits)"
+    )
+    command.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
+    command.add_argument(
+        "--count", type=arguments.positive, metavar="n", help="inputs (default: 64 MiB of features; all of a network's)"
+    )
+    command.add_argument(
+        "--threads", type=arguments.thread_count, metavar="T", help="of each (default: all cores of this process)"
+    )
+    command.add_argument(
+        "--repeats", type=arguments.positive, default=3, metavar="R", help="rounds of a network (default: 3)"
+    )
+    command.add_argument(
+        "--seconds", type=arguments.positive, default=10, metavar="S", help="of rounds at each width (default: 10)"
+    )
+    command.add_argument(
+        "--libraries", metavar="LIST", default="all", help="names joined by commas (default: all installed)"
+    )
+    command.add_argument("--records", metavar="DIR", help="a folder to write the records to, one file each")
+    command.set_defaults(run=_peers)
+
+
+def widths(text: str) -> list[int]:
+    """Widths joined by commas, or none."""
+    if text == "none":
+        return []
+    return [arguments.positive(part) for part in text.split(",")]
+
+
+def _peers(chosen) -> None:
+    from spdnn import peers
+    from spdnn.engines import Options
+    from spdnn.sources.radixnet import RadixNet
+
+    whole = chosen.neurons is not None
+    if whole != (chosen.layers is not None):
+        raise InputError("--neurons and --layers go together: they are the width and the depth of a whole network")
+    layers = chosen.layer_widths if chosen.layer_widths is not None else [] if whole else list(WIDTHS)
+    if not (layers or whole):
+        raise InputError("nothing to compare: --layer-widths is none, and there is no --neurons and --layers")
+    if chosen.records is not None and Path(chosen.records).exists() and not Path(chosen.records).is_dir():
+        raise InputError(f"{chosen.records}: a folder is needed for the records, and this is none")
+    names = chosen.libraries if chosen.libraries == "all" else chosen.libraries.split(",")
+    libraries, absent = peers.installed(names)
+    threads, identity = arguments.threads(chosen.threads), peers.new_identity()
+    command, records, refused = _command(chosen, layers, libraries, threads), [], {}
+    for width in layers:
+        found = peers.compare_layers([width], chosen.count, threads, chosen.seconds, libraries, command, identity)
+        _print(f"one layer, {width} neurons, {found[0]['problem']['input_count']} inputs", found, peers)
+        records += found
+    if whole:
+        network = RadixNet(chosen.neurons, chosen.layers)
+        inputs = _inputs(chosen)
+        name = f"radixnet-{chosen.neurons}-{chosen.layers}.{Path(chosen.inputs).name.split('.')[0]}-{inputs.count}"
+        options = Options(threads)
+        found, refused = peers.compare_networks(
+            network, inputs, libraries, options, chosen.repeats, command, name, identity
+        )
+        _print(f"{chosen.neurons} neurons x {chosen.layers} layers, {inputs.count} inputs", found, peers)
+        records += found
+    for name, reason in {**absent, **refused}.items():
+        print(f"{name}: {reason}")
+    if chosen.records:
+        peers.write_records(chosen.records, records)
+
+
+def _inputs(chosen):
+    if chosen.inputs in ("mnist", "digits"):
+        return made(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    from spdnn.files import existing
+    from spdnn.formats import open_inputs
+
+    inputs = open_inputs(existing(chosen.inputs, "inputs (mnist, digits or a file)"), chosen.neurons)
+    return inputs if chosen.count is None else inputs.counted(chosen.count)
+
+
+def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> str:
+    """The command that makes these records again."""
+    words = ["spdnn", "peers", "--layer-widths", ",".join(map(str, layers)) or "none"]
+    if chosen.neurons is not None:
+        words += ["--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
+    for name in ("mnist", "count"):
+        words += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
+    words += ["--threads", threads, "--repeats", chosen.repeats, "--seconds", chosen.seconds]
+    return shlex.join(map(str, [*words, "--libraries", ",".join(libraries), "--records", "records"]))
+
+
+def _print(title: str, records: list[dict], peers) -> None:
+    print(f"{title}; {records[0]['threads']} threads, {len(records[0]['samples']['inference_seconds'])} rounds")
+    print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verdict")
+    for row in peers.rows(records):
+        times = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"
+        print(f"  {row.name:<10} {row.seconds:>10.4f} {row.rate / 1e9:>16.2f}   {times:<24} {row.verdict}", flush=True)

@@ -1,0 +1,113 @@
+"""What both comparisons share: who takes part, the record of each, the rows of a table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from spdnn import measure
+from spdnn.engines import PEERS, engine
+from spdnn.errors import InputError, SpdnnError
+from spdnn.features import Result
+from spdnn.files import check_ended
+from spdnn.records import Interval, ratios, write_record
+
+OURS = "cpu"
+
+
+def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
+    """(the peers to run, why each of the others cannot run here).
+
+    Args:
+        names: 'all' that are installed, or a list of names.
+
+    Raises:
+        InputError: a name that is no peer, or a name twice.
+        Unavailable: a named one is not installed.
+    """
+    if names != "all":
+        names = list(names)
+        for name in names:
+            if name not in PEERS:
+                raise InputError(f"library {name!r} is not known: it must be one of {', '.join(PEERS)}")
+            engine(name)
+        if len(set(names)) < len(names):
+            raise InputError(f"library {max(names, key=names.count)!r} is named twice")
+        return names, {}
+    reasons = {name: engine(name, usable=False).missing() for name in PEERS}
+    return [name for name in PEERS if not reasons[name]], {name: reason for name, reason in reasons.items() if reason}
+
+
+def in_turn(
+    programs: dict[str, tuple[Callable, Callable]], goes_on: Callable[[int], bool]
+) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
+    """(seconds, digests of the outputs) of each program, all of them run in turn, round after round.
+
+    Args:
+        programs: by name: what runs once and is timed, and what takes the digest of its output and is not.
+        goes_on: whether there is another round after that many.
+    """
+    samples, digests, rounds = {name: [] for name in programs}, {name: [] for name in programs}, 0
+    while goes_on(rounds):
+        for name, (run, digest) in programs.items():
+            check_ended()
+            out, took = measure.timed(run)
+            samples[name].append(took)
+            digests[name].append(digest(out))
+        rounds += 1
+    return samples, digests
+
+
+def check_same(name: str, digests: Sequence[str], verified: str) -> None:
+    """Refuse outputs of which one is not the verified one, to the bit."""
+    if set(digests) != {verified}:
+        raise SpdnnError(f"engine {name} gave an output, while it was timed, that is not the one that was verified")
+
+
+def judged_record(
+    case: str, measurement: measure.Measurement, result: Result, verdict: dict, command: str, identity: str
+) -> dict:
+    """The record of a case of the comparison `identity`; SpdnnError when its verdict is fail."""
+    record = measure.record(case, measurement, measure.summary(result), verdict, command)
+    return {**record, "comparison": identity}
+
+
+class Row(NamedTuple):
+    """One program in the table of a comparison: medians, and how many times as long as ours it took."""
+
+    name: str
+    seconds: float
+    rate: float
+    ratio: Interval
+    verdict: str
+
+
+def rows(found: Sequence[dict]) -> list[Row]:
+    """The rows of one problem's records, of which ours is the first."""
+    ours = found[0]["samples"]["inference_seconds"]
+    return [
+        Row(
+            record["engine"]["name"],
+            float(np.median(record["samples"]["inference_seconds"])),
+            record["edges_per_second"]["median"],
+            ratios(ours, record["samples"]["inference_seconds"]),
+            "pass",  # without one there is no record
+        )
+        for record in found
+    ]
+
+
+def write_records(folder: str | Path, records: Iterable[dict]) -> None:
+    """Write each record to `folder` (made when it is absent) as CASE.json."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for record in records:
+        write_record(Path(folder) / f"{record['case']}.json", record)
+
+
+def new_identity() -> str:
+    """A name for one comparison: 16 hexadecimal digits."""
+    return secrets.token_hex(8)

@@ -1,0 +1,187 @@
+"""One layer on dense features: product, bias and activation, with every program's layouts made outside the clock."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from spdnn import kernels, layouts, measure, verify
+from spdnn.engines import Options, engine
+from spdnn.engines.peers.base import Library, bound, summarised
+from spdnn.features import Inputs, Result
+from spdnn.network import Layer, MemoryNetwork, Network
+from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
+from spdnn.sources.radixnet import RadixNet
+
+ONE_LAYER = "one layer, features in the engine's layout"
+DEPTH = 20  # of the network that a layer is taken from
+FEATURE_BYTES = 1 << 26  # of one layer's features, by default: past every cache
+LEAST_ROUNDS = 3
+SEED = 0  # of the random features
+
+
+class _Program:
+    """One program on one layer; `run` is what is timed.
+
+    Attributes:
+        notes: of the record; edges: inputs x edges that a run goes through.
+    """
+
+    notes: dict
+    edges: int
+
+    def run(self) -> Any:
+        """One layer; what it returns is overwritten by the next run."""
+        raise NotImplementedError
+
+    def dense(self, out: Any) -> np.ndarray:
+        """What `run` returned as float32 (count, outputs)."""
+        raise NotImplementedError
+
+    def digest(self, out: Any) -> str:
+        return _row_digest(self.dense(out))
+
+
+class _Ours(_Program):
+    """Our kernel on one layer: features tiled already."""
+
+    def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
+        self.level = kernels.level()
+        self.count, self.outputs, self.threads = len(rows), layer.outputs, threads
+        self.tile = layouts.best_tile(self.level, self.count)
+        self.tiles = layouts.tiles_of(self.count, self.tile)
+        self.bound = layouts.bind(layer)
+        self.source = layouts.buffer(self.count, layer.inputs, self.tile)
+        padded = np.zeros((self.tiles * self.tile, layer.inputs), np.float32)
+        padded[: self.count] = rows
+        self.source[:] = padded.reshape(self.tiles, self.tile, -1).transpose(0, 2, 1).reshape(-1)
+        self.target = layouts.buffer(self.count, layer.outputs, self.tile)
+        self.target.fill(0)  # the pages are touched here, not on the clock
+        self.edges = self.tiles * self.tile * layer.edges
+        self.notes = {"instruction_set": self.level.name, "tile": self.tile}
+
+    def run(self) -> np.ndarray:
+        active = np.zeros((1, self.tiles), np.uint64)
+        self.level.layers([self.bound], self.source, self.target, self.tiles, self.tile, 1, active, self.threads)
+        return self.target
+
+    def dense(self, out: np.ndarray) -> np.ndarray:
+        rows = np.empty((self.count, self.outputs), np.float32)
+        self.level.untile(out, rows, self.tile, self.threads)
+        return rows
+
+
+class _Theirs(_Program):
+    """A library on one layer; the array of the run before is offered to it again."""
+
+    def __init__(self, library: Library, layer: Layer, rows: np.ndarray, threads: int):
+        self.library, self.spare = library, None
+        self.notes = library.start(threads)
+        bound(layer, float(rows.max()), 0, library.name)
+        self.weights, self.features = library.weights(layer), library.features(rows)
+        self.edges = library.work(self.features, self.weights, len(rows))
+
+    def run(self) -> Any:
+        self.spare = self.library.step(self.features, self.weights, self.spare)
+        return self.spare
+
+    def dense(self, out: Any) -> np.ndarray:
+        return self.library.dense(out)
+
+
+def compare_layers(
+    widths: Iterable[int],
+    count: int | None,
+    threads: int,
+    seconds: float,
+    libraries: Sequence[str],
+    command: str,
+    identity: str | None = None,
+) -> list[dict]:
+    """Records of one layer on dense features, ours first, at each width.
+
+    Args:
+        widths: of RadiX-Nets; the layer is the first that a permutation reaches.
+        count: inputs; by default as many as FEATURE_BYTES hold.
+        seconds: of timing at each width, at least; and at least LEAST_ROUNDS rounds.
+        libraries: names of peers.
+        command: that makes these records.
+        identity: of the comparison (16 hexadecimal digits), when it goes on in compare_networks.
+
+    Raises:
+        InputError: a width that the formula does not define.
+        SpdnnError: an output is wrong, or changed while it was timed.
+    """
+    identity, found = identity or new_identity(), []
+    for neurons in widths:
+        formula = RadixNet(neurons, DEPTH)
+        k = formula.block
+        network = MemoryNetwork([formula.layer(k)], {**formula.description, "layer": k + 1})
+        size = count or max(layouts.TILES[-1], FEATURE_BYTES // (4 * neurons))
+        rows = np.random.default_rng(SEED).random((size, neurons), dtype=np.float32)
+        inputs = Inputs(rows, description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0})
+        found += _one_width(network, inputs, threads, seconds, libraries, command, identity)
+    return found
+
+
+def _one_width(
+    network: Network,
+    inputs: Inputs,
+    threads: int,
+    seconds: float,
+    libraries: Sequence[str],
+    command: str,
+    identity: str,
+) -> list[dict]:
+    """Records of one layer, a network of its own."""
+    layer, rows = network.layer(0), inputs.data
+    truth = verify.oracle(network, inputs)
+    programs, spent = {}, {}
+    programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
+    for name in libraries:
+        programs[name], spent[name] = measure.timed(_Theirs, engine(name).library, layer, rows, threads)
+    results = {name: _layer_result(program, inputs.count) for name, program in programs.items()}
+    verdicts = {name: verify.judge(result, truth) for name, result in results.items()}
+    end = time.perf_counter() + seconds
+    samples, digests = in_turn(
+        {name: (program.run, program.digest) for name, program in programs.items()},
+        lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
+    )
+    ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []
+    for name, program in programs.items():
+        check_same(name, digests[name], results[name].digest)
+        measurement = measure.Measurement(
+            problem=measure.problem(network, inputs),
+            engine={"name": name, "notes": program.notes},
+            reductions={"requested": [], "found": {}},
+            threads=threads,
+            memory_limit_bytes=None,
+            samples={
+                "read_seconds": [0.0],  # layer and features are made by formula, once for all
+                "prepare_seconds": [spent[name]],
+                "inference_seconds": samples[name],
+            },
+            span=ONE_LAYER,
+            digests=digests[name],
+            peak_memory_bytes=measure.peak_memory(),
+            machine=ceilings if name == OURS else None,
+        )
+        case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
+        records.append(judged_record(case, measurement, results[name], verdicts[name], command, identity))
+    return records
+
+
+def _layer_result(program: _Program, count: int) -> Result:
+    rows = program.dense(program.run())
+    alive = np.flatnonzero(rows.any(axis=1))
+    result = summarised(count, alive, rows[alive], np.array([alive.size]), program.edges, False, program.notes)
+    result.digest = _row_digest(rows)
+    return result
+
+
+def _row_digest(rows: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()

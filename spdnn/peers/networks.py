@@ -1,0 +1,85 @@
+"""A whole network, each program through the contract of the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spdnn import measure, verify
+from spdnn.engines import Options, Prepared, engine
+from spdnn.engines.base import Session
+from spdnn.errors import Unsuitable
+from spdnn.features import Inputs
+from spdnn.network import Network
+from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
+from spdnn.reduce import parse
+
+
+@dataclass
+class _Runner:
+    """An engine that is ready to run a whole network."""
+
+    prepared: Prepared
+    session: Session
+    read_seconds: float
+    prepare_seconds: float
+
+
+def compare_networks(
+    network: Network,
+    inputs: Inputs,
+    libraries: Sequence[str],
+    options: Options,
+    repeats: int,
+    command: str,
+    name: str,
+    identity: str | None = None,
+) -> tuple[list[dict], dict[str, str]]:
+    """Records of a whole network in our engine and in each library, all with all reductions that they offer.
+
+    Args:
+        repeats: rounds in which each runs once, after a first run that is verified and not timed.
+        name: of network and inputs, as cases are named.
+        libraries, command, identity: see compare_layers.
+
+    Returns:
+        the records, ours first; and a sentence for each library that cannot run this network.
+
+    Raises:
+        InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
+    """
+    identity, refused, runners = identity or new_identity(), {}, {}
+    for engine_name in (OURS, *libraries):
+        try:
+            runners[engine_name] = _opened(engine_name, network, inputs, options)
+        except Unsuitable as error:
+            refused[engine_name] = str(error)
+    results = {key: runner.session.run() for key, runner in runners.items()}
+    truth = measure.truth_for(network, inputs, results[OURS])
+    verdicts = {key: verify.judge(result, truth) for key, result in results.items()}
+    samples, digests = in_turn(
+        {key: (runner.session.run, lambda result: result.digest) for key, runner in runners.items()},
+        lambda rounds: rounds < repeats,
+    )
+    records = []
+    for key, runner in runners.items():
+        check_same(key, digests[key], results[key].digest)
+        spent = {
+            "read_seconds": [runner.read_seconds],
+            "prepare_seconds": [runner.prepare_seconds],
+            "inference_seconds": samples[key],
+        }
+        measurement = measure.measured(
+            key, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
+        )
+        measurement = replace(measurement, machine=measure.ceilings(engine(key), options))
+        case = f"peers-{name}.{key}.t{options.threads}"
+        records.append(judged_record(case, measurement, results[key], verdicts[key], command, identity))
+    return records, refused
+
+
+def _opened(name: str, network: Network, inputs: Inputs, options: Options) -> _Runner:
+    runner = engine(name)
+    prepared, spent = measure.timed(runner.prepare, network, parse("all", runner.offers))
+    session, read = measure.timed(runner.open, prepared, inputs, options)
+    return _Runner(prepared, session, read, spent)

@@ -1,0 +1,232 @@
+"""The other libraries behind the engines' contract: each against the oracle, on awkward shapes."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import types
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spdnn import reference
+from spdnn.engines import PEERS, engine, infer
+from spdnn.engines.base import Options
+from spdnn.engines.peers.columns import block_inputs
+from spdnn.errors import InputError, Unavailable, Unsuitable
+from spdnn.features import Inputs
+from spdnn.network import from_matrices
+from spdnn.sources.radixnet import RadixNet
+
+THREADS = 2  # JAX keeps the number that it starts with
+
+
+class Tensor:
+    """The few calls of PyTorch that the engine makes, on NumPy: they show that it calls rightly, not that PyTorch is
+    right."""
+
+    def __init__(self, array):
+        self.array = array
+
+    shape = property(lambda self: self.array.shape)
+
+    def numpy(self):
+        return self.array
+
+    def __matmul__(self, other):
+        return Tensor(self.array @ other.array)
+
+    def __ne__(self, number):
+        return Tensor(self.array != number)
+
+    def __gt__(self, number):
+        return Tensor(self.array > number)
+
+    def add_(self, other):
+        self.array += other.array if isinstance(other, Tensor) else np.float32(other)
+
+    def clamp_(self, low, high):
+        self.array[:] = np.clip(self.array, low, high)
+        return self
+
+    def any(self, dim):
+        return Tensor(self.array.any(axis=dim))
+
+    def amax(self, dim):
+        return Tensor(self.array.max(axis=dim))
+
+
+@pytest.fixture
+def library(request, monkeypatch):
+    """The name of an engine, with what stands in for PyTorch in its place where that is asked for."""
+    name = request.param
+    if name == "stand-in for torch":
+        module = types.ModuleType("torch")
+        module.__spec__ = importlib.machinery.ModuleSpec("torch", None)
+        module.__version__, module.set_num_threads, module.from_numpy = "0", lambda threads: None, Tensor
+        module.sparse_csr_tensor = lambda offsets, indices, values, size: Tensor(
+            sp.csr_array((values.array, indices.array, offsets.array), shape=size)
+        )
+        monkeypatch.setitem(sys.modules, "torch", module)
+        return "torch"
+    return name
+
+
+every_library = pytest.mark.parametrize(
+    "library",
+    [pytest.param(name, marks=pytest.mark.needs(name)) for name in PEERS if name != "scipy"]
+    + ["scipy", "stand-in for torch"],
+    indirect=True,
+)
+
+
+def rows(count, neurons, kind="dense", density=0.3, seed=0):
+    rng = np.random.default_rng(seed)
+    ones = rng.random((count, neurons)) < density
+    if kind == "bits":
+        return Inputs.from_array(ones)
+    values = np.where(ones, rng.normal(1, 1, (count, neurons)), 0).astype(np.float32)
+    return Inputs.from_array(sp.csr_array(values) if kind == "csr" else values)
+
+
+def assert_same(network, inputs, name, reductions="all"):
+    got = infer(network, inputs, name, reductions=reductions, threads=THREADS, values=True)
+    expected = reference.infer(network, inputs, values=True)
+    whole = expected.all_values()
+    np.testing.assert_allclose(got.all_values(), whole, rtol=1e-4, atol=1e-5 * max(1.0, abs(whole).max()))
+    np.testing.assert_allclose(got.row_sum, got.values.sum(axis=1, dtype=np.float64), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(got.row_max, got.values.max(axis=1, initial=-np.inf))
+    assert abs(got.survivors - expected.survivors).max() <= 1  # a value that ties with zero may fall either way
+    return got, expected
+
+
+SHAPES = {
+    "one input": (1, [50, 40, 30], {}),
+    "7 x 96 layers": (40, [7, 96, 7, 96], {"density": 0.5}),
+    "rectangular": (33, [17, 200, 5, 64], {}),
+    "one neuron wide": (5, [3, 1, 4], {"density": 1.0, "bias": 0.0}),
+    "one input, one neuron": (1, [3, 1, 1], {"density": 1.0, "bias": 0.0}),
+    "vector bias": (70, [40, 40, 40], {"bias": "vector"}),
+    "clip": (70, [40, 40, 40], {"clip": 0.5}),
+    "logits": (70, [40, 40, 10], {"last": "none", "bias": 0.0}),
+    "biased logits": (70, [40, 40, 10], {"last": "none"}),
+    "positive bias": (70, [40, 40, 40], {"bias": 0.2}),
+    "one value": (64, [60, 60, 60], {"single": 0.125}),
+    "full": (80, [40, 40, 40], {"density": 1.0, "single": 0.125, "bias": 0.0}),
+    "nearly empty": (40, [50, 50, 50], {"density": 0.005}),
+    "more than a block": (1100, [33, 20, 20], {}),
+}
+
+
+@every_library
+@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_awkward_shapes(random_network, shape, kind, library):
+    count, widths, options = SHAPES[shape]
+    network = random_network(widths, **options)
+    inputs = rows(count, widths[0], kind, density=1.0 if shape == "full" else 0.3)
+    if library == "graphblas" and any(not layer.header.keeps_zero for layer in network.layers()):
+        with pytest.raises(Unsuitable, match="engine graphblas keeps features sparse, and a layer of this network"):
+            infer(network, inputs, library, threads=THREADS)
+        return
+    assert_same(network, inputs, library)
+
+
+@every_library
+def test_empty_layers_and_all_dead(library):
+    network = from_matrices([np.zeros((6, 5)), np.ones((5, 4))], -0.5)
+    got, _ = assert_same(network, rows(40, 6), library)
+    assert got.alive.size == 0
+    got, _ = assert_same(from_matrices([np.eye(6), np.zeros((6, 3))], 0.0), rows(40, 6), library)
+    assert got.survivors[0] > 0 == got.survivors[1]
+
+
+@every_library
+def test_rows_leave_only_while_no_later_bias_is_positive(random_network, library):
+    layers = [layer.matrix() for layer in random_network([30, 30, 30, 30]).layers()]
+    network, inputs = from_matrices(layers, [-500.0, 0.5, -0.1]), rows(100, 30)
+    if library == "graphblas":
+        return
+    got, expected = assert_same(network, inputs, library)
+    assert expected.survivors[0] == 0 < expected.survivors[1]
+    np.testing.assert_array_equal(got.survivors, expected.survivors)
+
+
+@every_library
+def test_an_official_network_repeats_itself_to_the_bit(library):
+    network = RadixNet(1024, 40)
+    inputs = rows(700, 1024, "bits", density=np.linspace(0, 0.35, 700)[:, None])
+    expected = infer(network, inputs)
+    runner = engine(library)
+    prepared = runner.prepare(network, runner.offers)
+    session = runner.open(prepared, inputs, Options(THREADS))
+    first, second = session.run(), session.run()
+    assert first.digest == second.digest
+    assert 0 < first.alive.size < 700
+    np.testing.assert_array_equal(first.categories, expected.categories)
+    np.testing.assert_array_equal(first.survivors, expected.survivors)
+    most = inputs.count * network.edges
+    assert first.edges_computed == most if library == "jax" else 0 < first.edges_computed < most
+    assert first.notes["library"]
+
+
+@pytest.mark.parametrize("name", ["scipy", pytest.param("mkl", marks=pytest.mark.needs("mkl"))])
+def test_without_reductions_every_row_stays(name):
+    network, inputs = RadixNet(1024, 10), rows(600, 1024, "bits", density=0.05)
+    got = infer(network, inputs, name, reductions="none", threads=THREADS)
+    assert got.survivors[-1] < 600
+    assert got.edges_computed == 600 * network.edges
+
+
+@pytest.mark.needs("graphblas")
+def test_graphblas_needs_dead():
+    with pytest.raises(Unsuitable, match="leaves rows of zeros out by itself; it needs --reductions dead"):
+        infer(RadixNet(1024, 2), rows(3, 1024), "graphblas", reductions="none")
+
+
+@pytest.mark.needs("jax")
+def test_jax_keeps_its_threads():
+    infer(RadixNet(32, 1, -0.1), rows(1, 32), "jax", threads=THREADS)
+    with pytest.raises(InputError, match="JAX runs with 2 threads since it started in this process; 1 need another"):
+        infer(RadixNet(32, 1, -0.1), rows(1, 32), "jax", threads=1)
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "scipy"])
+def test_a_library_that_is_absent_is_one_sentence(name, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    extra = "peers-torch" if name == "torch" else "peers"
+    with pytest.raises(
+        Unavailable, match=rf"engine {name} cannot run here: the package .* pip install 'spdnn\[{extra}\]'"
+    ):
+        engine(name)
+
+
+@pytest.mark.needs("mkl")
+def test_mkl_without_its_library(monkeypatch):
+    from spdnn.engines.peers import mkl
+
+    monkeypatch.delenv("MKL_RT", raising=False)
+    monkeypatch.setattr(mkl.importlib.metadata, "files", lambda package: [])
+    assert "libmkl_rt is not found" in mkl.Mkl().missing()
+
+
+def test_values_past_float32_are_refused_before_they_appear():
+    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))])
+    with pytest.raises(Unsuitable, match="engine scipy does not look for values past float32, and layer 1 could"):
+        infer(network, Inputs.from_array(np.ones((1, 2), np.float32)), "scipy")
+    assert infer(network, Inputs.from_array(np.full((1, 2), 1e-3, np.float32)), "scipy").alive.size == 1
+    deep = from_matrices([np.full((2, 2), 8.0)] * 40)
+    with pytest.raises(Unsuitable, match="layer 32 could give one"):  # 16^32 is past 2^128, and the inputs are 1
+        infer(deep, Inputs.from_array(np.ones((1, 2), np.float32)), "scipy")
+
+
+def test_what_does_not_fit_is_one_sentence():
+    with pytest.raises(InputError, match="engine scipy holds all weights and features, about .* 1,000 are allowed"):
+        infer(RadixNet(1024, 2), rows(3, 1024), "scipy", memory=1000)
+    with pytest.raises(InputError, match="inputs of 64 neurons for a network that takes 1024"):
+        infer(RadixNet(1024, 2), rows(3, 64), "scipy")
+
+
+def test_blocks_of_columns():
+    assert [block_inputs(neurons) for neurons in (1, 1024, 4096, 16384, 65536)] == [512, 512, 128, 64, 64]

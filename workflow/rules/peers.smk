@@ -1,0 +1,19 @@
+# Other libraries and our kernels, timed in turn -> run records, a file each. Takes every core, as infer does.
+rule peers:
+    input:
+        [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.h5"]
+        if PEERS.get("network")
+        else [],
+    output:
+        directory("results/peers"),
+    log:
+        "results/logs/peers/peers.log",
+    conda:
+        "../../envs/spdnn.yaml"
+    threads: max(PEERS.get("threads", 1), workflow.cores or 1)
+    params:
+        peers=PEERS,
+        configfiles=[str(path) for path in workflow.overwrite_configfiles],
+        code=code_digest("spdnn.peers", *(module.split(":")[0] for module in ENGINES.values())),
+    script:
+        "../scripts/peers.py"

@@ -1,0 +1,15 @@
+"""Rule peers: other libraries and our kernels on the configured problems, a record for each."""
+
+import shlex
+
+from spdnn.jobs import logged
+
+with logged(snakemake.log[0]):
+    from spdnn.formats.inputs import read_inputs
+    from spdnn.peers import compare, write_records
+
+    params = snakemake.params
+    command = ["snakemake", "--cores", str(snakemake.threads), "results/peers"]
+    command += ["--configfile", *params.configfiles] if params.configfiles else []
+    inputs = read_inputs(snakemake.input[0]) if snakemake.input else None
+    write_records(snakemake.output[0], compare(params.peers, inputs, shlex.join(command)))
