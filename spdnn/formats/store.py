@@ -31,6 +31,8 @@ from spdnn.network import Activation, Header, Layer, Network, check_chain, diges
 from spdnn.sources.radixnet import RadixNet
 
 FORMAT = "spdnn-network"
+COMPRESSED = {"compression": "lzf", "shuffle": True}  # fast, and part of every h5py
+SAMPLE, FEW = 1024, 64  # weights of few different values, as merged neurons have, shrink to a twentieth
 
 
 class StoreNetwork(Network):
@@ -238,7 +240,8 @@ def _add_layer(group: h5py.Group, layer: Layer, k: int) -> tuple[Header, str]:
     if layer.single_value:
         group.attrs["value"] = layer.values
     else:
-        group["values"] = layer.values
+        few = np.unique(layer.values[:SAMPLE]).size <= FEW
+        group.create_dataset("values", data=layer.values, **(COMPRESSED if few else {}))
     if np.ndim(layer.bias) == 0:
         group.attrs["bias"] = layer.bias
     else:
@@ -247,7 +250,7 @@ def _add_layer(group: h5py.Group, layer: Layer, k: int) -> tuple[Header, str]:
     if np.array_equal(layer.offsets, np.arange(layer.outputs + 1, dtype=np.int64) * per_output):
         group.attrs["per_output"] = per_output
     else:
-        group["offsets"] = layer.offsets
+        group.create_dataset("offsets", data=layer.offsets, **COMPRESSED)
     return layer.header, digest
 
 
