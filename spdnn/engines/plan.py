@@ -22,11 +22,13 @@ BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and 
 FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is known of them
 PASS_FEATURES = 4 << 20  # bytes of a tile's two buffers that layers may share a pass with
 PASS_WEIGHTS = 8 << 20  # bytes of weights that tiles of one pass go through again and again
+CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level cache holds
 STEP_FEATURES = 16 << 20  # bytes of two buffers of all tiles, when they go through the layers in step
 MOST_LAYERS = 128  # of a pass: a signal is answered between passes
 
 SAMPLE = 64  # neurons whose values sign a row in a first look
 LOOK, LOOK_ROW = 400_000, 300  # of a look: as such, and for each row (sorting its signature)
+BREAK = 14  # for each neuron of a row: ending a pass for a look sends features that no cache holds through memory
 HASH, COMPARE = 4, 20  # for each neuron: a row's hash, and comparing two rows
 LOOK_SHARE, AGAIN_SHARE = 0.005, 0.03  # of the work ahead that a look may cost; the same after one that paid
 WHOLE_SHARE = 0.02  # of the work ahead of rows of equal signature, that hashing and comparing them may cost
@@ -92,7 +94,9 @@ class Looks:
     def wait(self, k: int, rows: int, deaths: float) -> int | None:
         """How many layers from layer k on until the next look at `rows` rows; None: no look is in sight."""
         allowed = (AGAIN_SHARE if self.paid else LOOK_SHARE) * self.costs.ahead[k] * rows / self.lanes
-        if rows <= 1 or deaths > SETTLED or LOOK + LOOK_ROW * rows > allowed:
+        features = rows * int(self.costs.outputs[max(0, k - 1)])
+        cost = LOOK + LOOK_ROW * rows + (BREAK * features / self.lanes if 8 * features > CACHED_FEATURES else 0)
+        if rows <= 1 or deaths > SETTLED or cost > allowed:
             return None
         return max(0, self.next - k)
 
