@@ -34,7 +34,9 @@ def networks(network, inputs, libraries, repeats=2):
 @pytest.mark.parametrize("count", [1, 67, 600])
 def test_one_layer_in_every_library(count):
     records = layers(HERE, count)
-    assert [record["engine"]["name"] for record in records] == ["cpu", *HERE]
+    assert [record["engine"]["name"] for record in records] == ["cpu", "cpu", *HERE]
+    assert [record["reductions"]["requested"] for record in records[:2]] == [["dead", "inputs", "neurons"], ["dead"]]
+    assert [row.name for row in peers.rows(records)] == ["cpu", "cpu, dead", *HERE]
     for record in records:
         check_record(record, "record")
         assert record["comparison"] == records[0]["comparison"]
@@ -82,13 +84,15 @@ def test_an_output_that_changes_while_it_is_timed_has_no_record(monkeypatch):
 def test_a_network_in_every_library(tmp_path):
     records, refused = networks(RadixNet(1024, 12), bits(300, 1024), HERE)
     assert not refused
-    assert [record["engine"]["name"] for record in records] == ["cpu", *HERE]
+    assert [record["engine"]["name"] for record in records] == ["cpu", "cpu", *HERE]
+    assert [record["reductions"]["requested"] for record in records[:2]] == [["dead", "inputs", "neurons"], ["dead"]]
+    assert [row.name for row in peers.rows(records)] == ["cpu", "cpu, dead", *HERE]
     for record in records:
         assert record["result"]["categories"] == records[0]["result"]["categories"] > 0
         assert len(record["samples"]["inference_seconds"]) == 2
     peers.write_records(tmp_path / "records", records)
     paths = sorted((tmp_path / "records").iterdir())
-    assert [path.name for path in paths] == sorted(f"peers-net.{name}.t2.json" for name in ("cpu", *HERE))
+    assert [path.name for path in paths] == sorted(f"peers-net.{name}.t2.json" for name in ("cpu", "cpu-dead", *HERE))
     assert read_record(paths[0])["comparison"] == records[0]["comparison"]
 
 
@@ -96,7 +100,7 @@ def test_a_network_in_every_library(tmp_path):
 def test_a_library_that_cannot_run_the_network_says_why(random_network):
     rows = Inputs.from_array(np.random.default_rng(0).random((20, 40)).astype(np.float32))
     records, refused = networks(random_network([40, 40, 40], bias=0.2), rows, ["graphblas", "scipy"])
-    assert [record["engine"]["name"] for record in records] == ["cpu", "scipy"]
+    assert [record["engine"]["name"] for record in records] == ["cpu", "cpu", "scipy"]
     assert list(refused) == ["graphblas"]
     assert "keeps features sparse" in refused["graphblas"]
 
@@ -107,9 +111,8 @@ def test_a_configuration(monkeypatch):
                 "threads": THREADS}  # fmt: skip
     records = peers.compare(settings, bits(90, 1024), "snakemake")
     assert [record["case"] for record in records] == [
-        f"peers-{problem}.{name}.t2"
-        for problem in ("layer-1024.random-3", "radixnet-1024-3.digits-60")
-        for name in ("cpu", "scipy")
+        *(f"peers-layer-1024.random-3.{name}.t2" for name in ("cpu", "scipy")),
+        *(f"peers-radixnet-1024-3.digits-60.{name}.t2" for name in ("cpu", "cpu-dead", "scipy")),
     ]
     assert len({record["comparison"] for record in records}) == 1
     only = peers.compare({**settings, "network": None, "libraries": "auto"}, None, "snakemake")

@@ -91,7 +91,7 @@ def rows(found: Sequence[dict]) -> list[Row]:
     ours = found[0]["samples"]["inference_seconds"]
     return [
         Row(
-            record["engine"]["name"],
+            _label(record),
             float(np.median(record["samples"]["inference_seconds"])),
             record["edges_per_second"]["median"],
             ratios(ours, record["samples"]["inference_seconds"]),
@@ -99,6 +99,13 @@ def rows(found: Sequence[dict]) -> list[Row]:
         )
         for record in found
     ]
+
+
+def _label(record: dict) -> str:
+    """The engine, and of our own the reductions where it did not run with all of them."""
+    name, requested = record["engine"]["name"], record["reductions"]["requested"]
+    whole = name != OURS or not requested or len(requested) == len(engine(name).offers)
+    return name if whole else f"{name}, {'+'.join(requested)}"
 
 
 def write_records(folder: str | Path, records: Iterable[dict]) -> None:

@@ -15,10 +15,14 @@ from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_ide
 from spdnn.reduce import parse
 
 
+REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
+
+
 @dataclass
 class _Runner:
     """An engine that is ready to run a whole network."""
 
+    engine: str
     prepared: Prepared
     session: Session
     read_seconds: float
@@ -35,7 +39,7 @@ def compare_networks(
     name: str,
     identity: str | None = None,
 ) -> tuple[list[dict], dict[str, str]]:
-    """Records of a whole network in our engine and in each library, all with all reductions that they offer.
+    """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
         repeats: rounds in which each runs once, after a first run that is verified and not timed.
@@ -49,11 +53,14 @@ def compare_networks(
         InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
     identity, refused, runners = identity or new_identity(), {}, {}
-    for engine_name in (OURS, *libraries):
+    for reductions in REDUCTIONS:
+        label = OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}"
+        runners[label] = _opened(OURS, reductions, network, inputs, options)
+    for library in libraries:
         try:
-            runners[engine_name] = _opened(engine_name, network, inputs, options)
+            runners[library] = _opened(library, "all", network, inputs, options)
         except Unsuitable as error:
-            refused[engine_name] = str(error)
+            refused[library] = str(error)
     results = {key: runner.session.run() for key, runner in runners.items()}
     truth = measure.truth_for(network, inputs, results[OURS])
     verdicts = {key: verify.judge(result, truth) for key, result in results.items()}
@@ -70,16 +77,16 @@ def compare_networks(
             "inference_seconds": samples[key],
         }
         measurement = measure.measured(
-            key, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
+            runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
         )
-        measurement = replace(measurement, machine=measure.ceilings(engine(key), options))
+        measurement = replace(measurement, machine=measure.ceilings(engine(runner.engine), options))
         case = f"peers-{name}.{key}.t{options.threads}"
         records.append(judged_record(case, measurement, results[key], verdicts[key], command, identity))
     return records, refused
 
 
-def _opened(name: str, network: Network, inputs: Inputs, options: Options) -> _Runner:
+def _opened(name: str, reductions: str, network: Network, inputs: Inputs, options: Options) -> _Runner:
     runner = engine(name)
-    prepared, spent = measure.timed(runner.prepare, network, parse("all", runner.offers))
+    prepared, spent = measure.timed(runner.prepare, network, parse(reductions, runner.offers))
     session, read = measure.timed(runner.open, prepared, inputs, options)
-    return _Runner(prepared, session, read, spent)
+    return _Runner(name, prepared, session, read, spent)

@@ -199,7 +199,8 @@ def _comparisons(runs: Sequence[dict]) -> list[dict]:
             groups.setdefault(key, []).append(run)
     comparisons = []
     for members in groups.values():
-        ours = next((run for run in members if run["record"]["engine"]["name"] == OURS), None)
+        own = [run for run in members if run["record"]["engine"]["name"] == OURS]
+        ours = max(own, key=lambda run: len(run["record"]["reductions"]["requested"]), default=None)
         if ours is None or len(members) < 2:
             continue
         seconds = ours["record"]["samples"]["inference_seconds"]
