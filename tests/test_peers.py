@@ -34,9 +34,7 @@ def networks(network, inputs, libraries, repeats=2):
 @pytest.mark.parametrize("count", [1, 67, 600])
 def test_one_layer_in_every_library(count):
     records = layers(HERE, count)
-    assert [record["engine"]["name"] for record in records] == ["cpu", "cpu", *HERE]
-    assert [record["reductions"]["requested"] for record in records[:2]] == [["dead", "inputs", "neurons"], ["dead"]]
-    assert [row.name for row in peers.rows(records)] == ["cpu", "cpu, dead", *HERE]
+    assert [record["engine"]["name"] for record in records] == ["cpu", *HERE]
     for record in records:
         check_record(record, "record")
         assert record["comparison"] == records[0]["comparison"]

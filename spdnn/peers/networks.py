@@ -14,7 +14,6 @@ from spdnn.network import Network
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
 from spdnn.reduce import parse
 
-
 REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
 
 
