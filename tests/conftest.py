@@ -1,7 +1,6 @@
 """Shared fixtures; and the rule on what may be left out.
 
-A test marked `needs("x")` is left out where x is absent, with a reason that `make test` lists; with CI set it fails,
-but for what OPTIONAL names.
+A test marked `needs("x")` is left out where x is absent, with a reason that `make test` lists; with CI set it fails.
 """
 
 from __future__ import annotations
@@ -42,22 +41,16 @@ NEEDS = {
     "graphblas": (lambda: peer("graphblas"), "the package python-graphblas (pip install 'spdnn[peers]')"),
     "mkl": (lambda: peer("mkl"), "the packages sparse-dot-mkl and mkl (pip install 'spdnn[peers]')"),
     "jax": (lambda: peer("jax"), "the package jax (pip install 'spdnn[peers]')"),
-    "torch": (lambda: peer("torch"), "the package torch (pip install 'spdnn[peers-torch]')"),
     "mnist": (mnist_path, "the MNIST training images; name a folder that holds mnist/ in SPDNN_MIRROR"),
     "chromium": (lambda: shutil.which("chromium"), "the browser chromium (Debian package chromium)"),
 }
-
-
-# Left out in CI as well: with the libraries for GPUs that its wheel requires, torch takes several GB. A stand-in for it
-# is tested instead (tests/engines/test_libraries.py).
-OPTIONAL = {"torch"}
 
 
 def pytest_runtest_setup(item):
     for marker in item.iter_markers("needs"):
         found, what = NEEDS[marker.args[0]]
         if not found():
-            if os.environ.get("CI") and marker.args[0] not in OPTIONAL:
+            if os.environ.get("CI"):
                 pytest.fail(f"CI is set and this is missing: {what}", pytrace=False)
             pytest.skip(f"left out, for it needs {what}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.util
 import sys
 import types
 
@@ -73,10 +74,15 @@ def library(request, monkeypatch):
     return name
 
 
+# PyTorch, which brings several GB of libraries for GPUs, is tested where it happens to be; a stand-in for it everywhere.
 every_library = pytest.mark.parametrize(
     "library",
-    [pytest.param(name, marks=pytest.mark.needs(name)) for name in PEERS if name != "scipy"]
-    + ["scipy", "stand-in for torch"],
+    [
+        "scipy",
+        *(pytest.param(name, marks=pytest.mark.needs(name)) for name in ("graphblas", "mkl", "jax")),
+        *(["torch"] if importlib.util.find_spec("torch") else []),
+        "stand-in for torch",
+    ],
     indirect=True,
 )
 
