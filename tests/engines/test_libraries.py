@@ -74,7 +74,7 @@ def library(request, monkeypatch):
     return name
 
 
-# PyTorch, which brings several GB of libraries for GPUs, is tested where it happens to be; a stand-in for it everywhere.
+# PyTorch, which brings several GB of libraries for GPUs, is tested where it happens to be; its stand-in everywhere.
 every_library = pytest.mark.parametrize(
     "library",
     [
