@@ -43,14 +43,11 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     level, (count, neurons) = kernels.level(), rows.shape
     tile = layouts.best_tile(level, count)
     tiles, bound = layouts.tiles_of(count, tile), layouts.bind(layer)
-    source, target = (layouts.buffer(count, neurons, tile) for _ in range(2))
-    padded = np.zeros((tiles * tile, neurons), np.float32)
-    padded[:count] = rows
-    source[:] = padded.reshape(tiles, tile, neurons).transpose(0, 2, 1).ravel()
-    active, got = np.zeros(tiles, np.uint64), np.empty_like(rows)
+    source, target = layouts.tiled(rows, tile), layouts.buffer(count, neurons, tile)
+    active, got = np.zeros((1, tiles), np.uint64), np.empty_like(rows)
 
     def run() -> None:
-        level.layer(bound, source, target, tiles, tile, active, threads)
+        level.layers([bound], source, target, tiles, tile, 1, active, threads)
 
     run()
     level.untile(target, got, tile, threads)

@@ -41,6 +41,16 @@ def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
     return raw[start : start + size]
 
 
+def tiled(rows: np.ndarray, tile: int) -> np.ndarray:
+    """A buffer that holds `rows`, float32 (count, neurons), in tiles; the lanes past the last row are zero."""
+    count, neurons = rows.shape
+    padded = np.zeros((tiles_of(count, tile) * tile, neurons), np.float32)
+    padded[:count] = rows
+    features = buffer(count, neurons, tile)
+    features[:] = padded.reshape(-1, tile, neurons).transpose(0, 2, 1).reshape(-1)
+    return features
+
+
 def active_slots(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
     """The slots (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
     bits = np.unpackbits(masks.view(np.uint8).reshape(-1, MASK_BITS // 8), axis=1, bitorder="little")

@@ -55,10 +55,7 @@ class _Ours(_Program):
         self.tile = layouts.best_tile(self.level, self.count)
         self.tiles = layouts.tiles_of(self.count, self.tile)
         self.bound = layouts.bind(layer)
-        self.source = layouts.buffer(self.count, layer.inputs, self.tile)
-        padded = np.zeros((self.tiles * self.tile, layer.inputs), np.float32)
-        padded[: self.count] = rows
-        self.source[:] = padded.reshape(self.tiles, self.tile, -1).transpose(0, 2, 1).reshape(-1)
+        self.source = layouts.tiled(rows, self.tile)
         self.target = layouts.buffer(self.count, layer.outputs, self.tile)
         self.target.fill(0)  # the pages are touched here, not on the clock
         self.edges = self.tiles * self.tile * layer.edges

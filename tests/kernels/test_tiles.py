@@ -43,6 +43,7 @@ def test_tiles_go_and_come_back(level, tile):
     features, active = tiled(level, rows, tile)
     assert layouts.active_slots(active[0], tile, 100).size == 100
     np.testing.assert_array_equal(untiled(level, features, 100, 7, tile), rows)
+    np.testing.assert_array_equal(layouts.tiled(rows, tile), features)
 
 
 @every_level
