@@ -109,6 +109,23 @@ struct Epilogue {
     }
 };
 
+// outputs(count, j) for all outputs j of first .. last - 1: kOutputs at a time where these have equally many edges.
+template <int kOutputs, class Outputs>
+void by_outputs(const int64_t* offsets, int64_t first, int64_t last, Outputs outputs) {
+    int64_t j = first;
+    while (j < last) {
+        bool together = kOutputs > 1 && j + kOutputs <= last;
+        for (int o = 1; together && o < kOutputs; ++o)
+            together = offsets[j + o + 1] - offsets[j + o] == offsets[j + 1] - offsets[j];
+        if (together) {
+            outputs(std::integral_constant<int, kOutputs>{}, j);
+            j += kOutputs;
+        } else {
+            outputs(std::integral_constant<int, 1>{}, j++);
+        }
+    }
+}
+
 // One block of output neurons for `kVectors` neighbouring vectors of a tile, `kOutputs` outputs at a time where these
 // have equally many edges.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
@@ -142,18 +159,7 @@ Seen block(const Layer& layer, const float* __restrict src, float* __restrict ds
             epilogue.template store<kValued>(even[o], odd[o], j + o, reinterpret_cast<V*>(dst + (j + o) * kTile));
         }
     };
-    int64_t j = first;
-    while (j < last) {
-        bool together = kOutputs > 1 && j + kOutputs <= last;
-        for (int o = 1; together && o < kOutputs; ++o)
-            together = offsets[j + o + 1] - offsets[j + o] == offsets[j + 1] - offsets[j];
-        if (together) {
-            outputs(std::integral_constant<int, kOutputs>{}, j);
-            j += kOutputs;
-        } else {
-            outputs(std::integral_constant<int, 1>{}, j++);
-        }
-    }
+    by_outputs<kOutputs>(offsets, first, last, outputs);
     return epilogue.result();
 }
 
@@ -186,12 +192,62 @@ Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, 
     return epilogue.result();
 }
 
+#if SPDNN_VECTOR_BYTES > 16  // below, bytes cannot be shuffled
+typedef uint8_t ByteVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
+typedef uint8_t FewBytes __attribute__((vector_size(kLanes)));
+
+// The same when all weights are equal: the ones are counted, a byte an input. Counts are exact, so the sum is the same.
+// Eight outputs go together: in many networks neighbours read neighbours, and a line of words is then loaded once.
+template <int kTile, class Index>
+Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __restrict dst, int64_t first, int64_t last) {
+    constexpr int kBytes = SPDNN_VECTOR_BYTES, kVectors = kTile / kLanes, kCounters = (kTile + kBytes - 1) / kBytes;
+    constexpr int64_t kMost = 255;  // that a byte counts
+    const Index* __restrict indices = static_cast<const Index*>(layer.indices);
+    Epilogue<Vec, kVectors> epilogue{layer};
+    // Every 8 bytes of a vector hold the whole word: lane i takes the byte with its bit from the 16 bytes around it.
+    ByteVec place[kCounters], bit;
+    for (int i = 0; i < kBytes; ++i) bit[i] = static_cast<uint8_t>(1u << (i % 8));
+    for (int c = 0; c < kCounters; ++c)
+        for (int i = 0; i < kBytes; ++i) place[c][i] = static_cast<uint8_t>(i / 16 * 16 + (c * kBytes + i) / 8 % 8);
+    auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
+        constexpr int kTogether = decltype(together)::value;
+        Vec sum[kTogether][kVectors] = {}, none[kVectors] = {};
+        const int64_t edges = layer.offsets[j + 1] - layer.offsets[j];
+        for (int64_t e = 0; e < edges;) {
+            ByteVec count[kTogether][kCounters] = {};
+            for (const int64_t stop = std::min(edges, e + kMost); e < stop; ++e) {
+#pragma GCC unroll 8
+                for (int o = 0; o < kTogether; ++o) {
+                    const ByteVec word = reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
+                    for (int c = 0; c < kCounters; ++c)
+                        count[o][c] -= reinterpret_cast<ByteVec>((__builtin_shuffle(word, place[c]) & bit) == bit);
+                }
+            }
+            for (int o = 0; o < kTogether; ++o)
+                for (int v = 0; v < kVectors; ++v) {
+                    FewBytes few;
+                    std::memcpy(&few, reinterpret_cast<const char*>(count[o]) + v * kLanes, sizeof few);
+                    sum[o][v] += __builtin_convertvector(__builtin_convertvector(few, IntVec), Vec);
+                }
+        }
+        for (int o = 0; o < kTogether; ++o)
+            epilogue.template store<false>(sum[o], none, j + o, reinterpret_cast<Vec*>(dst + (j + o) * kTile));
+    };
+    by_outputs<8>(layer.offsets, first, last, outputs);
+    return epilogue.result();
+}
+#endif
+
 // All vectors of one tile, in passes of at most kSideBySide vectors; src is float (neurons, kTile) or uint64 (neurons).
 template <int kTile, class Index, bool kValued, bool kBits>
 Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, int64_t last) {
     if constexpr (kTile == 1) {
         return block<float, 1, 1, kSideBySide, Index, kValued>(layer, static_cast<const float*>(src), dst, first, last);
     } else {
+#if SPDNN_VECTOR_BYTES > 16
+        if constexpr (kBits && !kValued)
+            return count_block<kTile, Index>(layer, static_cast<const uint64_t*>(src), dst, first, last);
+#endif
         constexpr int kVectors = std::min(kTile / kLanes, kSideBySide), kWidth = kVectors * kLanes;
         Seen whole;
         for (int start = 0; start < kTile; start += kWidth) {
@@ -259,7 +315,7 @@ void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uin
         if (bytes == SPDNN_VECTOR_BYTES) {
             for (int i = 0; i < filled; ++i) {
                 std::memcpy(&a[i], row[i] + byte, SPDNN_VECTOR_BYTES);
-                __builtin_prefetch(row[i] + byte + 4 * 64);
+                __builtin_prefetch(row[i] + byte + 8 * 64);
             }
         } else {
             for (int i = 0; i < filled; ++i) std::memcpy(&a[i], row[i] + byte, bytes);
