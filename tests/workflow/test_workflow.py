@@ -164,13 +164,36 @@ def test_peers_are_compared_when_the_config_asks(root, tmp_path):
     assert status == 0, text
     records = [read_record(path) for path in sorted(tmp_path.glob("results/peers/*.json"))]
     assert [(record["engine"]["name"], record["problem"]["layers"]) for record in records] == [
-        ("cpu", 1), ("scipy", 1), ("cpu", 2), ("scipy", 2),
+        ("cpu", 1), ("scipy", 1), ("cpu", 2), ("cpu", 2), ("scipy", 2),
     ]  # fmt: skip
     assert "Peers in the same run" in (tmp_path / "results/report.html").read_text()
     words = records[0]["environment"]["command"].split()
     status, text = snakemake(root, tmp_path, "--dry-run", *words[3:], "--config", "count=200")
     assert status == 0, text
     assert "Nothing to be done" in text
+
+
+def test_unstructured_networks_are_made_and_reductions_find_nothing(root, tmp_path):
+    arguments = ["--configfile", "config/unstructured.yaml", "--config", "neurons=1024", "layers=3", "count=100"]
+    status, text = snakemake(root, tmp_path, *arguments, "repeats=2")
+    assert status == 0, text
+    records = [read_record(path) for path in sorted(tmp_path.glob("results/records/*.json"))]
+    assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
+    assert records[0]["result"]["digests"] == records[1]["result"]["digests"]
+    found = records[0]["reductions"]["found"]
+    assert found["neurons"]["neurons_left"] == found["neurons"]["neurons"]
+    assert found["inputs"]["rows_merged"] == 0
+
+
+@pytest.mark.needs("mnist")
+def test_every_rung_of_the_ladder_is_verified_and_drawn(root, tmp_path, mnist_file, monkeypatch):
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    status, text = snakemake(root, tmp_path, "--configfile", "config/ladder.yaml", "--config", "count=200", "repeats=1")
+    assert status == 0, text
+    records = [read_record(path) for path in sorted(tmp_path.glob("results/records/*.json"))]
+    assert sorted(record["engine"]["name"] for record in records) == ["cpu", "csr", "reference", *["tiled"] * 4]
+    assert len({record["result"]["categories_sha256"] for record in records}) == 1
+    assert "One step at a time" in (tmp_path / "results/report.html").read_text()
 
 
 @pytest.mark.needs("mnist")
