@@ -188,7 +188,7 @@ def test_unstructured_networks_are_made_and_reductions_find_nothing(root, tmp_pa
 @pytest.mark.needs("mnist")
 def test_every_rung_of_the_ladder_is_verified_and_drawn(root, tmp_path, mnist_file, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
-    status, text = snakemake(root, tmp_path, "--configfile", "config/ladder.yaml", "--config", "count=200", "repeats=1")
+    status, text = snakemake(root, tmp_path, "--configfile", "config/ladder.yaml", "--config", "count=500", "repeats=1")
     assert status == 0, text
     records = [read_record(path) for path in sorted(tmp_path.glob("results/records/*.json"))]
     assert sorted(record["engine"]["name"] for record in records) == ["cpu", "csr", "reference", *["tiled"] * 4]
