@@ -178,17 +178,20 @@ _MIX = np.random.RandomState(1).randint(0, 2**63, 68).astype(np.uint64) * np.uin
 _POSITIONS = _MIX[4:]
 
 
+def _even_rows(array: np.ndarray, degrees: np.ndarray) -> np.ndarray | None:
+    """`array` (edges,) as (outputs, words), several values to a word where that fits; None: degrees differ."""
+    degree = int(degrees[0])
+    if not degree or (degrees != degree).any():
+        return None
+    rows = array.reshape(degrees.size, degree)
+    return rows.view(np.uint64) if degree * array.itemsize % 8 == 0 else rows
+
+
 def _hashes(array: np.ndarray, offsets: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     """uint64 (outputs,): a hash of each output's part of `array` (edges,)."""
-    degree = int(degrees[0])
-    if degree and (degrees == degree).all():
-        rows = array.reshape(degrees.size, degree)
-        if degree * array.itemsize % 8 == 0:
-            rows = rows.view(np.uint64)  # several at once
-        factors = np.resize(_POSITIONS, rows.shape[1])
-        return (
-            (rows * factors).sum(axis=1, dtype=np.uint64) if rows.shape[1] < 1000 else rows.astype(np.uint64) @ factors
-        )
+    rows = _even_rows(array, degrees)
+    if rows is not None:
+        return (rows * np.resize(_POSITIONS, rows.shape[1])).sum(axis=1, dtype=np.uint64)
     place = np.arange(array.size) - np.repeat(offsets[:-1], degrees)
     mixed = (array.astype(np.uint64) + np.uint64(1)) * _POSITIONS[place % _POSITIONS.size]
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
@@ -200,15 +203,16 @@ def _equal(layer: Layer, degrees: np.ndarray, arrays: list, ones: np.ndarray, ot
     same = degrees[ones] == degrees[others]
     if np.ndim(layer.bias):
         same &= layer.bias[ones] == layer.bias[others]
-    degree = int(degrees[0])
-    if degree and (degrees == degree).all():
-        for array in arrays:
-            rows = array.reshape(degrees.size, degree)
+    even = [_even_rows(array, degrees) for array in arrays]
+    if even[0] is not None:
+        for rows in even:
             same &= (rows[ones] == rows[others]).all(axis=1)
         return same
-    for place in np.flatnonzero(same):
-        one, other = (slice(*layer.offsets[[n, n + 1]]) for n in (ones[place], others[place]))
-        same[place] = all(np.array_equal(array[one], array[other]) for array in arrays)
+    pairs = np.flatnonzero(same)
+    (offsets, mine), (_, theirs) = (_edges_of(layer, outputs[pairs]) for outputs in (ones, others))
+    pair = np.repeat(pairs, np.diff(offsets))
+    for array in arrays:
+        same[pair[array[mine] != array[theirs]]] = False
     return same
 
 
