@@ -47,7 +47,7 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     active, got = np.zeros((1, tiles), np.uint64), np.empty_like(rows)
 
     def run() -> None:
-        level.layers([bound], source, target, tiles, tile, 1, active, threads)
+        level.layers([bound], source, target, count, tile, 1, active, threads)
 
     run()
     level.untile(target, got, tile, threads)

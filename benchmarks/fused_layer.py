@@ -70,7 +70,7 @@ def main() -> None:
             for level, tile, weights in settings:
                 active = np.zeros((1, count // tile), np.uint64)
                 start = time.perf_counter()
-                level.layers([weights], source, target, count // tile, tile, 1, active, chosen.threads)
+                level.layers([weights], source, target, count // tile * tile, tile, 1, active, chosen.threads)
                 samples[level, tile, weights].append(count * layer.edges / (time.perf_counter() - start) / 1e9)
         for (level, tile, weights), rates in samples.items():
             what = "ceiling" if weights is ceiling else "layer"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from spdnn import reduce
 from spdnn.errors import InputError
-from spdnn.features import Inputs, Result, projection_weights
+from spdnn.features import BLOCK, Inputs, Result, projection_weights
 from spdnn.network import Network
 
 RESIDENT = "layer loop, resident"
@@ -85,9 +86,17 @@ class LastLayer:
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
 
-    def restored(self, values: np.ndarray) -> np.ndarray:
-        """The values (rows, outputs here) as (rows, outputs of the original network)."""
-        return values if self._classes is None else values[:, self._classes]
+    def gathered(self, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """float32 (inputs, outputs of the original network), from parts of (values, rows): float32 (distinct rows,
+        outputs here), and int64, for each input the row that has its values. Holds nothing else of any size.
+        """
+        found, place = np.empty((sum(rows.size for _, rows in parts), self.outputs), np.float32), 0
+        for values, rows in parts:
+            for start in range(0, rows.size, BLOCK):
+                block = values[rows[start : start + BLOCK]]
+                found[place : place + len(block)] = block if self._classes is None else block[:, self._classes]
+                place += len(block)
+        return found
 
 
 class Session(abc.ABC):

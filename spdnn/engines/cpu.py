@@ -153,7 +153,7 @@ class CpuSession(Session):
         sums, projections, mins, maxs, hashes = columns
         values = None
         if self.keep_values:
-            values = self.last.restored(np.concatenate([part.values[part.rows] for part in parts]))
+            values = self.last.gathered([(part.values, part.rows) for part in parts])
         notes = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
@@ -258,12 +258,15 @@ class CpuSession(Session):
         if k == 0:
             failed = self._first(layers, rows.inputs.numbers, *rest)
         else:
-            failed = self.kernels.layers(layers, rows.source, rest[0], rows.tiles, *rest[1:])
+            failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
         if failed >= 0:
             raise SpdnnError(
                 f"a value of layer {k + failed + 1} passed the range of float32; the network needs smaller weights"
             )
         rows.source, rows.target = rows.target, rows.source
+        # A tile of zeros that stay zeros is skipped from the next layer on.
+        run = np.ones(active.shape, bool)
+        run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < self.dead_from)[:, None]
         size = rows.count
         slots = active_slots(active[-1], rows.tile, size)
         filled = rows.tile - (rows.tiles * rows.tile - size)
@@ -271,19 +274,23 @@ class CpuSession(Session):
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
         tally.survivors[k : k + len(layers)] += rows.stood_for(active) if rows.merged else alive
         span = slice(k, k + len(layers))
-        self._count(span, rows, tally)
+        self._count(span, run.sum(axis=1), rows, tally)
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
         rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
         rows.alive = slots.size
         return slots
 
-    def _count(self, span: slice, rows: Rows, tally: Tally) -> None:
-        """Add a pass to the tally. Features, or all weights, that fit the last-level cache do not pass it."""
+    def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
+        """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
+
+        Features, or all weights, that fit the last-level cache do not pass it.
+        """
         lanes, edges = rows.tiles * rows.tile, self.edges[span]
+        computed = rows.tile * int(tiles @ edges)
         tally.passes += 1
-        tally.edges += lanes * int(edges.sum())
-        tally.loaded += 4 * lanes * int(edges.sum())
+        tally.edges += computed
+        tally.loaded += 4 * computed
         before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
         taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
         if span.start == 0 and self.inputs.kind == "bits":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spdnn.engines.base import Options
-from spdnn.engines.memory import limit_bytes, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.layouts import feature_bytes, tiles_of
@@ -133,6 +133,7 @@ def batches(
     one_tile = 2 * feature_bytes(1, widest, tile)
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
     kept = 8 * inputs.count * outputs if options.values else 0
+    kept += INPUT_BYTES * inputs.count
     room = limit - held - extra - kept
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.

@@ -24,7 +24,7 @@ import numpy as np
 from spdnn import kernels, progress, reduce
 from spdnn.engines.base import RESIDENT, STREAMED, Engine, LastLayer, Options, Prepared, Session
 from spdnn.engines.duplicates import Looks, Representatives, representatives
-from spdnn.engines.memory import limit_bytes, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs, Result
 from spdnn.network import Header, Layer, Network, index_dtype
@@ -105,7 +105,7 @@ class SpgemmSession(Session):
             sum(part[7] for part in parts),
             hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest(),
             sum(part[8] for part in parts),
-            np.concatenate([part[6] for part in parts]) if self.keep_values else None,
+            self.last.gathered([(part[6], part[10]) for part in parts]) if self.keep_values else None,
             notes,
         )
 
@@ -164,7 +164,7 @@ class SpgemmSession(Session):
                     kept = np.flatnonzero(nonzero)
                 if self.looking and looks.due(work, int(source.length[kept].sum()), inputs.weights.size):
                     kept = self._look(source, kept, inputs, looks)
-        return (*self._finish(source, inputs), survivors, computed, chosen)
+        return (*self._finish(source, inputs), survivors, computed, chosen, inputs.row_of)
 
     def _look(self, source: Buffer, kept, inputs: Representatives, looks: Looks):
         """Merge equal rows; the places of the rows that are left."""
@@ -188,7 +188,8 @@ class SpgemmSession(Session):
         return np.arange(source.length.size)[kept][left]
 
     def _finish(self, source: Buffer, inputs: Representatives) -> tuple:
-        """(alive, hashes, sums, projections, mins, maxs, values) of the inputs whose row is nonzero at the end."""
+        """(alive, hashes, sums, projections, mins, maxs) of the inputs whose row is nonzero at the end, and values of
+        each distinct row."""
         nonzero = source.length[: inputs.weights.size] != 0
         inputs.keep(nonzero)
         places, count = np.flatnonzero(nonzero), inputs.weights.size
@@ -198,9 +199,8 @@ class SpgemmSession(Session):
         self.kernels.statistics(source.rows(places), self.last.counts, self.last.weights, *found, self.threads)
         of, values = inputs.row_of, None
         if self.keep_values:
-            values = np.empty((of.size, self.network.outputs), np.float32)
-            self.kernels.expand(source.rows(places[of]), values, self.threads)
-            values = self.last.restored(values)
+            values = np.empty((count, self.network.outputs), np.float32)
+            self.kernels.expand(source.rows(places), values, self.threads)
         return inputs.numbers, hashes[of], sums[of], projections[of], mins[of], maxs[of], values
 
 
@@ -289,7 +289,7 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int) -> tup
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
     kept = 8 * inputs.count * LastLayer(network).outputs if options.values else 0
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = held + reading + scratch + given + kept + SMALL_BYTES
+    fixed = held + reading + scratch + given + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
     resident = sum(moved) + min(inputs.count, 64 * options.threads) * one_row <= room

@@ -63,7 +63,7 @@ class _Ours(_Program):
 
     def run(self) -> np.ndarray:
         active = np.zeros((1, self.tiles), np.uint64)
-        self.level.layers([self.bound], self.source, self.target, self.tiles, self.tile, 1, active, self.threads)
+        self.level.layers([self.bound], self.source, self.target, self.count, self.tile, 1, active, self.threads)
         return self.target
 
     def dense(self, out: np.ndarray) -> np.ndarray:

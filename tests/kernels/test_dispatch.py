@@ -37,7 +37,7 @@ def test_what_does_not_fit_is_refused():
     level, layer = kernels.level(), layouts.bind(Layer.from_matrix(np.eye(4)))
     small, masks = layouts.buffer(1, 4, 16), np.zeros((1, 1), np.uint64)
     with pytest.raises(ValueError, match="dst is too small"):
-        level.layers([layer], layouts.buffer(64, 4, 16), small, 4, 16, 1, np.zeros((1, 4), np.uint64), 1)
+        level.layers([layer], layouts.buffer(64, 4, 16), small, 64, 16, 1, np.zeros((1, 4), np.uint64), 1)
     with pytest.raises(ValueError, match="tile must be 1, 16, 32 or 64"):
         level.layers([layer], small, small, 1, 24, 1, masks, 1)
     with pytest.raises(ValueError, match="64-byte aligned"):

@@ -122,8 +122,7 @@ def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
                     == -1
                 )
                 if cut:
-                    tiles = masks.shape[1]
-                    assert level.layers(layers[cut:], source, target, tiles, tile, 3, masks[cut:], threads) == -1
+                    assert level.layers(layers[cut:], source, target, 150, tile, 3, masks[cut:], threads) == -1
                     source = target
                 found.append(untiled(level, source, 150, 65, tile))
                 alive = [layouts.active_slots(part, tile, 150) for part in masks]
@@ -157,15 +156,31 @@ def test_the_first_layer_past_float32_is_told(level, tile):
     source[:] = 1
     for threads in (1, 2):
         masks = np.zeros((4, layouts.tiles_of(70, tile)), np.uint64)
-        assert level.layers(layers, source, target, masks.shape[1], tile, 4, masks, threads) == 2
+        assert level.layers(layers, source, target, 70, tile, 4, masks, threads) == 2
 
 
-def test_tiles_of_zeros_stop_early_and_leave_zeros():
-    level, network = kernels.level(), RadixNet(32, 4, -1000.0)
+@every_level
+@every_tile
+def test_lanes_without_an_input_may_overflow(level, tile):
+    # A row of zeros becomes 1e30 and then passes float32; the rows that are inputs do neither.
+    layers = [layouts.bind(Layer.from_matrix([[value]], bias)) for value, bias in ((-1.0, 1e30), (1e20, 0.0))]
+    rows = np.full((tile + 3, 1), 1e35, np.float32)
+    out, masks = layouts.buffer(len(rows), 1, tile), np.zeros((2, layouts.tiles_of(len(rows), tile)), np.uint64)
+    for threads in (1, 2):
+        assert level.layers_dense(layers, rows, np.arange(len(rows)), out, tile, 2, masks, threads) == -1
+        source = layouts.tiled(rows, tile)
+        assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == -1
+        source[0] = 0  # and this one is an input
+        assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])  # tile by tile, and in step
+def test_tiles_of_zeros_stop_early_and_leave_zeros(threads):
+    level, network = kernels.level(), RadixNet(1024, 4, -1000.0)
     layers = [layouts.bind(layer) for layer in network.layers()]
-    source, target = layouts.buffer(64, 32, 64), layouts.buffer(64, 32, 64)
+    source, target = layouts.buffer(128, 1024, 64), layouts.buffer(128, 1024, 64)
     source[:], target[:] = 1, np.nan
-    masks = np.full((4, 1), 5, np.uint64)
-    assert level.layers(layers, source, target, 1, 64, 0, masks, 1) == -1
+    masks = np.full((4, 2), 5, np.uint64)
+    assert level.layers(layers, source, target, 128, 64, 0, masks, threads) == -1
     assert not masks.any()
     assert (target == 0).all()

@@ -36,6 +36,7 @@ constexpr int64_t kLeastBlock = 64;       // output neurons a thread takes at le
 constexpr int64_t kLeastWork = 8192;      // edges x vectors of a layer that are worth a thread
 constexpr int kTransposed = 64;           // rows of bits that are transposed at a time
 constexpr uint64_t kNoLayer = ~uint64_t{0};
+constexpr int64_t kStepBytes = 16 << 20;  // of the buffers between layers that all tiles take in step, at most
 
 typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 typedef int32_t IntVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
@@ -70,8 +71,8 @@ struct Unit<float> {
 };
 
 struct Seen {
-    uint64_t active = 0;  // lanes that got a nonzero output
-    bool finite = true;   // every value before the activation was
+    uint64_t active = 0;    // lanes that got a nonzero output
+    uint64_t poisoned = 0;  // lanes with a value that was not finite before the activation
 };
 
 // Bias and activation of `kVectors` vectors, and what was seen of them.
@@ -103,7 +104,7 @@ struct Epilogue {
         for (int v = 0; v < kVectors; ++v)
             for (int i = 0; i < Unit<V>::lanes; ++i) {
                 if (Unit<V>::bits(seen[v], i) & 0x7fffffff) all.active |= uint64_t{1} << (v * Unit<V>::lanes + i);
-                if (Unit<V>::lane(poison[v], i) != 0.0f) all.finite = false;
+                if (Unit<V>::lane(poison[v], i) != 0.0f) all.poisoned |= uint64_t{1} << (v * Unit<V>::lanes + i);
             }
         return all;
     }
@@ -259,7 +260,7 @@ Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, 
                 part = block<Vec, kTile, kVectors, kSideBySide / kVectors, Index, kValued>(
                     layer, static_cast<const float*>(src) + start, dst + start, first, last);
             whole.active |= part.active << start;
-            whole.finite &= part.finite;
+            whole.poisoned |= part.poisoned << start;
         }
         return whole;
     }
@@ -372,6 +373,14 @@ Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
     return choose(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
 }
 
+int64_t tiles_of(const Pass& pass) { return (pass.count + pass.tile - 1) / pass.tile; }
+
+// The lanes of tile t that hold an input.
+uint64_t filled(const Pass& pass, int64_t t) {
+    const int64_t lanes = pass.count - t * pass.tile;
+    return lanes >= 64 ? ~uint64_t{0} : (uint64_t{1} << lanes) - 1;
+}
+
 void least(std::atomic<uint64_t>& layer, uint64_t k) {
     uint64_t seen = layer.load(std::memory_order_relaxed);
     while (k < seen && !layer.compare_exchange_weak(seen, k, std::memory_order_relaxed)) {
@@ -384,9 +393,9 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
     std::atomic<bool> starved{false};
     const bool words = pass.rows && pass.rows->bits && pass.tile > 1;  // 64 inputs in 8 bytes
     const int64_t room = pass.rows ? (pass.layers[0].inputs * (words ? 2 : pass.tile) + 15) / 16 * 16 : 0;
-    const int64_t buffer = (widest * pass.tile + 15) / 16 * 16;
+    const int64_t buffer = (widest * pass.tile + 15) / 16 * 16, tiles = tiles_of(pass);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t t = 0; t < pass.tiles; ++t) {
+    for (int64_t t = 0; t < tiles; ++t) {
         float* memory = nullptr;
         try {
             memory = scratch.reserve(room + 2 * buffer);
@@ -403,10 +412,10 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
             float* to = k + 1 == pass.depth ? end : both[k % 2];
             const Seen seen = from ? choose(layer, pass.tile)(layer, from, to, 0, layer.outputs)
                                    : first_layer(pass, t, memory, to);
-            pass.active[k * pass.tiles + t] = seen.active;
-            if (!seen.finite) least(failed, k);
+            pass.active[k * tiles + t] = seen.active;
+            if (seen.poisoned & filled(pass, t)) least(failed, k);
             if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {
-                for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * pass.tiles + t] = 0;
+                for (int64_t rest = k + 1; rest < pass.depth; ++rest) pass.active[rest * tiles + t] = 0;
                 std::memset(end, 0, sizeof(float) * last.outputs * pass.tile);
                 break;
             }
@@ -420,24 +429,31 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
 // All threads take few tiles through the layers in step, each a block of output neurons of a tile.
 int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
     std::atomic<uint64_t> failed{kNoLayer};
-    const int64_t buffer = widest * pass.tile * pass.tiles;
+    const int64_t tiles = tiles_of(pass), buffer = widest * pass.tile * tiles;
     float* const memory = scratch.reserve(2 * buffer);
-    std::fill(pass.active, pass.active + pass.depth * pass.tiles, uint64_t{0});
+    std::fill(pass.active, pass.active + pass.depth * tiles, uint64_t{0});
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         const float* from = pass.src;
         for (int64_t k = 0; k < pass.depth; ++k) {
             const Layer& layer = pass.layers[k];
             const TileBlock run = choose(layer, pass.tile);
-            float* const to = k + 1 == pass.depth ? pass.dst : memory + k % 2 * buffer;
-            const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(4 * threads / pass.tiles, 1, std::max<int64_t>(1, layer.outputs / kLeastBlock));
+            const bool last = k + 1 == pass.depth;
+            float* const to = last ? pass.dst : memory + k % 2 * buffer;
+            const int64_t most = std::max<int64_t>(1, layer.outputs / kLeastBlock);
+            const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(4 * threads / tiles, 1, most);
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t unit = 0; unit < pass.tiles * blocks; ++unit) {
+            for (int64_t unit = 0; unit < tiles * blocks; ++unit) {
                 const int64_t t = unit / blocks, b = unit % blocks;
-                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, to + t * layer.outputs * pass.tile,
-                                      layer.outputs * b / blocks, layer.outputs * (b + 1) / blocks);
-                if (seen.active) __atomic_fetch_or(&pass.active[k * pass.tiles + t], seen.active, __ATOMIC_RELAXED);
-                if (!seen.finite) least(failed, k);
+                const int64_t first = layer.outputs * b / blocks, end = layer.outputs * (b + 1) / blocks;
+                float* const out = to + t * layer.outputs * pass.tile;
+                if (k > pass.still_from && !pass.active[(k - 1) * tiles + t]) {
+                    if (last) std::memset(out + first * pass.tile, 0, sizeof(float) * (end - first) * pass.tile);
+                    continue;
+                }
+                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, first, end);
+                if (seen.active) __atomic_fetch_or(&pass.active[k * tiles + t], seen.active, __ATOMIC_RELAXED);
+                if (seen.poisoned & filled(pass, t)) least(failed, k);
             }
             from = to;
         }
@@ -451,9 +467,10 @@ int64_t run(const Pass& pass, int threads) {
         if (k + 1 < pass.depth) widest = std::max(widest, pass.layers[k].outputs);
         work += pass.layers[k].offsets[pass.layers[k].outputs];
     }
-    if (pass.rows || threads == 1 || pass.tiles >= 4 * threads) return run_tiles(pass, widest, threads);
+    const int64_t tiles = tiles_of(pass), step_bytes = 2 * widest * pass.tile * tiles * static_cast<int64_t>(sizeof(float));
+    if (pass.rows || threads == 1 || tiles >= 4 * threads || step_bytes > kStepBytes) return run_tiles(pass, widest, threads);
     const int vectors = std::max(1, pass.tile / kLanes);
-    const int64_t useful = work / pass.depth * vectors * pass.tiles / kLeastWork;
+    const int64_t useful = work / pass.depth * vectors * tiles / kLeastWork;
     return run_in_step(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));
 }
 

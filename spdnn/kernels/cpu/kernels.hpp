@@ -40,9 +40,9 @@ struct Pass {
     const Rows* rows;  // what the first layer takes, or null: src
     const float* src;  // (tiles, inputs of the first layer, tile)
     float* dst;        // (tiles, outputs of the last layer, tile)
-    int64_t tiles;
+    int64_t count;  // inputs; lanes past them hold nothing
     int tile;
-    int64_t still_from;  // from this layer of the pass on, a row of zeros stays zeros
+    int64_t still_from;  // from this layer of the pass on, a row of zeros stays zeros, and a tile of them is skipped
     uint64_t* active;    // (depth, tiles): a bit for every input with a nonzero output
 };
 

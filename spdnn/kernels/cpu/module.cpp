@@ -77,10 +77,11 @@ using Layers = std::vector<const BoundLayer*>;
 struct Level {
     const Kernels* kernels;
 
-    int64_t run(const Layers& layers, const Rows* rows, const float* src, Array<float, 1>& dst, int64_t tiles, int tile,
+    int64_t run(const Layers& layers, const Rows* rows, const float* src, Array<float, 1>& dst, int64_t count, int tile,
                 int64_t still_from, Array<uint64_t, 2>& active, int threads) const {
-        require(!layers.empty() && tiles >= 0 && threads >= 1, "layers and threads must be at least one");
+        require(!layers.empty() && count >= 0 && threads >= 1, "layers and threads must be at least one");
         check_features(dst.data(), tile);
+        const int64_t tiles = tiles_of(count, tile);
         std::vector<Layer> views;
         for (const BoundLayer* layer : layers) {
             require(views.empty() || views.back().outputs == layer->view.inputs, "the layers' widths must chain");
@@ -88,16 +89,16 @@ struct Level {
         }
         require(static_cast<int64_t>(dst.size()) >= tiles * tile * views.back().outputs, "dst is too small");
         require(active.shape(0) == views.size() && static_cast<int64_t>(active.shape(1)) == tiles, "active must be (layers, tiles)");
-        const Pass pass{views.data(), static_cast<int64_t>(views.size()), rows, src, dst.data(), tiles, tile, still_from, active.data()};
+        const Pass pass{views.data(), static_cast<int64_t>(views.size()), rows, src, dst.data(), count, tile, still_from, active.data()};
         nb::gil_scoped_release release;
         return kernels->run(pass, threads);
     }
 
-    int64_t layers(const Layers& layers, Array<const float, 1> src, Array<float, 1> dst, int64_t tiles, int tile,
+    int64_t layers(const Layers& layers, Array<const float, 1> src, Array<float, 1> dst, int64_t count, int tile,
                    int64_t still_from, Array<uint64_t, 2> active, int threads) const {
         check_features(src.data(), tile);
-        require(!layers.empty() && static_cast<int64_t>(src.size()) >= tiles * tile * layers[0]->view.inputs, "src is too small");
-        return run(layers, nullptr, src.data(), dst, tiles, tile, still_from, active, threads);
+        require(!layers.empty() && static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * layers[0]->view.inputs, "src is too small");
+        return run(layers, nullptr, src.data(), dst, count, tile, still_from, active, threads);
     }
 
     static void check_numbers(const Array<const int64_t, 1>& numbers, size_t rows) {
@@ -107,7 +108,7 @@ struct Level {
 
     int64_t run_rows(const Layers& layers, const Rows& rows, Array<float, 1>& dst, int tile, int64_t still_from,
                      Array<uint64_t, 2>& active, int threads) const {
-        return run(layers, &rows, nullptr, dst, tiles_of(rows.count, tile), tile, still_from, active, threads);
+        return run(layers, &rows, nullptr, dst, rows.count, tile, still_from, active, threads);
     }
 
     int64_t layers_bits(const Layers& layers, Array<const uint8_t, 2> bits, Array<const int64_t, 1> numbers,
