@@ -10,7 +10,7 @@ from pathlib import Path
 from spdnn import challenge
 from spdnn.errors import InputError
 
-NULLABLE = ("count", "memory")  # `--config count=null layers=[120]` gives the texts null and 120
+NULLABLE = ("count", "memory", "peers")  # `--config count=null layers=[120]` gives the texts null and 120
 LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads")
 SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
 

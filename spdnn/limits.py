@@ -75,17 +75,23 @@ def limit(machine: Machine, edges_computed: int, bytes_moved: int | None, bytes_
 
 def claims(record: dict) -> list[tuple[bool, str]]:
     """What must hold of a record's machine, and of its run on it: (whether it holds, what is wrong if it does not)."""
+    edges, loaded = record["result"]["edges_computed"], record["result"].get("bytes_loaded")
+    bit = (
+        loaded is None or loaded >= edges // 8,
+        f"result.bytes_loaded: {loaded} for {edges} edges, and an edge loads a bit at least",
+    )
     if record.get("machine") is None:
-        return []
-    machine, threads, edges = Machine(**record["machine"]), record["threads"], record["result"]["edges_computed"]
+        return [bit]
+    machine, threads = Machine(**record["machine"]), record["threads"]
     best = {name: (max(rates), getattr(machine, name)) for name, rates in machine.samples.items()}
     fastest = min(record["samples"]["inference_seconds"])
-    times = limit(machine, edges, None, record["result"].get("bytes_loaded")).seconds / record["ranks"] / fastest
+    times = limit(machine, edges, None, loaded).seconds / record["ranks"] / fastest
     return [
         *(
             (most == told, f"machine.{name}: {told:g}, but the best sample is {most:g}")
             for name, (most, told) in best.items()
         ),
+        bit,
         (machine.threads == threads, f"machine.threads: {machine.threads}, but the run had {threads}"),
         (
             times <= TOLERANCE,

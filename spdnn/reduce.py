@@ -6,6 +6,7 @@ zeros may leave) and `neurons` (identical ones, merged). `inputs` depends on the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -59,15 +60,16 @@ def dead_from(layers: Iterable[int], depth: int) -> int:
 
 
 class MergedNetwork(Network):
-    """A network whose identical neurons were merged; layers that did not change are read from the original.
+    """A network whose identical neurons were merged.
 
     Args:
         source: the original network.
-        layers: of each layer, the merged one, or None when it is the original.
+        layers: of each layer, the merged one; or its header, and it is merged again whenever it is read; or None where
+            it is the original, which is then read.
         classes: of each layer, as Network.neuron_classes says.
     """
 
-    def __init__(self, source: Network, layers: list[Layer | None], classes: list[np.ndarray | None]):
+    def __init__(self, source: Network, layers: list[Layer | Header | None], classes: list[np.ndarray | None]):
         self._source, self._layers, self._classes = source, layers, classes
         self.description = {**source.description, "identical_neurons": "merged"}
 
@@ -76,54 +78,71 @@ class MergedNetwork(Network):
         return self._source.depth
 
     def header(self, k: int) -> Header:
-        layer = self._layers[k]
-        return self._source.header(k) if layer is None else layer.header
+        known = self._layers[k]
+        if known is None:
+            return self._source.header(k)
+        return known.header if isinstance(known, Layer) else known
 
     def layer(self, k: int) -> Layer:
-        layer = self._layers[k]
-        return self._source.layer(k) if layer is None else layer
+        known = self._layers[k]
+        if isinstance(known, Layer):
+            return known
+        layer = self._source.layer(k)
+        return layer if known is None else merge_layer(layer, self._classes[k - 1] if k else None)[0]
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
         return self._classes[k]
 
 
-def merge_neurons(network: Network) -> tuple[Network, dict]:
+class _PastFloat32(Exception):
+    """Weights that fall on one class add up past the range of float32."""
+
+
+def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, dict]:
     """The network with each group of identical neurons of a layer computed once, and what was found; fit for JSON.
 
     Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
     equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
     (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
-    original network by rounding alone. Source: the 16 x 32 dense blocks of XY (Xin et al., HPEC 2021) compute what is
-    identical in RadiX-Net once; here identical rows are looked for, and their copies are not kept.
+    original network by rounding. A network whose weights would add up past float32 is left as it is. Source: the 16 x
+    32 dense blocks of XY (Xin et al., HPEC 2021) compute what is identical in RadiX-Net once; here identical rows are
+    looked for, and their copies are not kept.
 
-    Raises:
-        InputError: weights that fall on one class add up past the range of float32.
+    Args:
+        memory: bytes of merged layers to keep; others are merged again when they are read.
     """
     start = time.perf_counter()
-    layers, classes, previous = [], [], None
-    for k, layer in progress.bar(enumerate(network.layers()), "identical neurons", network.depth):
-        merged, previous = merge_layer(layer, previous, f"layer {k + 1}")
-        if previous is not None and classes and np.array_equal(previous, classes[-1]):
-            previous = classes[-1]  # one array for all layers that agree
-        layers.append(None if merged is layer else merged)
-        classes.append(previous)
-    merged = network if all(layer is None for layer in layers) else MergedNetwork(network, layers, classes)
-    headers = [merged.header(k) for k in range(network.depth)]
-    return merged, {
-        "neurons": sum(network.header(k).outputs for k in range(network.depth)),
+    layers, classes, previous, held, told = [], [], None, 0, {}
+    try:
+        for layer in progress.bar(network.layers(), "identical neurons", network.depth):
+            merged, previous = merge_layer(layer, previous)
+            if previous is not None and classes and np.array_equal(previous, classes[-1]):
+                previous = classes[-1]  # one array for all layers that agree
+            held += merged.nbytes if merged is not layer else 0
+            layers.append(None if merged is layer else merged if held <= memory else merged.header)
+            classes.append(previous)
+    except _PastFloat32:
+        layers, told = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
+    merged = network if all(known is None for known in layers) else MergedNetwork(network, layers, classes)
+    return merged, {**neurons_found(network, merged), **told, "seconds": time.perf_counter() - start}
+
+
+def neurons_found(source: Network, merged: Network) -> dict:
+    """How many neurons and edges a network has, and how many are left of them where identical ones were merged."""
+    headers = [merged.header(k) for k in range(merged.depth)]
+    return {
+        "neurons": sum(source.header(k).outputs for k in range(source.depth)),
         "neurons_left": sum(header.outputs for header in headers),
-        "edges": network.edges,
+        "edges": source.edges,
         "edges_left": sum(header.edges for header in headers),
-        "seconds": time.perf_counter() - start,
     }
 
 
-def merge_layer(layer: Layer, previous: np.ndarray | None, where: str) -> tuple[Layer, np.ndarray | None]:
+def merge_layer(layer: Layer, previous: np.ndarray | None) -> tuple[Layer, np.ndarray | None]:
     """One layer with its identical outputs merged.
 
     Args:
         previous: of each of its inputs, the class; None: the inputs are as they were.
-        where: begins an error sentence.
 
     Returns:
         the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
@@ -131,7 +150,7 @@ def merge_layer(layer: Layer, previous: np.ndarray | None, where: str) -> tuple[
     first = identical_outputs(layer)
     merged = layer if first is None else _outputs(layer, np.flatnonzero(first == np.arange(first.size)))
     if previous is not None:
-        merged = _on_classes(merged, previous, where)
+        merged = _on_classes(merged, previous)
         second = identical_outputs(merged)  # rows may be identical on classes that were not before
         if second is not None:
             merged = _outputs(merged, np.flatnonzero(second == np.arange(second.size)))
@@ -236,7 +255,7 @@ def _outputs(layer: Layer, outputs: np.ndarray) -> Layer:
     )
 
 
-def _on_classes(layer: Layer, classes: np.ndarray, where: str) -> Layer:
+def _on_classes(layer: Layer, classes: np.ndarray) -> Layer:
     """The layer on the classes of its inputs, edges of one output and class summed."""
     inputs = int(classes.max()) + 1
     output = np.repeat(np.arange(layer.outputs, dtype=np.int64), np.diff(layer.offsets))
@@ -255,9 +274,7 @@ def _on_classes(layer: Layer, classes: np.ndarray, where: str) -> Layer:
     with np.errstate(over="ignore"):
         sums = sums.astype(np.float32)
     if not np.isfinite(sums).all():
-        raise InputError(
-            f"{where}: weights on identical inputs add up past the range of float32; run without the reduction neurons"
-        )
+        raise _PastFloat32
     keys = keys[starts]
     return replace(
         layer,

@@ -250,6 +250,7 @@ def test_absurd_numbers_as_floats(key):
         ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
         ("problem.official", "64-2", "problem.official: '64-2' is not the official problem"),
         ("result.bytes_moved", -1, "result.bytes_moved: -1 is less than the minimum of 0"),
+        ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and an edge loads a bit at least"),
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
         ("result.digests", [SHA], "result.digests: 1 digests for 3 repeats"),

@@ -81,8 +81,30 @@ def test_edges_on_one_class_are_summed_even_to_zero():
     second = np.array([[1.5], [-1.5], [1.0]])
     merged, _ = reduce.merge_neurons(from_matrices([first, second], 0.0, last="none"))
     np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[0], [1.0]])
-    with pytest.raises(InputError, match="layer 2: weights on identical inputs add up past the range of float32"):
-        reduce.merge_neurons(from_matrices([first, np.array([[3e38], [3e38], [1]])]))
+    huge = from_matrices([first, np.array([[3e38], [3e38], [1]])])
+    merged, found = reduce.merge_neurons(huge)
+    assert merged is huge
+    assert found["left_as_it_is"] == "weights of layer 2 would add up past float32"
+    assert found["neurons_left"] == found["neurons"] == 4
+
+
+def test_sums_are_taken_in_double_precision():
+    first = np.ones((1, 3))
+    second = np.array([[1e8], [1.0], [-1e8]])
+    merged, _ = reduce.merge_neurons(from_matrices([first, second], 0.0, last="none"))
+    np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[1.0]])
+
+
+def test_layers_beyond_the_memory_are_merged_again_when_read():
+    network = RadixNet(256, 9, -0.3)
+    whole, _ = reduce.merge_neurons(network)
+    some, found = reduce.merge_neurons(network, memory=whole.header(0).nbytes + whole.header(1).nbytes)
+    assert found["edges_left"] == whole.edges == some.edges
+    for k in (8, 0, 5, 4, 1):
+        assert some.layer(k).sha256() == whole.layer(k).sha256()
+        assert some.header(k).nbytes == whole.header(k).nbytes
+    assert some.layer(1) is some.layer(1)  # kept
+    assert some.layer(5) is not some.layer(5)
 
 
 def test_a_network_without_identical_neurons_is_left_as_it_is():

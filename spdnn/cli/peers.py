@@ -57,7 +57,7 @@ def widths(text: str) -> list[int]:
     """Widths joined by commas, or none."""
     if text == "none":
         return []
-    return [arguments.positive(part) for part in text.split(",")]
+    return list(dict.fromkeys(arguments.positive(part) for part in text.split(",")))
 
 
 def _peers(chosen) -> None:

@@ -109,7 +109,7 @@ def _challenge(chosen) -> int:
     else:
         inputs, read = measure.timed(_open_inputs, chosen.inputs, chosen.neurons, chosen.count)
     command += ["--count", chosen.count] if chosen.count else []
-    prepared, spent = measure.timed(runner.prepare, network, reductions)
+    prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
     options = Options(count, chosen.memory)
     measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, read, spent)
     verdict = _judged(chosen, network, inputs, result, None)
@@ -131,7 +131,7 @@ def _infer(chosen) -> int:
     inputs, read = measure.timed(_open_inputs, chosen.inputs, network.inputs, None)
     if chosen.truth not in (None, "oracle"):
         measure.named_truth(chosen.truth, inputs.count)
-    prepared, spent = measure.timed(runner.prepare, network, reductions)
+    prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
     options = Options(count, chosen.memory, values=bool(chosen.values))
     measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, opened + read, spent)
     verdict = _judged(chosen, network, inputs, result, chosen.truth) if chosen.record or chosen.truth else None

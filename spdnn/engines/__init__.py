@@ -83,6 +83,6 @@ def infer(
             "make them with spdnn.from_matrices and spdnn.Inputs.from_array"
         )
     chosen = engine(engine_name)
-    prepared = chosen.prepare(network, parse(reductions, chosen.offers))
+    prepared = chosen.prepare(network, parse(reductions, chosen.offers), memory)
     options = Options(usable_cores() if threads is None else threads, memory, values)
     return chosen.open(prepared, inputs, options).run()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from spdnn import reduce
+from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.errors import InputError
 from spdnn.features import BLOCK, Inputs, Result, projection_weights
 from spdnn.network import Network
@@ -16,6 +17,7 @@ from spdnn.network import Network
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
 MAX_THREADS = 1024
+KEPT_PART = 8  # of the memory that is left, for merged layers; the rest is for features and weights
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,35 @@ class Prepared:
     found: dict = field(default_factory=dict)
 
     @classmethod
-    def look(cls, network: Network, reductions: tuple[str, ...]) -> Prepared:
+    def look(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         """Look for the reductions that depend on the network alone; the engine keeps its layers by output neuron.
 
-        Raises:
-            InputError: see reduce.merge_neurons.
+        Args:
+            memory: see Engine.prepare; merged layers take a part of what it leaves, others are merged again when read.
         """
         found, merged = {}, network
         if "dead" in reductions:
             found["dead"] = {"layers_that_revive_zeros": reduce.reviving(network)}
         if "neurons" in reductions:
-            merged, found["neurons"] = reduce.merge_neurons(network)
+            room = max(0, limit_bytes(memory) - resident_bytes()) // KEPT_PART
+            merged, found["neurons"] = reduce.merge_neurons(network, room)
         return cls(network, merged, reductions, found)
+
+    def first(self, depth: int) -> Prepared:
+        """Of the first `depth` layers; what was found of neurons is then of these, and its seconds of all that were
+        prepared.
+
+        Raises:
+            InputError: there are fewer.
+        """
+        source, network, found = self.source.first(depth), self.network.first(depth), dict(self.found)
+        if "neurons" in found:
+            found["neurons"] = {
+                **found["neurons"],
+                **reduce.neurons_found(source, network),
+                "layers_prepared": self.network.depth,
+            }
+        return Prepared(source, network, self.reductions, found)
 
 
 class LastLayer:
@@ -137,8 +156,11 @@ class Engine(abc.ABC):
         """None when the engine can run here, else one sentence that says what is missing."""
 
     @abc.abstractmethod
-    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         """Look for the reductions and lay the network out.
+
+        Args:
+            memory: as in Options.
 
         Raises:
             Unsuitable: the engine cannot run this network.

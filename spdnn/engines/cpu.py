@@ -39,8 +39,8 @@ class CpuEngine(Engine):
     def missing(self) -> str | None:
         return kernels.missing()
 
-    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
-        return Prepared.look(network, reductions)
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+        return Prepared.look(network, reductions, memory)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)

@@ -15,7 +15,7 @@ class OracleEngine(Engine):
     def missing(self) -> str | None:
         return None
 
-    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         return Prepared(network, network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:

@@ -148,6 +148,7 @@ def _one_width(
         {name: (program.run, program.digest) for name, program in programs.items()},
         lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
     )
+    peak = measure.peak_memory()  # of all of them, before the machine's arrays
     ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []
     for name, program in programs.items():
         check_same(name, digests[name], results[name].digest)
@@ -164,7 +165,7 @@ def _one_width(
             },
             span=ONE_LAYER,
             digests=digests[name],
-            peak_memory_bytes=measure.peak_memory(),
+            peak_memory_bytes=peak,
             machine=ceilings if name == OURS else None,
         )
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"

@@ -67,7 +67,7 @@ def compare_networks(
         {key: (runner.session.run, lambda result: result.digest) for key, runner in runners.items()},
         lambda rounds: rounds < repeats,
     )
-    records = []
+    found = []
     for key, runner in runners.items():
         check_same(key, digests[key], results[key].digest)
         spent = {
@@ -78,14 +78,19 @@ def compare_networks(
         measurement = measure.measured(
             runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
         )
-        measurement = replace(measurement, machine=measure.ceilings(engine(runner.engine), options))
         case = f"peers-{name}.{key}.t{options.threads}"
-        records.append(judged_record(case, measurement, results[key], verdicts[key], command, identity))
+        found.append((case, measurement, results[key], verdicts[key]))
+    # The machine last: its arrays would count as memory of the runs.
+    ceilings = {label: measure.ceilings(engine(runner.engine), options) for label, runner in runners.items()}
+    records = [
+        judged_record(case, replace(measurement, machine=ceilings[label]), result, verdict, command, identity)
+        for label, (case, measurement, result, verdict) in zip(runners, found, strict=True)
+    ]
     return records, refused
 
 
 def _opened(name: str, reductions: str, network: Network, inputs: Inputs, options: Options) -> _Runner:
     runner = engine(name)
-    prepared, spent = measure.timed(runner.prepare, network, parse(reductions, runner.offers))
+    prepared, spent = measure.timed(runner.prepare, network, parse(reductions, runner.offers), options.memory)
     session, read = measure.timed(runner.open, prepared, inputs, options)
     return _Runner(name, prepared, session, read, spent)

@@ -12,7 +12,8 @@ REDUCTIONS = {"dead": "dead inputs", "inputs": "identical inputs", "neurons": "i
 REDUCTION_MEANINGS = {
     "dead": "Dead inputs: rows that became all zero are dropped.",
     "inputs": "Identical inputs: one representative of equal rows is kept.",
-    "neurons": "Identical neurons: outputs with the same inputs and weights are computed once.",
+    "neurons": "Identical neurons: outputs with the same inputs, weights and bias are computed once; their sums are "
+    "taken in another order, so rounding may differ.",
 }
 STREAMED = "layer loop, weights streamed"
 ONE_LAYER = "one layer, features in the engine's layout"
@@ -48,7 +49,7 @@ DEFINITIONS = (
         "Inputs × edges that the run went through after its reductions, ÷ the same seconds. "
         "The gap to the rate above is work avoided, not speed.",
     ),
-    ("Reductions", "{reductions} What they leave out changes no value."),
+    ("Reductions", "{reductions} All are exact: what is left out has no part in any value, up to rounding."),
     (
         "Median and interval",
         "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",

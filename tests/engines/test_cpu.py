@@ -124,3 +124,42 @@ def test_memory_is_kept_to():
     assert 32 <= batch < 4000
     assert batch % 32 == 0
     assert 2 * 4 * 1024 * batch + (network.nbytes if resident else 0) <= 14_000_000
+
+
+def test_work_that_dead_tiles_were_spared_is_not_counted():
+    # All rows die in layer 4, in the middle of a long pass: layers 1 to 4 are all the work there is.
+    biases = [0.0] * 3 + [-1000.0] + [0.0] * 60
+    network = from_matrices([np.full((32, 32), 1 / 32)] * 64, biases)
+    inputs = Inputs.from_array(np.random.default_rng(0).random((64 * 20, 32)).astype(np.float32))
+    for threads in (1, 2, 64):  # tile by tile, and in step
+        got = infer(network, inputs, reductions="dead", threads=threads)
+        assert got.survivors[3] == 0 < got.survivors[2]
+        assert got.edges_computed == 64 * 20 * 4 * 32 * 32
+        assert got.bytes_loaded == 4 * got.edges_computed
+
+
+def test_bytes_are_counted_as_they_are_moved_and_gathered(monkeypatch):
+    network = RadixNet(1024, 12)
+    bits = rows(640, 1024, kind="bits")
+    dense = Inputs(bits.dense(np.arange(640)))
+    edges = network.header(0).edges
+    got, other = (infer(network, each, reductions="none") for each in (bits, dense))
+    assert other.bytes_loaded == 4 * other.edges_computed
+    assert other.bytes_loaded - got.bytes_loaded == 640 * edges * 31 // 8  # the first layer gathers bits
+    session = CpuEngine().open(CpuEngine().prepare(network, ()), bits, Options(1))
+    session.cache = 2**40  # all of it fits a cache
+    assert session.run().bytes_moved == 0
+    session.cache = network.nbytes - 1  # weights do not
+    assert network.nbytes < 640 * 1024 * 4
+    moved = session.run().bytes_moved
+    session.cache = network.nbytes
+    assert moved - session.run().bytes_moved == network.nbytes
+    session.most, session.cache = 1, 0  # every layer's features go in and out
+    assert session.run().bytes_moved == network.nbytes + 640 * 128 + 23 * 640 * 4096
+
+
+def test_a_look_that_would_break_a_pass_must_be_worth_it():
+    costs = plan.Costs.of(RadixNet(4096, 24))
+    assert plan.Looks(costs, 16).wait(1, 12_000, 0.0) is None  # 200 MB of features through memory, for 23 layers
+    assert plan.Looks(costs, 16).wait(1, 1_000, 0.0) == 0  # 16 MB, which a cache holds
+    assert plan.Looks(plan.Costs.of(RadixNet(4096, 480)), 16).wait(1, 12_000, 0.0) == 0

@@ -10,6 +10,7 @@ rule prepare:
         "../../envs/spdnn.yaml"
     params:
         case=prepared_case,
+        memory=config["memory"],
         code=lambda wildcards: engine_code(prepared_case(wildcards).engine),
     script:
         "../scripts/prepare.py"

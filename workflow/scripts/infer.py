@@ -15,8 +15,8 @@ with logged(snakemake.log[0]):
     inputs, read = timed(read_inputs, snakemake.input.inputs)
     if case.count is not None:
         inputs = inputs.counted(case.count)
-    source = open_network(snakemake.input.network).first(case.layers)
-    prepared = Prepared(source, network.first(case.layers), tuple(info["reductions"]), info["found"])
+    source = open_network(snakemake.input.network).first(network.depth)
+    prepared = Prepared(source, network, tuple(info["reductions"]), info["found"]).first(case.layers)
     measurement, result = measure(
         engine(case.engine),
         prepared,

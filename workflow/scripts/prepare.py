@@ -12,6 +12,6 @@ with logged(snakemake.log[0]):
     case = snakemake.params.case
     runner = engine(case.engine)
     network = open_network(snakemake.input[0])
-    prepared, seconds = timed(runner.prepare, network, parse(case.reductions, runner.offers))
+    prepared, seconds = timed(runner.prepare, network, parse(case.reductions, runner.offers), snakemake.params.memory)
     info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
     write_prepared(snakemake.output[0], prepared.network, info)

@@ -126,7 +126,7 @@ class PeerEngine(Engine):
     def missing(self) -> str | None:
         return self.library.missing()
 
-    def prepare(self, network: Network, reductions: tuple[str, ...]) -> Prepared:
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         for k in range(network.depth):
             self.library.check(network.header(k), reductions)
         return Prepared.look(network, reductions)

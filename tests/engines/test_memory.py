@@ -1,0 +1,66 @@
+"""The memory limit is a promise: the peak of a process of its own, in settings that have broken it or could."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import re
+import numpy as np
+from spdnn.engines import engine
+from spdnn.engines.base import Options
+from spdnn.engines.memory import resident_bytes
+from spdnn.errors import InputError
+from spdnn.features import Inputs
+from spdnn.network import Layer, MemoryNetwork
+
+def network(width, degree, depth):
+    layers = []
+    for k in range(depth):
+        near = (np.arange(width)[:, None] + 7 * np.arange(degree) + k) % width
+        offsets, value = np.arange(width + 1, dtype=np.int64) * degree, np.float32(1 / degree)
+        layers.append(Layer(width, width, offsets, np.sort(near, axis=1).astype(np.uint16).ravel(), value))
+    return MemoryNetwork(layers)
+
+def inputs(width, count):
+    return Inputs(np.random.default_rng(0).random((64, width), dtype=np.float32)).counted(count)
+
+name, values, threads = {name!r}, {values}, {threads}
+net, rows = network({width}, {degree}, {depth}), inputs({width}, {count})
+runner = engine(name)
+prepared = runner.prepare(net, {reductions})
+try:
+    runner.open(prepared, rows, Options(threads, 1, values))
+except InputError as error:
+    least = int(str(error).split("at least ")[1].split()[0].replace(",", ""))
+limit = least + {more}
+result = runner.open(prepared, rows, Options(threads, limit, values)).run()
+# Not ru_maxrss, which a process takes over from the one that started it.
+peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
+print(limit, peak, result.notes["batches"])
+"""
+
+CASES = {
+    "values": {"width": 4096, "degree": 32, "depth": 4, "count": 4000, "threads": 4, "values": True},
+    "values, merged": {"width": 4096, "degree": 32, "depth": 4, "count": 4000, "threads": 2, "values": True,
+                       "reductions": ("dead", "inputs", "neurons")},
+    "few tiles, many threads": {"width": 8192, "degree": 32, "depth": 12, "count": 31 * 64, "threads": 8,
+                                "more": 200_000_000},
+    "narrow rows": {"width": 4, "degree": 1, "depth": 3, "count": 1_000_000, "threads": 2},
+    "wide scratch": {"width": 16384, "degree": 8, "depth": 4, "count": 200, "threads": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["cpu", "spgemm"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_peak_stays_below_the_limit(name, case):
+    setting = {"values": False, "reductions": (), "more": 20_000_000, **CASES[case]}
+    program = PROGRAM.format(name=name, **setting)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    limit, peak, _ = map(int, re.findall(r"[0-9]+", done.stdout))
+    assert peak <= limit
