@@ -20,7 +20,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # In the order in which CMakeLists.txt takes them.
 _SOURCES = (
     *(f"{part}.{kind}" for part in ("kernels", "machine", "spgemm") for kind in ("cpp", "hpp")),
-    *("module.cpp", "machine_module.cpp", "spgemm_module.cpp"),
+    *("inputs.hpp", "vectors.hpp", "rows.cpp", "module.cpp", "machine_module.cpp", "spgemm_module.cpp"),
 )
 
 

@@ -12,13 +12,13 @@
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     The fused SpMM + bias + ReLU of Hidayetoglu et al., "At-Scale Sparse Deep Neural Network Inference with
 //            Efficient GPU Implementation", HPEC 2020, section III, with a CPU's caches in place of shared memory.
-#include "kernels.hpp"
+#include "inputs.hpp"
+#include "vectors.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <new>
 
@@ -28,19 +28,14 @@
 #define SPDNN_JOIN(a, b) SPDNN_JOIN2(a, b)
 
 namespace spdnn {
+namespace SPDNN_LEVEL {
 namespace {
 
-constexpr int kLanes = SPDNN_VECTOR_BYTES / 4;
 constexpr int kSideBySide = 4;            // vectors of one pass over the edges
 constexpr int64_t kLeastBlock = 64;       // output neurons a thread takes at least
 constexpr int64_t kLeastWork = 8192;      // edges x vectors of a layer that are worth a thread
-constexpr int kTransposed = 64;           // rows of bits that are transposed at a time
 constexpr uint64_t kNoLayer = ~uint64_t{0};
 constexpr int64_t kStepBytes = 16 << 20;  // of the buffers between layers that all tiles take in step, at most
-
-typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-typedef int32_t IntVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-typedef uint64_t WordVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 
 // What a kernel computes with: a vector of neighbouring inputs, or one float for tiles of one input.
 template <class V>
@@ -304,62 +299,6 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
-// words (neurons) <- bit i of words[n] is input first + i of neuron n. 64 rows and a vector of bytes are transposed at a
-// time, as many 64 x 64 matrices side by side as a vector has words. Source: Warren, "Hacker's Delight", section 7-3.
-void transpose(const Rows& rows, int64_t neurons, int64_t first, int filled, uint64_t* words) {
-    constexpr int kWords = SPDNN_VECTOR_BYTES / 8;
-    const uint8_t* row[kTransposed];
-    for (int i = 0; i < filled; ++i) row[i] = rows.bits + rows.numbers[first + i] * rows.row_bytes;
-    for (int64_t byte = 0; byte < rows.row_bytes; byte += SPDNN_VECTOR_BYTES) {
-        WordVec a[kTransposed] = {};
-        const int64_t bytes = std::min<int64_t>(SPDNN_VECTOR_BYTES, rows.row_bytes - byte);
-        if (bytes == SPDNN_VECTOR_BYTES) {
-            for (int i = 0; i < filled; ++i) {
-                std::memcpy(&a[i], row[i] + byte, SPDNN_VECTOR_BYTES);
-                __builtin_prefetch(row[i] + byte + 8 * 64);
-            }
-        } else {
-            for (int i = 0; i < filled; ++i) std::memcpy(&a[i], row[i] + byte, bytes);
-        }
-        uint64_t mask = 0x00000000ffffffffu;
-        for (int j = 32; j; j >>= 1, mask ^= mask << j)
-            for (int k = 0; k < 64; k = ((k | j) + 1) & ~j) {
-                const WordVec t = ((a[k] >> j) ^ a[k | j]) & mask;
-                a[k] ^= t << j;
-                a[k | j] ^= t;
-            }
-        // Bit b of a little-endian word is neuron b ^ 7 of it: the first neuron is the highest bit of the first byte.
-        const int64_t base = byte * 8;
-        for (int w = 0; w < kWords && base + 64 * w < neurons; ++w) {
-            uint64_t* out = words + base + 64 * w;
-            if (base + 64 * w + 64 <= neurons) {
-                for (int b = 0; b < 64; ++b) out[b ^ 7] = a[b][w];
-            } else {
-                for (int b = 0; b < 64; ++b)
-                    if (base + 64 * w + (b ^ 7) < neurons) out[b ^ 7] = a[b][w];
-            }
-        }
-    }
-}
-
-// out (neurons, tile) <- rows first .. first + filled - 1; the other lanes are zero.
-void expand(const Rows& rows, int64_t neurons, int64_t first, int filled, int tile, float* out) {
-    std::memset(out, 0, sizeof(float) * tile * neurons);
-    for (int i = 0; i < filled; ++i) {
-        const int64_t number = rows.numbers[first + i];
-        if (rows.bits) {
-            const uint8_t* row = rows.bits + number * rows.row_bytes;
-            for (int64_t n = 0; n < neurons; ++n) out[n * tile + i] = static_cast<float>(row[n / 8] >> (7 - n % 8) & 1);
-        } else if (rows.dense) {
-            const float* row = rows.dense + number * neurons;
-            for (int64_t n = 0; n < neurons; ++n) out[n * tile + i] = row[n];
-        } else {
-            for (int64_t e = rows.csr_offsets[number]; e < rows.csr_offsets[number + 1]; ++e)
-                out[rows.csr_columns[e] * tile + i] = rows.csr_values[e];
-        }
-    }
-}
-
 // The first layer of tile t, from the inputs' own rows; `room` holds (inputs, tile) floats, or a word an input.
 Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
     const Layer& layer = pass.layers[0];
@@ -474,175 +413,12 @@ int64_t run(const Pass& pass, int threads) {
     return run_in_step(pass, widest, static_cast<int>(std::clamp<int64_t>(useful, 1, threads)));
 }
 
-// Puts one tile of kTo inputs together from the inputs `slots` of tiles of kFrom, and hands sink(neuron, vector, lanes)
-// each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
-// permutation for each: the same permutations for every neuron.
-template <int kFrom, int kTo, class Sink>
-void assemble(const float* src, int64_t neurons, const int64_t* slots, int filled, Sink sink) {
-    constexpr int kVectors = kTo / kLanes;
-    const float* from[kTo];        // the source vector of each step, at neuron 0
-    IntVec pick[kTo];              // its permutation: lane i of what is there, or lane kLanes + i of the source
-    int first_step[kVectors + 1];  // steps of vector v: first_step[v] .. first_step[v + 1]
-    int steps = 0;
-    for (int v = 0; v < kVectors; ++v) {
-        first_step[v] = steps;
-        for (int i = 0; i < kLanes && v * kLanes + i < filled; ++i) {
-            const int64_t slot = slots[v * kLanes + i], lane = slot % kFrom;
-            const float* vector = src + slot / kFrom * neurons * kFrom + lane / kLanes * kLanes;
-            if (steps == first_step[v] || from[steps - 1] != vector) {
-                from[steps] = vector;
-                for (int k = 0; k < kLanes; ++k) pick[steps][k] = k;
-                ++steps;
-            }
-            pick[steps - 1][i] = kLanes + static_cast<int>(lane % kLanes);
-        }
-    }
-    first_step[kVectors] = steps;
-    for (int64_t n = 0; n < neurons; ++n)
-        for (int v = 0; v < kVectors; ++v) {
-            Vec lanes = {};
-            for (int step = first_step[v]; step < first_step[v + 1]; ++step)
-                lanes = __builtin_shuffle(lanes, *reinterpret_cast<const Vec*>(from[step] + n * kFrom), pick[step]);
-            sink(n, v, lanes);
-        }
-}
-
-template <int kFrom, int kTo>
-void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* slots, int filled) {
-    if constexpr (kFrom == 1 || kTo == 1) {
-        if (filled < kTo) std::memset(dst, 0, sizeof(float) * neurons * kTo);
-        for (int i = 0; i < filled; ++i) {
-            const float* from = src + slots[i] / kFrom * neurons * kFrom + slots[i] % kFrom;
-            for (int64_t n = 0; n < neurons; ++n) dst[n * kTo + i] = from[n * kFrom];
-        }
-    } else {
-        assemble<kFrom, kTo>(src, neurons, slots, filled,
-                             [dst](int64_t n, int v, Vec lanes) { reinterpret_cast<Vec*>(dst + n * kTo)[v] = lanes; });
-    }
-}
-
-using CompactTile = void (*)(const float*, float*, int64_t, const int64_t*, int);
-
-template <int kFrom>
-CompactTile choose_compact(int to) {
-    return to == 1 ? compact_tile<kFrom, 1> : to == 16 ? compact_tile<kFrom, 16> : to == 32 ? compact_tile<kFrom, 32> : compact_tile<kFrom, 64>;
-}
-
-void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
-             int64_t count, int threads) {
-    const CompactTile run = src_tile == 1 ? choose_compact<1>(dst_tile) : src_tile == 16 ? choose_compact<16>(dst_tile)
-                          : src_tile == 32 ? choose_compact<32>(dst_tile) : choose_compact<64>(dst_tile);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t t = 0; t < (count + dst_tile - 1) / dst_tile; ++t)
-        run(src, dst + t * neurons * dst_tile, neurons, slots + t * dst_tile,
-            static_cast<int>(std::min<int64_t>(dst_tile, count - t * dst_tile)));
-}
-
-// Two 32-bit hashes of a stream of values, which vectorize over the lanes of a tile.
-struct Hash {
-    uint32_t one = 0x811c9dc5u, other = 0x9747b28cu;
-
-    void add(uint32_t bits) {
-        one = (one ^ bits) * 0x9e3779b1u;
-        one ^= one >> 15;
-        other = (other + (bits ^ (other >> 15))) * 0x85ebca6bu;
-    }
-    uint64_t both() const { return uint64_t{one} << 32 | other; }
-};
-
-template <int kTile>
-void hash_tile(const float* src, int64_t neurons, int64_t step, int filled, uint64_t* out) {
-    Hash hash[kTile];
-    for (int64_t n = 0; n < neurons; n += step) {
-        uint32_t bits[kTile];
-        std::memcpy(bits, src + n * kTile, sizeof bits);
-        for (int i = 0; i < kTile; ++i) hash[i].add(bits[i]);
-    }
-    for (int i = 0; i < filled; ++i) out[i] = hash[i].both();
-}
-
-void row_hashes(const float* src, int64_t neurons, int64_t step, int64_t count, int tile, uint64_t* hash, int threads) {
-    const auto run = tile == 1 ? hash_tile<1> : tile == 16 ? hash_tile<16> : tile == 32 ? hash_tile<32> : hash_tile<64>;
-#pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
-    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
-        run(src + t * neurons * tile, neurons, step, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), hash + t * tile);
-}
-
-template <int kTile>
-void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* slots, int filled, uint8_t* differs) {
-    const float* own = src + t * neurons * kTile;
-    if constexpr (kTile == 1) {
-        differs[0] = std::memcmp(own, src + slots[0] * neurons, sizeof(float) * neurons) != 0;
-    } else {
-        IntVec difference[kTile / kLanes] = {};
-        assemble<kTile, kTile>(src, neurons, slots, filled, [&](int64_t n, int v, Vec lanes) {
-            difference[v] |= Unit<Vec>::raw(reinterpret_cast<const Vec*>(own + n * kTile)[v]) ^ Unit<Vec>::raw(lanes);
-        });
-        for (int i = 0; i < filled; ++i) differs[i] = difference[i / kLanes][i % kLanes] != 0;
-    }
-}
-
-void rows_differ(const float* src, int64_t neurons, const int64_t* slots, int64_t count, int tile, uint8_t* differs,
-                 int threads) {
-    const auto run = tile == 1 ? differ_tile<1> : tile == 16 ? differ_tile<16> : tile == 32 ? differ_tile<32> : differ_tile<64>;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t) {
-        const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
-        bool itself = true;
-        for (int i = 0; i < filled; ++i) itself = itself && slots[t * tile + i] == t * tile + i;
-        if (itself)
-            std::memset(differs + t * tile, 0, filled);
-        else
-            run(src, neurons, t, slots + t * tile, filled, differs + t * tile);
-    }
-}
-
-template <int kTile>
-void tile_statistics(const float* src, int64_t neurons, int filled, int64_t first, const RowStatistics& out) {
-    double sum[kTile] = {}, projection[kTile] = {};
-    float least[kTile], largest[kTile];
-    Hash hash[kTile];
-    for (int i = 0; i < kTile; ++i) least[i] = std::numeric_limits<float>::infinity(), largest[i] = -least[i];
-    for (int64_t n = 0; n < neurons; ++n, src += kTile) {
-        uint32_t bits[kTile];
-        std::memcpy(bits, src, sizeof bits);
-        const double count = out.counts[n], weight = out.weights[n];
-        for (int i = 0; i < kTile; ++i) {
-            sum[i] += count * src[i];
-            projection[i] += weight * src[i];
-            least[i] = src[i] < least[i] ? src[i] : least[i];
-            largest[i] = src[i] > largest[i] ? src[i] : largest[i];
-            hash[i].add(bits[i]);
-        }
-    }
-    for (int i = 0; i < filled; ++i) {
-        out.sum[first + i] = sum[i], out.projection[first + i] = projection[i];
-        out.min[first + i] = least[i], out.max[first + i] = largest[i];
-        out.hash[first + i] = hash[i].both();
-    }
-}
-
-void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics& out, int threads) {
-    const auto run = tile == 1 ? tile_statistics<1> : tile == 16 ? tile_statistics<16>
-                   : tile == 32 ? tile_statistics<32> : tile_statistics<64>;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
-        run(src + t * neurons * tile, neurons, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), t * tile, out);
-}
-
-void untile(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads) {
-#pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
-    for (int64_t k = 0; k < count; ++k) {
-        const float* from = src + k / tile * neurons * tile + k % tile;
-        for (int64_t n = 0; n < neurons; ++n) dst[k * neurons + n] = from[n * tile];
-    }
-}
-
 }  // namespace
+}  // namespace SPDNN_LEVEL
 
 extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
-const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES, run,
-                                                   compact,                   row_hashes,         rows_differ,
-                                                   row_statistics,            untile};
+const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {
+    SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,       SPDNN_LEVEL::run,            SPDNN_LEVEL::compact,
+    SPDNN_LEVEL::row_hashes,   SPDNN_LEVEL::rows_differ, SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::untile};
 
 }  // namespace spdnn

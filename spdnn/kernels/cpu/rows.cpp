@@ -1,0 +1,197 @@
+// Rows of tiled features: closing their gaps, hashing and comparing them, their statistics. Compiled once for each
+// instruction-set level.
+//
+// Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned.
+// Threads    Tiles are dealt out dynamically.
+// Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
+// Source     Compaction: Hidayetoglu et al., HPEC 2020, section III; here by permutations of whole vectors.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "vectors.hpp"
+
+namespace spdnn {
+namespace SPDNN_LEVEL {
+namespace {
+
+// Puts one tile of kTo inputs together from the inputs `slots` of tiles of kFrom, and hands sink(neuron, vector, lanes)
+// each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
+// permutation for each: the same permutations for every neuron.
+template <int kFrom, int kTo, class Sink>
+void assemble(const float* src, int64_t neurons, const int64_t* slots, int filled, Sink sink) {
+    constexpr int kVectors = kTo / kLanes;
+    const float* from[kTo];        // the source vector of each step, at neuron 0
+    IntVec pick[kTo];              // its permutation: lane i of what is there, or lane kLanes + i of the source
+    int first_step[kVectors + 1];  // steps of vector v: first_step[v] .. first_step[v + 1]
+    int steps = 0;
+    for (int v = 0; v < kVectors; ++v) {
+        first_step[v] = steps;
+        for (int i = 0; i < kLanes && v * kLanes + i < filled; ++i) {
+            const int64_t slot = slots[v * kLanes + i], lane = slot % kFrom;
+            const float* vector = src + slot / kFrom * neurons * kFrom + lane / kLanes * kLanes;
+            if (steps == first_step[v] || from[steps - 1] != vector) {
+                from[steps] = vector;
+                for (int k = 0; k < kLanes; ++k) pick[steps][k] = k;
+                ++steps;
+            }
+            pick[steps - 1][i] = kLanes + static_cast<int>(lane % kLanes);
+        }
+    }
+    first_step[kVectors] = steps;
+    for (int64_t n = 0; n < neurons; ++n)
+        for (int v = 0; v < kVectors; ++v) {
+            Vec lanes = {};
+            for (int step = first_step[v]; step < first_step[v + 1]; ++step)
+                lanes = __builtin_shuffle(lanes, *reinterpret_cast<const Vec*>(from[step] + n * kFrom), pick[step]);
+            sink(n, v, lanes);
+        }
+}
+
+template <int kFrom, int kTo>
+void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* slots, int filled) {
+    if constexpr (kFrom == 1 || kTo == 1) {
+        if (filled < kTo) std::memset(dst, 0, sizeof(float) * neurons * kTo);
+        for (int i = 0; i < filled; ++i) {
+            const float* from = src + slots[i] / kFrom * neurons * kFrom + slots[i] % kFrom;
+            for (int64_t n = 0; n < neurons; ++n) dst[n * kTo + i] = from[n * kFrom];
+        }
+    } else {
+        assemble<kFrom, kTo>(src, neurons, slots, filled,
+                             [dst](int64_t n, int v, Vec lanes) { reinterpret_cast<Vec*>(dst + n * kTo)[v] = lanes; });
+    }
+}
+
+using CompactTile = void (*)(const float*, float*, int64_t, const int64_t*, int);
+
+template <int kFrom>
+CompactTile choose_compact(int to) {
+    return to == 1 ? compact_tile<kFrom, 1> : to == 16 ? compact_tile<kFrom, 16> : to == 32 ? compact_tile<kFrom, 32> : compact_tile<kFrom, 64>;
+}
+
+}  // namespace
+
+void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
+             int64_t count, int threads) {
+    const CompactTile run = src_tile == 1 ? choose_compact<1>(dst_tile) : src_tile == 16 ? choose_compact<16>(dst_tile)
+                          : src_tile == 32 ? choose_compact<32>(dst_tile) : choose_compact<64>(dst_tile);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = 0; t < (count + dst_tile - 1) / dst_tile; ++t)
+        run(src, dst + t * neurons * dst_tile, neurons, slots + t * dst_tile,
+            static_cast<int>(std::min<int64_t>(dst_tile, count - t * dst_tile)));
+}
+
+namespace {
+
+// Two 32-bit hashes of a stream of values, which vectorize over the lanes of a tile.
+struct Hash {
+    uint32_t one = 0x811c9dc5u, other = 0x9747b28cu;
+
+    void add(uint32_t bits) {
+        one = (one ^ bits) * 0x9e3779b1u;
+        one ^= one >> 15;
+        other = (other + (bits ^ (other >> 15))) * 0x85ebca6bu;
+    }
+    uint64_t both() const { return uint64_t{one} << 32 | other; }
+};
+
+template <int kTile>
+void hash_tile(const float* src, int64_t neurons, int64_t step, int filled, uint64_t* out) {
+    Hash hash[kTile];
+    for (int64_t n = 0; n < neurons; n += step) {
+        uint32_t bits[kTile];
+        std::memcpy(bits, src + n * kTile, sizeof bits);
+        for (int i = 0; i < kTile; ++i) hash[i].add(bits[i]);
+    }
+    for (int i = 0; i < filled; ++i) out[i] = hash[i].both();
+}
+
+}  // namespace
+
+void row_hashes(const float* src, int64_t neurons, int64_t step, int64_t count, int tile, uint64_t* hash, int threads) {
+    const auto run = tile == 1 ? hash_tile<1> : tile == 16 ? hash_tile<16> : tile == 32 ? hash_tile<32> : hash_tile<64>;
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
+        run(src + t * neurons * tile, neurons, step, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), hash + t * tile);
+}
+
+namespace {
+
+template <int kTile>
+void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* slots, int filled, uint8_t* differs) {
+    const float* own = src + t * neurons * kTile;
+    if constexpr (kTile == 1) {
+        differs[0] = std::memcmp(own, src + slots[0] * neurons, sizeof(float) * neurons) != 0;
+    } else {
+        IntVec difference[kTile / kLanes] = {};
+        assemble<kTile, kTile>(src, neurons, slots, filled, [&](int64_t n, int v, Vec lanes) {
+            difference[v] |= reinterpret_cast<const IntVec*>(own + n * kTile)[v] ^ reinterpret_cast<IntVec>(lanes);
+        });
+        for (int i = 0; i < filled; ++i) differs[i] = difference[i / kLanes][i % kLanes] != 0;
+    }
+}
+
+}  // namespace
+
+void rows_differ(const float* src, int64_t neurons, const int64_t* slots, int64_t count, int tile, uint8_t* differs,
+                 int threads) {
+    const auto run = tile == 1 ? differ_tile<1> : tile == 16 ? differ_tile<16> : tile == 32 ? differ_tile<32> : differ_tile<64>;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t) {
+        const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
+        bool itself = true;
+        for (int i = 0; i < filled; ++i) itself = itself && slots[t * tile + i] == t * tile + i;
+        if (itself)
+            std::memset(differs + t * tile, 0, filled);
+        else
+            run(src, neurons, t, slots + t * tile, filled, differs + t * tile);
+    }
+}
+
+namespace {
+
+template <int kTile>
+void tile_statistics(const float* src, int64_t neurons, int filled, int64_t first, const RowStatistics& out) {
+    double sum[kTile] = {}, projection[kTile] = {};
+    float least[kTile], largest[kTile];
+    Hash hash[kTile];
+    for (int i = 0; i < kTile; ++i) least[i] = std::numeric_limits<float>::infinity(), largest[i] = -least[i];
+    for (int64_t n = 0; n < neurons; ++n, src += kTile) {
+        uint32_t bits[kTile];
+        std::memcpy(bits, src, sizeof bits);
+        const double count = out.counts[n], weight = out.weights[n];
+        for (int i = 0; i < kTile; ++i) {
+            sum[i] += count * src[i];
+            projection[i] += weight * src[i];
+            least[i] = src[i] < least[i] ? src[i] : least[i];
+            largest[i] = src[i] > largest[i] ? src[i] : largest[i];
+            hash[i].add(bits[i]);
+        }
+    }
+    for (int i = 0; i < filled; ++i) {
+        out.sum[first + i] = sum[i], out.projection[first + i] = projection[i];
+        out.min[first + i] = least[i], out.max[first + i] = largest[i];
+        out.hash[first + i] = hash[i].both();
+    }
+}
+
+}  // namespace
+
+void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics& out, int threads) {
+    const auto run = tile == 1 ? tile_statistics<1> : tile == 16 ? tile_statistics<16>
+                   : tile == 32 ? tile_statistics<32> : tile_statistics<64>;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
+        run(src + t * neurons * tile, neurons, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), t * tile, out);
+}
+
+void untile(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads) {
+#pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
+    for (int64_t k = 0; k < count; ++k) {
+        const float* from = src + k / tile * neurons * tile + k % tile;
+        for (int64_t n = 0; n < neurons; ++n) dst[k * neurons + n] = from[n * tile];
+    }
+}
+
+}  // namespace SPDNN_LEVEL
+}  // namespace spdnn
