@@ -11,6 +11,7 @@ import time
 
 from spdnn import kernels
 from spdnn.engines.base import Options
+from spdnn.engines.memory import available_bytes
 from spdnn.errors import InputError, Unavailable
 from spdnn.kernels.caches import UNKNOWN, Cache, caches
 from spdnn.layouts import buffer
@@ -43,7 +44,8 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None) -> Ma
     began, level, quarter = time.perf_counter(), kernels.level().name, seconds / 4
     known = caches() or UNKNOWN
     near, second = known[0], known[min(1, len(known) - 1)]
-    copied = _copied_bytes(known[-1], threads, free_bytes() // FREE_SHARE if memory is None else memory)
+    allowed = (available_bytes() or 0) // FREE_SHARE if memory is None else memory
+    copied = _copied_bytes(known[-1], threads, allowed)
     from spdnn.kernels import _cpu
 
     source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
@@ -73,9 +75,3 @@ def _copied_bytes(last: Cache, threads: int, memory: int) -> int:
             f"{2 * max(LEAST_CACHES * held, unit):,}"
         )
     return size
-
-
-def free_bytes() -> int:
-    """Bytes that can be taken without swapping, by /proc/meminfo; 0 where it does not say."""
-    with open("/proc/meminfo", encoding="ascii") as stream:
-        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:")), 0)

@@ -8,7 +8,6 @@ inference  from inputs and weights in memory to categories and row sums (Session
 from __future__ import annotations
 
 import json
-import os
 import resource
 import time
 import zipfile
@@ -21,6 +20,7 @@ import numpy as np
 
 from spdnn import challenge, machine, progress, provenance, verify
 from spdnn.engines import Engine, Options, Prepared, Session
+from spdnn.engines.memory import resident_bytes
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended, replacing, write_text
@@ -123,7 +123,7 @@ def ceilings(engine: Engine, options: Options) -> dict | None:
     """
     if not engine.on_kernels:
         return None
-    memory = None if options.memory is None else max(0, options.memory - resident_memory())
+    memory = None if options.memory is None else max(0, options.memory - resident_bytes())
     try:
         return asdict(machine.measure(options.threads, MACHINE_SECONDS, memory))
     except Unavailable:
@@ -272,12 +272,6 @@ def summary(result: Result) -> dict:
 def peak_memory() -> int:
     """Bytes of this process's peak resident set so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def resident_memory() -> int:
-    """Bytes of this process in memory now."""
-    with open("/proc/self/statm", encoding="ascii") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def write_samples(path: str | Path, measurement: Measurement, result: Result) -> None:

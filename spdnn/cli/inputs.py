@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spdnn.cli import arguments
 from spdnn.features import Inputs
+from spdnn.files import existing
 
 
 def add(commands, formatter) -> None:
@@ -47,6 +48,25 @@ def made(kind: str, neurons: int, count: int | None, mnist: str | None) -> Input
 
         whole = digits_inputs(neurons)
     return whole if count is None else whole.counted(count)
+
+
+def opened(path: str, neurons: int, count: int | None) -> Inputs:
+    """The inputs in a file; `count` of them (None: all).
+
+    Raises:
+        InputError: no such file, or none that holds inputs of that width.
+    """
+    from spdnn.formats import open_inputs
+
+    inputs = open_inputs(existing(path, "inputs (mnist, digits or a file)"), neurons)
+    return inputs if count is None else inputs.counted(count)
+
+
+def named(name: str, neurons: int, count: int | None, mnist: str | None) -> Inputs:
+    """The inputs that the option --inputs names, mnist, digits or a file; raises as `made` and `opened`."""
+    if name in ("mnist", "digits"):
+        return made(name, neurons, count, mnist)
+    return opened(name, neurons, count)
 
 
 def _make(chosen) -> None:

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.cli.inputs import made
+from spdnn.cli.inputs import named
 from spdnn.errors import InputError
 
 WIDTHS = (1024, 4096, 16384, 65536)
@@ -83,7 +83,7 @@ def _peers(chosen) -> None:
         records += found
     if whole:
         network = RadixNet(chosen.neurons, chosen.layers)
-        inputs = _inputs(chosen)
+        inputs = named(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
         name = f"radixnet-{chosen.neurons}-{chosen.layers}.{Path(chosen.inputs).name.split('.')[0]}-{inputs.count}"
         options = Options(threads)
         found, refused = peers.compare_networks(
@@ -95,16 +95,6 @@ def _peers(chosen) -> None:
         print(f"{name}: {reason}")
     if chosen.records:
         peers.write_records(chosen.records, records)
-
-
-def _inputs(chosen):
-    if chosen.inputs in ("mnist", "digits"):
-        return made(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
-    from spdnn.files import existing
-    from spdnn.formats import open_inputs
-
-    inputs = open_inputs(existing(chosen.inputs, "inputs (mnist, digits or a file)"), chosen.neurons)
-    return inputs if chosen.count is None else inputs.counted(chosen.count)
 
 
 def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from spdnn import challenge, measure, verify
 from spdnn.cli import arguments
-from spdnn.cli.inputs import made
+from spdnn.cli.inputs import named, opened
 from spdnn.engines import ENGINES, Options, engine
 from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
@@ -103,11 +103,8 @@ def _challenge(chosen) -> int:
     runner, reductions = _engine(chosen)
     network = RadixNet(chosen.neurons, chosen.layers)
     command = ["spdnn", "challenge", "--neurons", network.neurons, "--layers", network.depth, "--inputs", chosen.inputs]
-    if chosen.inputs in ("mnist", "digits"):
-        inputs, read = measure.timed(made, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
-        command += ["--mnist", chosen.mnist] if chosen.mnist else []
-    else:
-        inputs, read = measure.timed(_open_inputs, chosen.inputs, chosen.neurons, chosen.count)
+    inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    command += ["--mnist", chosen.mnist] if chosen.mnist and chosen.inputs in ("mnist", "digits") else []
     command += ["--count", chosen.count] if chosen.count else []
     prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
     options = Options(count, chosen.memory)
@@ -125,15 +122,15 @@ def _infer(chosen) -> int:
     _check_targets(chosen.categories, chosen.values, chosen.record)
     count = arguments.threads(chosen.threads)
     runner, reductions = _engine(chosen)
-    network, opened = measure.timed(open_network, existing(chosen.network, "network"))
+    network, opening = measure.timed(open_network, existing(chosen.network, "network"))
     if chosen.top and chosen.top > network.outputs:
         raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
-    inputs, read = measure.timed(_open_inputs, chosen.inputs, network.inputs, None)
+    inputs, read = measure.timed(opened, chosen.inputs, network.inputs, None)
     if chosen.truth not in (None, "oracle"):
         measure.named_truth(chosen.truth, inputs.count)
     prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
     options = Options(count, chosen.memory, values=bool(chosen.values))
-    measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, opened + read, spent)
+    measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, opening + read, spent)
     verdict = _judged(chosen, network, inputs, result, chosen.truth) if chosen.record or chosen.truth else None
     if verdict is None or verdict["passed"]:
         _write_outputs(chosen, result)
@@ -168,13 +165,6 @@ def _check_targets(*paths: str | None) -> None:
 def _engine(chosen):
     runner = engine(chosen.engine)
     return runner, parse(chosen.reductions, runner.offers)
-
-
-def _open_inputs(path: str, neurons: int, count: int | None) -> Inputs:
-    from spdnn.formats import open_inputs
-
-    inputs = open_inputs(existing(path, "inputs (mnist, digits or a file)"), neurons)
-    return inputs if count is None else inputs.counted(count)
 
 
 def _word(path: str) -> str:

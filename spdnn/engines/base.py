@@ -72,6 +72,13 @@ class Prepared:
             merged, found["neurons"] = reduce.merge_neurons(network, room)
         return cls(network, merged, reductions, found)
 
+    @property
+    def dead_from(self) -> int:
+        """The first layer (0-based) before which dead rows may leave; the depth when they may not."""
+        if "dead" not in self.reductions:
+            return self.network.depth
+        return reduce.dead_from(self.found["dead"]["layers_that_revive_zeros"], self.network.depth)
+
     def first(self, depth: int) -> Prepared:
         """Of the first `depth` layers; what was found of neurons is then of these, and its seconds of all that were
         prepared.

@@ -12,35 +12,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn import kernels, progress, reduce
+from spdnn import kernels, progress
 from spdnn.engines import plan
-from spdnn.engines.base import RESIDENT, STREAMED, Engine, LastLayer, Options, Prepared, Session
+from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session
+from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
 from spdnn.engines.rows import Rows
-from spdnn.errors import SpdnnError
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.layouts import active_slots, best_tile, bind, buffer, tiles_of
-from spdnn.network import Network
 
 
-class CpuEngine(Engine):
+class CpuEngine(CompiledEngine):
     name = "cpu"
     summary = "fused sparse product, bias and clip in C++ on tiled features, all threads"
-    offers = reduce.NAMES
-    on_kernels = True
-
-    def missing(self) -> str | None:
-        return kernels.missing()
-
-    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.look(network, reductions, memory)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)
@@ -122,9 +112,7 @@ class CpuSession(Session):
         self.cache = (caches() or UNKNOWN)[-1].bytes
         self.most, self.tile_for = most, lambda count: tile or best_tile(self.kernels, count)
         self.tile = self.tile_for(inputs.count)
-        self.reductions, self.dead_from = prepared.reductions, network.depth
-        if "dead" in self.reductions:
-            self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
+        self.reductions, self.dead_from = prepared.reductions, prepared.dead_from
         self.costs = plan.Costs.of(network)
         self.last = LastLayer(network)
         widest = int(self.costs.outputs.max())
@@ -192,16 +180,6 @@ class CpuSession(Session):
                 "seconds": tally.looking,
             }
 
-    def _layers(self) -> Iterator:
-        """The layers in order, each read while the one before it is computed."""
-        with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(self.network.layer, 0)
-            for k in range(self.network.depth):
-                layer = ahead.result()
-                if k + 1 < self.network.depth:
-                    ahead = reader.submit(self.network.layer, k + 1)
-                yield bind(layer)
-
     def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
         """The first pass, with the kernel that takes this kind of inputs."""
         stored = self.inputs.stored(numbers)
@@ -215,7 +193,7 @@ class CpuSession(Session):
         numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
         rows = Rows(self.kernels, self.threads, self.tile_for, numbers, self.tile, *self.buffers)
         looks = plan.Looks(self.costs, self.lanes)
-        with contextlib.closing(self._layers()) as stream:
+        with contextlib.closing(read_ahead(self.network.depth, lambda k: bind(self.network.layer(k)))) as stream:
             k = 0
             while k < self.network.depth:
                 check_ended()
@@ -239,13 +217,16 @@ class CpuSession(Session):
         """How many layers the next pass has, from layer k on."""
         if self.layers is None:
             return 1
-        wait, deaths = self._wait(k, rows, looks), rows.deaths if k >= self.dead_from else 0.0
-        return self.costs.layers(k, rows.tiles, rows.tile, deaths, min(wait or self.most, self.most))
+        wait = self._wait(k, rows, looks) or self.most
+        return self.costs.layers(k, rows.tiles, rows.tile, self._deaths(k, rows), min(wait, self.most))
+
+    def _deaths(self, k: int, rows: Rows) -> float:
+        """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
+        return rows.deaths if k >= self.dead_from else 0.0
 
     def _wait(self, k: int, rows: Rows, looks: plan.Looks) -> int | None:
-        """Layers until the next look for identical rows, or None. Dead rows that may not leave are identical ones."""
-        deaths = rows.deaths if k >= self.dead_from else 0.0
-        return looks.wait(k, rows.count, deaths) if "inputs" in self.reductions else None
+        """Layers until the next look for identical rows, or None."""
+        return looks.wait(k, rows.count, self._deaths(k, rows)) if "inputs" in self.reductions else None
 
     def _pass(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
         """All rows through the layers from k on; the slots that are nonzero after them.
@@ -260,9 +241,7 @@ class CpuSession(Session):
         else:
             failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
         if failed >= 0:
-            raise SpdnnError(
-                f"a value of layer {k + failed + 1} passed the range of float32; the network needs smaller weights"
-            )
+            raise past_float32(k + failed)
         rows.source, rows.target = rows.target, rows.source
         # A tile of zeros that stay zeros is skipped from the next layer on.
         run = np.ones(active.shape, bool)

@@ -22,13 +22,15 @@ def limit_bytes(limit: int | None) -> int:
     Raises:
         SpdnnError: /proc/meminfo does not say what is free.
     """
-    return limit if limit is not None else resident_bytes() + int(DEFAULT_SHARE * _available_bytes())
+    if limit is not None:
+        return limit
+    free = available_bytes()
+    if free is None:
+        raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
+    return resident_bytes() + int(DEFAULT_SHARE * free)
 
 
-def _available_bytes() -> int:
-    """Bytes that can be taken without swapping, by /proc/meminfo."""
-    with open("/proc/meminfo") as stream:
-        for line in stream:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
+def available_bytes() -> int | None:
+    """Bytes that can be taken without swapping, by /proc/meminfo; None where it does not say."""
+    with open("/proc/meminfo", encoding="ascii") as stream:
+        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:")), None)

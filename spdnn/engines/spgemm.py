@@ -17,15 +17,15 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from spdnn import kernels, progress, reduce
-from spdnn.engines.base import RESIDENT, STREAMED, Engine, LastLayer, Options, Prepared, Session
+from spdnn import kernels, progress
+from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session
+from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
 from spdnn.engines.duplicates import Looks, Representatives, representatives
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
-from spdnn.errors import InputError, SpdnnError
+from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.network import Header, Layer, Network, index_dtype
 
@@ -36,17 +36,9 @@ ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representat
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 
 
-class SpgemmEngine(Engine):
+class SpgemmEngine(CompiledEngine):
     name = "spgemm"
     summary = "sparse features times sparse weights (Gustavson) in C++, all threads; equal rows computed once"
-    offers = reduce.NAMES
-    on_kernels = True
-
-    def missing(self) -> str | None:
-        return kernels.missing()
-
-    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.look(network, reductions, memory)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return SpgemmSession(prepared, inputs, options)
@@ -62,9 +54,8 @@ class SpgemmSession(Session):
         self.network, self.inputs = network, inputs
         self.threads, self.keep_values = options.threads, options.values
         self.kernels, self.accumulator = level(), BEST
-        self.dead_from = network.depth
+        self.dead_from = prepared.dead_from
         if "dead" in prepared.reductions:
-            self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         self.looking = "inputs" in prepared.reductions
         self.batch, resident = _plan(network, inputs, options, self.kernels.panel)
@@ -111,19 +102,7 @@ class SpgemmSession(Session):
 
     def _layers(self) -> Iterator:
         """The layers in order: from memory, or each read and transposed while the one before it is computed."""
-        if self.layers is not None:
-            yield from self.layers
-            return
-        with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(self._read, 0)
-            for k in range(self.network.depth):
-                layer = ahead.result()
-                if k + 1 < self.network.depth:
-                    ahead = reader.submit(self._read, k + 1)
-                yield layer
-
-    def _read(self, k: int):
-        return bind(self.network.layer(k))
+        yield from self.layers or read_ahead(self.network.depth, lambda k: bind(self.network.layer(k)))
 
     def _load(self, numbers: np.ndarray, target: Buffer):
         """The inputs `numbers` as sparse rows in `target`."""
@@ -149,9 +128,7 @@ class SpgemmSession(Session):
                     layer, source.rows(kept), target.rows(slice(0, rows)), self.workspace, self.accumulator
                 )
                 if not finite:
-                    raise SpdnnError(
-                        f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights"
-                    )
+                    raise past_float32(k)
                 computed, chosen = computed + work, chosen + kinds
                 source, target, kept = target, source, slice(0, rows)
                 nonzero = source.length[kept] != 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ LEAST_ROUNDS = 3
 SEED = 0  # of the random features
 
 
-class _Program:
+class _Program(abc.ABC):
     """One program on one layer; `run` is what is timed.
 
     Attributes:
@@ -34,13 +35,13 @@ class _Program:
     notes: dict
     edges: int
 
+    @abc.abstractmethod
     def run(self) -> Any:
         """One layer; what it returns is overwritten by the next run."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def dense(self, out: Any) -> np.ndarray:
         """What `run` returned as float32 (count, outputs)."""
-        raise NotImplementedError
 
     def digest(self, out: Any) -> str:
         return _row_digest(self.dense(out))

@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from engine_cases import rows
 
 from spdnn import reference
 from spdnn.engines import PEERS, engine, infer
@@ -87,15 +88,6 @@ every_library = pytest.mark.parametrize(
 )
 
 
-def rows(count, neurons, kind="dense", density=0.3, seed=0):
-    rng = np.random.default_rng(seed)
-    ones = rng.random((count, neurons)) < density
-    if kind == "bits":
-        return Inputs.from_array(ones)
-    values = np.where(ones, rng.normal(1, 1, (count, neurons)), 0).astype(np.float32)
-    return Inputs.from_array(sp.csr_array(values) if kind == "csr" else values)
-
-
 def assert_same(network, inputs, name, reductions="all"):
     got = infer(network, inputs, name, reductions=reductions, threads=THREADS, values=True)
     expected = reference.infer(network, inputs, values=True)
@@ -131,7 +123,7 @@ SHAPES = {
 def test_awkward_shapes(random_network, shape, kind, library):
     count, widths, options = SHAPES[shape]
     network = random_network(widths, **options)
-    inputs = rows(count, widths[0], kind, density=1.0 if shape == "full" else 0.3)
+    inputs = rows(count, widths[0], kind=kind, density=1.0 if shape == "full" else 0.3)
     if library == "graphblas" and any(not layer.header.keeps_zero for layer in network.layers()):
         with pytest.raises(Unsuitable, match="engine graphblas keeps features sparse, and a layer of this network"):
             infer(network, inputs, library, threads=THREADS)
@@ -162,7 +154,7 @@ def test_rows_leave_only_while_no_later_bias_is_positive(random_network, library
 @every_library
 def test_an_official_network_repeats_itself_to_the_bit(library):
     network = RadixNet(1024, 40)
-    inputs = rows(700, 1024, "bits", density=np.linspace(0, 0.35, 700)[:, None])
+    inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.35, 700)[:, None])
     expected = infer(network, inputs)
     runner = engine(library)
     prepared = runner.prepare(network, runner.offers)
@@ -179,7 +171,7 @@ def test_an_official_network_repeats_itself_to_the_bit(library):
 
 @pytest.mark.parametrize("name", ["scipy", pytest.param("mkl", marks=pytest.mark.needs("mkl"))])
 def test_without_reductions_every_row_stays(name):
-    network, inputs = RadixNet(1024, 10), rows(600, 1024, "bits", density=0.05)
+    network, inputs = RadixNet(1024, 10), rows(600, 1024, kind="bits", density=0.05)
     got = infer(network, inputs, name, reductions="none", threads=THREADS)
     assert got.survivors[-1] < 600
     assert got.edges_computed == 600 * network.edges

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn import progress, reduce
+from spdnn import progress
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.errors import InputError, Unsuitable
 from spdnn.features import BLOCK, Inputs, Result, projection_weights
@@ -144,9 +144,8 @@ class PeerSession(Session):
         inputs.check_width(network.inputs)
         _check_memory(library, network, inputs, options)
         self.library, self.outputs, self.keep_values = library, network.outputs, options.values
-        self.dead_from = network.depth
+        self.dead_from = prepared.dead_from
         if "dead" in prepared.reductions:
-            self.dead_from = reduce.dead_from(prepared.found["dead"]["layers_that_revive_zeros"], network.depth)
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         self.notes = library.start(options.threads)
         self.weights, rows = [], inputs.dense(np.arange(inputs.count))

@@ -7,6 +7,7 @@ one would first write it, took SciPy and MKL 1.5 to 2.5 times as long from 1024 
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,9 @@ class Columns(Library):
         """A block as a NumPy array, not copied where that is possible."""
         return block
 
+    @abc.abstractmethod
     def block_step(self, block: Any, weights: Weights, out: Any) -> Any:
         """One block through one layer, into `out` (of the right shape) or a new array."""
-        raise NotImplementedError
 
     def block_alive(self, block: Any, signed: bool) -> np.ndarray:
         """bool (inputs of the block,): which have a nonzero value."""

@@ -1,0 +1,41 @@
+"""What the engines on our compiled kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from spdnn import kernels, reduce
+from spdnn.engines.base import Engine, Prepared
+from spdnn.errors import SpdnnError
+from spdnn.network import Network
+
+
+class CompiledEngine(Engine):
+    """An engine that takes layers by output neuron and offers every reduction."""
+
+    offers = reduce.NAMES
+    on_kernels = True
+
+    def missing(self) -> str | None:
+        return kernels.missing()
+
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+        return Prepared.look(network, reductions, memory)
+
+
+def read_ahead(depth: int, read: Callable[[int], Any]) -> Iterator:
+    """read(0), read(1), ... read(depth - 1), each in another thread while the one before it is in use."""
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(read, 0)
+        for k in range(depth):
+            layer = ahead.result()
+            if k + 1 < depth:
+                ahead = reader.submit(read, k + 1)
+            yield layer
+
+
+def past_float32(k: int) -> SpdnnError:
+    """The error of a value in layer k (0-based) that is not finite."""
+    return SpdnnError(f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights")
