@@ -20,7 +20,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # In the order in which CMakeLists.txt takes them.
 _SOURCES = (
     *(f"{part}.{kind}" for part in ("kernels", "machine", "spgemm") for kind in ("cpp", "hpp")),
-    *("inputs.hpp", "vectors.hpp", "rows.cpp", "module.cpp", "machine_module.cpp", "spgemm_module.cpp"),
+    *(f"{part}.hpp" for part in ("binding", "inputs", "level", "vectors")),
+    *(f"{part}.cpp" for part in ("rows", "module", "machine_module", "spgemm_module")),
 )
 
 

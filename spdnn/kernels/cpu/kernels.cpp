@@ -22,11 +22,6 @@
 #include <memory>
 #include <new>
 
-#define SPDNN_STRING2(x) #x
-#define SPDNN_STRING(x) SPDNN_STRING2(x)
-#define SPDNN_JOIN2(a, b) a##b
-#define SPDNN_JOIN(a, b) SPDNN_JOIN2(a, b)
-
 namespace spdnn {
 namespace SPDNN_LEVEL {
 namespace {
@@ -45,7 +40,7 @@ template <>
 struct Unit<Vec> {
     typedef IntVec Int;
     static constexpr int lanes = kLanes;
-    static Vec broadcast(float x) { return x - Vec{}; }
+    static Vec broadcast(float x) { return SPDNN_LEVEL::broadcast(x); }
     static int32_t bits(IntVec v, int i) { return v[i]; }
     static float lane(Vec v, int i) { return v[i]; }
     static IntVec raw(Vec v) { return reinterpret_cast<IntVec>(v); }

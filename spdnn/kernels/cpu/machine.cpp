@@ -10,30 +10,20 @@
 // Source        STREAM's copy (McCalpin 1995) and the peaks of the roofline model (Williams et al., CACM 52(4), 2009).
 #include "machine.hpp"
 
+#include "level.hpp"
+
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-#define SPDNN_STRING2(x) #x
-#define SPDNN_STRING(x) SPDNN_STRING2(x)
-#define SPDNN_JOIN2(a, b) a##b
-#define SPDNN_JOIN(a, b) SPDNN_JOIN2(a, b)
-
 namespace spdnn {
 namespace {
 
-constexpr int kLanes = SPDNN_VECTOR_BYTES / 4;
+using namespace SPDNN_LEVEL;
+
 constexpr int kAccumulators = 8;
 constexpr int kChains = 12;
 static_assert(kLoadFloats % (kAccumulators * kLanes) == 0, "a round of loads must fill the accumulators");
-
-typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-
-inline Vec broadcast(float x) {
-    Vec v;
-    for (int i = 0; i < kLanes; ++i) v[i] = x;
-    return v;
-}
 
 // The compiler must hold `v` ready here, so it cannot leave out what made it; and it must read memory anew after.
 inline void keep(const Vec& v) { asm volatile("" : : "m"(v) : "memory"); }

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "binding.hpp"
 #include "machine.hpp"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace spdnn {
@@ -37,12 +37,8 @@ constexpr int kWindows = 16;
 // Work between two looks at the clock (some 30 ns): 5 to 50 us.
 constexpr int64_t kCopyFloats = 1 << 16, kLoadedFloats = 1 << 21, kMultiplyAdds = 1 << 21;
 
-using Memory = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Memory = Array<float, 1>;
 using Clock = std::chrono::steady_clock;
-
-static void require(bool true_, const char* what) {
-    if (!true_) throw std::invalid_argument(what);
-}
 
 static void check(const Memory& memory, int threads) {
     require(threads >= 1, "no threads");

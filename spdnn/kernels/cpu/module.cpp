@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "binding.hpp"
 #include "kernels.hpp"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace spdnn {
@@ -36,13 +36,6 @@ extern const Kernels kernels_generic;
 
 static std::vector<const Kernels*> usable() { return {&kernels_generic}; }
 #endif
-
-template <class T, size_t N>
-using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-static void require(bool true_, const char* what) {
-    if (!true_) throw std::invalid_argument(what);
-}
 
 static void check_features(const void* data, int64_t tile) {
     require(tile == 1 || tile == 16 || tile == 32 || tile == 64, "tile must be 1, 16, 32 or 64");

@@ -19,6 +19,8 @@
 //            for Sparse Matrices", ACM TOMS 4(3), 1978.
 #include "spgemm.hpp"
 
+#include "level.hpp"
+
 #include <omp.h>
 
 #include <algorithm>
@@ -29,15 +31,11 @@
 #include <immintrin.h>
 #endif
 
-#define SPDNN_STRING2(x) #x
-#define SPDNN_STRING(x) SPDNN_STRING2(x)
-#define SPDNN_JOIN2(a, b) a##b
-#define SPDNN_JOIN(a, b) SPDNN_JOIN2(a, b)
-
 namespace spdnn {
 namespace {
 
-constexpr int kLanes = SPDNN_VECTOR_BYTES / 4;
+using namespace SPDNN_LEVEL;
+
 constexpr int64_t kLargestBlock = 64;  // rows that a thread takes at most
 constexpr int64_t kAhead = 8;          // nonzeros between the one used and the one whose weights are fetched
 // Where one accumulator overtakes another (benchmarks/density.py --accumulators).
@@ -47,11 +45,6 @@ constexpr double kPanelFrom = 0.5;     // panel: nonzeros of its rows >= kPanelF
 constexpr double kPanelMeet = 2.5;     //        and >= kPanelMeet * the inputs that they reach
 
 static_assert(kGroup % kLanes == 0, "a marked group must be whole vectors");
-
-typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-typedef int32_t IntVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-
-inline Vec broadcast(float x) { return x - Vec{}; }  // x - 0 is x, of either sign, so no subtraction is left of it
 
 inline Vec load_vector(const float* from) {
     Vec v;
@@ -395,7 +388,7 @@ Work layer(const InputLayer& layer, const SparseRows& src, const NewRows& dst, c
     return whole;
 }
 
-void load_row(const GivenRows& given, int64_t number, int64_t neurons, Writer& out) {
+void load_row(const Rows& given, int64_t number, int64_t neurons, Writer& out) {
     if (given.bits) {
         const uint8_t* row = given.bits + number * given.row_bytes;
         for (int64_t byte = 0; byte < given.row_bytes; ++byte)
@@ -413,7 +406,7 @@ void load_row(const GivenRows& given, int64_t number, int64_t neurons, Writer& o
     }
 }
 
-void load(const GivenRows& given, int64_t neurons, const NewRows& dst, int threads) {
+void load(const Rows& given, int64_t neurons, const NewRows& dst, int threads) {
     over_blocks(given.count, threads, [&](int64_t first, int64_t last, int) {
         int64_t place = first * neurons;
         for (int64_t i = first; i < last; ++i) {

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels.hpp"
+
 namespace spdnn {
 
 struct InputLayer {
@@ -34,18 +36,6 @@ struct NewRows {
     int64_t *begin, *length;
     uint32_t* columns;
     float* values;
-};
-
-// The rows of the first layer's features as they are stored. Exactly one kind is not null.
-struct GivenRows {
-    const int64_t* numbers;  // stored row of each input
-    int64_t count;
-    const uint8_t* bits;  // (rows, row_bytes), most significant bit first
-    int64_t row_bytes;
-    const float* dense;          // (rows, neurons)
-    const int64_t* csr_offsets;  // rows + 1, with csr_columns (ascending in a row) and csr_values
-    const int64_t* csr_columns;
-    const float* csr_values;
 };
 
 enum Accumulator { kHash, kTouched, kSweep, kPanel, kAccumulators, kBest = -1 };
@@ -88,7 +78,7 @@ struct SpgemmKernels {
     const char* name;
     int panel;  // rows in a panel
     // dst <- the given rows without their zeros.
-    void (*load)(const GivenRows&, int64_t neurons, const NewRows& dst, int threads);
+    void (*load)(const Rows&, int64_t neurons, const NewRows& dst, int threads);
     // dst <- activation(src W + b) without zeros. One Scratch for each thread. The values do not depend on `choice`,
     // on the threads, on which rows are neighbours, or on the level.
     Work (*layer)(const InputLayer&, const SparseRows& src, const NewRows& dst, const Scratch*, int choice, int threads);

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "binding.hpp"
 #include "spgemm.hpp"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace spdnn {
@@ -28,14 +28,8 @@ static const SpgemmKernels* const compiled[] = {&spgemm_generic};
 
 namespace {
 
-template <class T, size_t N>
-using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-
-void require(bool true_, const char* what) {
-    if (!true_) throw std::invalid_argument(what);
-}
 
 template <class Array_>
 int index_bytes(const Array_& indices) {
@@ -172,7 +166,7 @@ struct FeatureRows {
 struct SpgemmLevel {
     const SpgemmKernels* kernels;
 
-    void load(const GivenRows& given, size_t rows, int64_t neurons, const FeatureRows& dst, int threads) const {
+    void load(const Rows& given, size_t rows, int64_t neurons, const FeatureRows& dst, int threads) const {
         for (int64_t i = 0; i < given.count; ++i)
             require(given.numbers[i] >= 0 && given.numbers[i] < static_cast<int64_t>(rows), "a row number is out of range");
         const NewRows target = dst.target(given.count, neurons);

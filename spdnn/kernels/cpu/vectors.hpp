@@ -1,18 +1,11 @@
-// The vectors of one instruction-set level, and what its files give each other.
-//
-// Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
+// What rows.cpp gives kernels.cpp, at one instruction-set level.
 #pragma once
 
 #include "kernels.hpp"
+#include "level.hpp"
 
 namespace spdnn {
 namespace SPDNN_LEVEL {
-
-constexpr int kLanes = SPDNN_VECTOR_BYTES / 4;
-
-typedef float Vec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-typedef int32_t IntVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
-typedef uint64_t WordVec __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 
 // rows.cpp; see kernels.hpp
 void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
