@@ -193,6 +193,23 @@ void untile(const float* src, float* dst, int64_t neurons, int64_t count, int ti
     }
 }
 
+void take(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads) {
+    constexpr int64_t kRows = 64, kNeurons = 512;  // what is written at a time stays in the nearest cache
+#pragma omp parallel for schedule(dynamic, 1) collapse(2) num_threads(threads)
+    for (int64_t begin = 0; begin < count; begin += kRows)
+        for (int64_t first = 0; first < neurons; first += kNeurons) {
+            const int64_t end = std::min(count, begin + kRows), last = std::min(neurons, first + kNeurons);
+            for (int64_t k = begin; k < end;) {
+                int64_t next = k + 1;  // rows of one tile follow each other
+                while (next < end && slots[next] / tile == slots[k] / tile) ++next;
+                const float* from = src + slots[k] / tile * neurons * tile;
+                for (int64_t n = first; n < last; ++n)
+                    for (int64_t i = k; i < next; ++i) rows[i * neurons + n] = from[n * tile + slots[i] % tile];
+                k = next;
+            }
+        }
+}
+
 void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = first / tile; t < (first + count + tile - 1) / tile; ++t) {
