@@ -193,31 +193,35 @@ void untile(const float* src, float* dst, int64_t neurons, int64_t count, int ti
     }
 }
 
+namespace {
+
+constexpr int64_t kBlock = 16;  // neurons of a row, a cache line, that are transposed at a time
+
+}  // namespace
+
 void take(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads) {
-    constexpr int64_t kRows = 64, kNeurons = 512;  // what is written at a time stays in the nearest cache
-#pragma omp parallel for schedule(dynamic, 1) collapse(2) num_threads(threads)
+    constexpr int64_t kRows = 64;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t begin = 0; begin < count; begin += kRows)
-        for (int64_t first = 0; first < neurons; first += kNeurons) {
-            const int64_t end = std::min(count, begin + kRows), last = std::min(neurons, first + kNeurons);
-            for (int64_t k = begin; k < end;) {
-                int64_t next = k + 1;  // rows of one tile follow each other
-                while (next < end && slots[next] / tile == slots[k] / tile) ++next;
-                const float* from = src + slots[k] / tile * neurons * tile;
-                for (int64_t n = first; n < last; ++n)
-                    for (int64_t i = k; i < next; ++i) rows[i * neurons + n] = from[n * tile + slots[i] % tile];
-                k = next;
+        for (int64_t first = 0; first < neurons; first += kBlock) {
+            const int64_t end = std::min(count, begin + kRows), last = std::min(neurons, first + kBlock);
+            for (int64_t k = begin; k < end; ++k) {
+                const float* from = src + slots[k] / tile * neurons * tile + slots[k] % tile;
+                for (int64_t n = first; n < last; ++n) rows[k * neurons + n] = from[n * tile];
             }
         }
 }
 
-void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads) {
+void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t begin, int threads) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t t = first / tile; t < (first + count + tile - 1) / tile; ++t) {
+    for (int64_t t = begin / tile; t < (begin + count + tile - 1) / tile; ++t) {
         float* to = dst + t * neurons * tile;
-        const int64_t begin = std::max(first, t * tile), end = std::min(first + count, (t + 1) * tile);
-        if (begin == t * tile && end < (t + 1) * tile) std::memset(to, 0, sizeof(float) * neurons * tile);
-        for (int64_t n = 0; n < neurons; ++n)
-            for (int64_t k = begin; k < end; ++k) to[n * tile + k - t * tile] = rows[(k - first) * neurons + n];
+        const int64_t own = std::max(begin, t * tile), end = std::min(begin + count, (t + 1) * tile);
+        if (own == t * tile && end < (t + 1) * tile) std::memset(to, 0, sizeof(float) * neurons * tile);
+        for (int64_t first = 0; first < neurons; first += kBlock)
+            for (int64_t k = own; k < end; ++k)
+                for (int64_t n = first; n < std::min(neurons, first + kBlock); ++n)
+                    to[n * tile + k - t * tile] = rows[(k - begin) * neurons + n];
     }
 }
 
