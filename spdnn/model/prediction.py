@@ -107,10 +107,11 @@ def predict(
         # The ranks beside the slowest have what it leaves of the work, where all are on its node.
         others = max(0.0, (ranks * usual - alone[0]) / (ranks - 1)) if per_node == ranks else usual
         alone = np.append(alone, np.full(per_node - 1, others))
-    usual = float(alone.mean()) if alone.size == ranks else usual
     serial = device.seconds_per_run * max(1.0, per_node / (device.cores or per_node))
-    last = max(float(device.together(node, threads).max()) for node in alone.reshape(-1, per_node)) + serial
-    computing = min(last, float(device.together(np.full(per_node, usual), threads)[0]) + serial)
+    ends = np.concatenate([device.together(node, threads) for node in alone.reshape(-1, per_node)])
+    last = float(ends.max()) + serial
+    typical = ends.mean() if alone.size == ranks else device.together(np.full(per_node, usual), threads)[0]
+    computing = min(last, float(typical) + serial)
     seconds = last + talking
     single = seconds if ranks == 1 else predict(work, device, ranks=1, threads=threads).seconds
     parts = _parts(work, device, batches, ranks) | {IMBALANCE: last - computing, COMMUNICATION: talking}
