@@ -15,6 +15,7 @@ LINES = [
     {"report", "measure", "peers", "distributed"},
     {"engines", "machine"},
     {"kernels", "layouts"},
+    {"model"},
     {"reduce"},
     {"sources", "formats", "reference", "verify"},
     {"network", "features"},
