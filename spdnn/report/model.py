@@ -10,7 +10,7 @@ import numpy as np
 
 from spdnn import challenge, limits
 from spdnn.baselines import SPANS, Baseline, best, best_of_each_system
-from spdnn.records import ratios
+from spdnn.intervals import ratios
 from spdnn.report import words
 
 OURS = "cpu"  # the engine of a comparison that the others are set against
