@@ -35,12 +35,12 @@ def claims(record: dict) -> Iterator[Claim]:
 def computing(rank: dict) -> float:
     """Computing seconds of one rank: inference - waiting - communication, the median over the repeats."""
     repeats = zip(*(rank[name] for name in PER_REPEAT), strict=True)
-    return median(max(0.0, whole - waiting - sending) for whole, waiting, sending in repeats)
+    return median(whole - waiting - sending for whole, waiting, sending in repeats)
 
 
 def imbalance(parts: Sequence[float]) -> float:
     """The largest part over their mean; 1 when all are 0, for nothing is shared out evenly."""
-    return max(parts) * len(parts) / total if (total := sum(parts)) else 1.0
+    return max(parts) * len(parts) / total if (total := sum(parts)) > 0 else 1.0
 
 
 def busiest(record: dict) -> int:
@@ -93,18 +93,17 @@ def _sums(record: dict, per_rank: Sequence[dict]) -> Iterator[Claim]:
 
 
 def _exchanges(record: dict, told: dict) -> Iterator[Claim]:
-    """Rows change ranks at meetings, in order; none is lost, and there are figures from then on exactly if any did."""
+    """Rows change ranks at meetings; none is lost, and there are figures from then on exactly if any did."""
     exchanges, per_rank, partition = told["exchanges"], told["per_rank"], told["partition"]
     layers, meetings, merged = record["problem"]["layers"], told["meetings"], told["rows_merged_across_ranks"]
-    before, moved = [one["before_layer"] for one in exchanges], sum(one["rows"] for one in exchanges)
+    moved, last = sum(one["rows"] for one in exchanges), max((one["before_layer"] for one in exchanges), default=1)
     sent, received = (sum(rank[name] for rank in per_rank) for name in ("rows_sent", "rows_received"))
     where, merging = "distribution.exchanges", "inputs" in record["reductions"]["requested"]
     yield not exchanges or partition == "rebalanced", f"{where}: {len(exchanges)} with the partition {partition}"
     yield len(exchanges) <= meetings, f"{where}: {len(exchanges)} at {meetings} meetings"
-    yield before == sorted(set(before)), f"{where}: the layers are not in ascending order"
-    yield max(before, default=1) <= layers, f"{where}: before layer {max(before, default=1)} of {layers}"
+    yield last <= layers, f"{where}: before layer {last} of {layers}"
     yield sent == received, f"distribution.per_rank: {sent} rows were sent and {received} received"
-    yield moved <= sent, f"{where}: {moved} rows, but the ranks sent {sent}"
+    yield moved == sent, f"{where}: {moved} rows, but the ranks sent {sent}"
     yield merging or not merged, f"distribution.rows_merged_across_ranks: {merged} without the reduction inputs"
     figures = {f"per_rank[{place}]": rank for place, rank in enumerate(per_rank)} | {"imbalance": told["imbalance"]}
     for name, figure in figures.items():

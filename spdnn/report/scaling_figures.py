@@ -9,6 +9,7 @@ from spdnn.report.figures import INK, libraries, plain, style, svg
 
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
 BASE_MARK = "D"
+WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
 SHADE = "#e9ebee"
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
@@ -122,12 +123,15 @@ def _axes(rows: Sequence[dict], time, speedup, efficiency, imbalance, shares) ->
         axes.set_ylabel(label)
         if start is not None and axes.has_data():
             axes.axvspan(max(start, axes.get_xlim()[0]), axes.get_xlim()[1], color=SHADE, zorder=0)
-    for axes in (time, speedup):
-        if axes.has_data():  # without a run on one rank there is no speed-up
+    seconds = [row["seconds"] for row in rows]
+    if max(seconds) < WIDE * min(seconds):
+        time.set_ylim(0, 1.05 * time.get_ylim()[1])
+    for axes, wide in ((time, max(seconds) >= WIDE * min(seconds)), (speedup, speedup.has_data())):
+        if wide:
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(plain)
     for axes in (efficiency, shares):
-        axes.set_ylim(0, max(10.0, axes.get_ylim()[1]))
+        axes.set_ylim(0, max(10.0, 1.05 * axes.get_ylim()[1]))
     imbalance.set_ylim(0.95, max(1.5, imbalance.get_ylim()[1]))
 
 

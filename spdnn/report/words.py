@@ -77,10 +77,12 @@ LIMIT_DEFINITIONS = (
     ),
 )
 SEVERAL = "barrier to barrier, slowest rank, categories gathered on rank 0 included"
+IN_SHORT = "slowest rank, gathering included"  # SEVERAL, in a table
 SEVERAL_DEFINITIONS = (
     (
         "Several ranks",
-        "Processes that share the inputs and each take theirs through all layers. Inference is " + SEVERAL + ". "
+        "Processes that share the inputs and each take theirs through all layers. Inference is told " + SEVERAL + ": "
+        "in tables, " + IN_SHORT + ". "
         "Threads are those of each rank. Peak memory is of the node that holds most: its ranks' own and what they "
         "share once.",
     ),
@@ -159,7 +161,7 @@ def definitions(names: set[str], limited: bool, several: bool) -> list[tuple[str
 
 def includes(record: dict) -> str:
     """What the inference seconds of a record include, in a few words."""
-    return record["span"] if record["ranks"] == 1 else f"{record['span']}; {SEVERAL}"
+    return record["span"] if record["ranks"] == 1 else f"{record['span']}; {IN_SHORT}"
 
 
 def truth(verdict: dict) -> str:

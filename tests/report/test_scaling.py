@@ -136,7 +136,7 @@ def test_numbers_are_the_records(tmp_path):
             assert {rank["edges_computed"], rank["inputs"], computing(rank), rank["survivors"][-1]} <= set(page.values)
     assert 0.125 in page.values  # communication, and the seconds that ranks read
     text = section(page)
-    assert "Before layer 13: 77 rows, 1.0 MiB; predicted gain 4,000,000 and cost 200,000 vector operations." in text
+    assert "Before layer 13: 77 rows, 1.0 MiB; predicted gain 4,000,000 and cost 200,000 edges of one rank." in text
     assert "The gain predicted was more than the cost." in text
     assert "15.0 µs for a small allgather, 3.00 GB/s between two ranks" in text
     assert "Weights: one copy a node; 7.0 MiB of weights and inputs in shared windows" in text
@@ -284,7 +284,8 @@ def test_several_ranks_are_in_no_ladder_and_no_comparison(tmp_path):
 
 def test_runs_of_several_ranks_tell_what_they_include(tmp_path):
     page = shown(tmp_path, [on(2, (0.5, 0.4, 0.6), "rebalanced")])
-    assert page.text.count(f"layer loop, resident; {words.SEVERAL}") == 2  # the tables of rates and of times
+    assert page.text.count(f"layer loop, resident; {words.IN_SHORT}") == 2  # the tables of rates and of times
+    assert page.text.count(words.SEVERAL) == 3  # above the section, among the meanings, in the provenance
     assert "cpu, 2 ranks (rebalanced) of 2 threads" in page.text
     assert "2 ranks (rebalanced) of 2 threads, on 1 node; weights: one copy a node; 7.0 MiB shared" in page.text
     assert words.SEVERAL not in shown(tmp_path, [made_record()]).text
