@@ -15,6 +15,7 @@ LINES = [
     {"report", "measure", "peers"},
     {"engines", "machine"},
     {"kernels", "layouts"},
+    {"model"},
     {"reduce"},
     {"sources", "formats", "reference", "verify"},
     {"network", "features"},
