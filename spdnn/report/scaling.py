@@ -12,20 +12,19 @@ from collections.abc import Callable, Sequence
 
 from spdnn import distribution_checks
 from spdnn.baselines import Baseline
-from spdnn.report import series, words
+from spdnn.report import predictions, series, words
 
 STRONG, WEAK, OTHER = "strong", "weak", "other"
 LEAST_DEVICES = 5  # numbers of devices that make a published scaling curve
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 
-def section(runs: Sequence[dict], baselines: Sequence[Baseline], predictions: Sequence[dict] = ()) -> dict | None:
+def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
     """What the section prints; None without a run of several ranks.
 
     Args:
         runs: as `model.page` makes them, of one project and no comparison.
         baselines: the published results.
-        predictions: rows of `predicted`, in the order to print; they are never drawn with what was measured.
     """
     several = [run for run in runs if run["ranks"] > 1]
     if not several:
@@ -38,7 +37,7 @@ def section(runs: Sequence[dict], baselines: Sequence[Baseline], predictions: Se
     return {
         "groups": [*strong, *weak, *other],
         "published": published(baselines),
-        "predicted": list(predictions),
+        "predicted": predictions.rows([*strong, *weak]),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 import statistics
 
@@ -324,12 +325,31 @@ def test_a_failed_verdict_takes_a_run_out_of_the_section(tmp_path):
 
 
 def test_predictions_stand_apart_from_what_was_measured(tmp_path):
-    row = {"setting": "1024 × 120 <b>", "ranks": 64, "partition": "cyclic", "seconds": 0.015625, "efficiency": 0.9375,
-           "measured": None, "bound": "computing rows"}  # fmt: skip
-    runs = model.page(strong(), [], [])["own"]
-    told = scaling.section(runs, [], [row, {**row, "ranks": 4, "measured": 0.03125}])
-    assert told["predicted"][0] == row
-    assert "Predicted" not in section(shown(tmp_path, strong()))
+    page = model.page(strong(), [], [])["scaling"]
+    rows = page["predicted"]
+    again = [row for row in rows if row["measured"] is not None]
+    assert [(row["ranks"], row["measured"]) for row in again] == [
+        (2, 0.415),
+        (2, 0.5),
+        (4, 0.275),
+        (8, (0.3 + 0.35) / 2),
+    ]
+    beyond = [row for row in rows if row["measured"] is None]
+    assert [row["ranks"] for row in beyond] == [16 << place for place in range(len(beyond))]
+    assert beyond[0]["nodes"] == 4  # of 8 cores, with two threads a rank
+    assert all(one["seconds"] > 1.05 * other["seconds"] for one, other in itertools.pairwise(beyond))
+    shown_page = shown(tmp_path, strong())
+    measured, predicted = section(shown_page).split("Predicted", 1)
+    assert "Published scaling" in measured
+    assert "those of a cost model, not of runs" in predicted
+    assert {row["seconds"] for row in rows} | {row["efficiency"] for row in rows} <= set(shown_page.values)
+    drawn = shown_page.source[: shown_page.source.index('id="predicted"')]
+    assert not [row for row in rows if f'value="{row["seconds"]}"' in drawn]
+
+
+def test_nothing_is_predicted_without_a_base(tmp_path):
+    assert model.page(strong()[1:], [], [])["scaling"]["predicted"] == []
+    assert "Predicted" not in section(shown(tmp_path, strong()[1:]))
 
 
 def test_a_run_of_very_many_ranks_lists_those_that_computed_longest(tmp_path):
