@@ -339,8 +339,8 @@ def test_predictions_stand_apart_from_what_was_measured(tmp_path):
     assert beyond[0]["nodes"] == 4  # of 8 cores, with two threads a rank
     assert all(one["seconds"] > 1.05 * other["seconds"] for one, other in itertools.pairwise(beyond))
     shown_page = shown(tmp_path, strong())
-    measured, predicted = section(shown_page).split("Predicted", 1)
-    assert "Published scaling" in measured
+    before, predicted = section(shown_page).split("Predicted", 1)
+    assert "Published scaling" in before
     assert "those of a cost model, not of runs" in predicted
     assert {row["seconds"] for row in rows} | {row["efficiency"] for row in rows} <= set(shown_page.values)
     drawn = shown_page.source[: shown_page.source.index('id="predicted"')]
