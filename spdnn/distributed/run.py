@@ -18,10 +18,11 @@ from spdnn.distributed import partition as parts
 from spdnn.distributed.meetings import Log, RankMeetings
 from spdnn.distributed.shared import fits, share_inputs, share_prepared
 from spdnn.distributed.world import World
+from spdnn.distribution_checks import computing, imbalance
 from spdnn.engines import Engine, Options, Prepared, Session
 from spdnn.engines.base import STREAMED
 from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, resident_bytes, shared_bytes
-from spdnn.errors import SpdnnError, Unavailable
+from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.measure import Loaded
@@ -135,7 +136,14 @@ class Ranks:
         return self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
-        return self.engine.open(prepared, inputs, options) if inputs.count else None
+        try:
+            return self.engine.open(prepared, inputs, options) if inputs.count else None
+        except InputError as error:
+            if self.memory is None or self.world.local_size == 1:
+                raise
+            raise InputError(
+                f"{error}; {self.memory:,} were given to {self.world.local_size} ranks of a node"
+            ) from error
 
     def _meetings(self, session: Session | None, prepared: Prepared) -> RankMeetings | None:
         """The meetings of the ranks that have inputs; None where there is nothing to meet for."""
@@ -220,6 +228,8 @@ class Ranks:
         spans = [span for _, (_, span), _, _ in everyone if span]
         for told in ranks:
             told["survivors"] = told["survivors"] or [0] * prepared.source.depth
+            if self.log.exchanges:  # a rank without inputs was at no meeting
+                told["edges_from_exchange"] = told["edges_from_exchange"] or 0
         samples = {
             "read_seconds": [max(told["read_seconds"] for told in ranks)],
             "prepare_seconds": [max(told["prepare_seconds"] for told in ranks)],
@@ -256,7 +266,7 @@ class Ranks:
                 "exchanges": [asdict(one) for one in log.exchanges],
                 "told": self._sentence(log, prepared),
                 "rows_merged_across_ranks": log.merged,
-                "imbalance": imbalance(ranks),
+                "imbalance": _imbalance(ranks),
                 "per_rank": ranks,
             },
         )
@@ -289,25 +299,14 @@ class _Times:
         self.proportional: int | None = None
 
 
-def imbalance(ranks: list[dict]) -> dict:
+def _imbalance(ranks: list[dict]) -> dict:
     """Max over mean of what the ranks did: edges, edges from the first exchange on, computing seconds."""
     from_exchange = [told["edges_from_exchange"] for told in ranks]
-    computing = [
-        median(
-            np.subtract(np.subtract(told["inference_seconds"], told["waiting_seconds"]), told["communication_seconds"])
-        )
-        for told in ranks
-    ]
     return {
-        "edges": _most([told["edges_computed"] for told in ranks]),
-        "edges_from_exchange": None if None in from_exchange else _most(from_exchange),
-        "seconds": _most(computing),
+        "edges": imbalance([told["edges_computed"] for told in ranks]),
+        "edges_from_exchange": None if None in from_exchange else imbalance(from_exchange),
+        "seconds": imbalance([computing(told) for told in ranks]),
     }
-
-
-def _most(numbers: list) -> float:
-    mean = float(np.mean(numbers))
-    return float(max(numbers) / mean) if mean > 0 else 1.0
 
 
 def _together(name: str, founds: list[dict]) -> dict:

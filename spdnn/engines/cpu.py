@@ -250,9 +250,9 @@ class CpuSession(Session):
         """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
         return rows.deaths if k >= self.dead_from else 0.0
 
-    def _wait(self, k: int, rows: Rows, looks: plan.Looks) -> int | None:
-        """Layers until the next look for identical rows, or None."""
-        return looks.wait(k, rows.count, self._deaths(k, rows)) if "inputs" in self.reductions else None
+    def _wait(self, k: int, rows: Rows, looks: plan.Looks, stopped: bool = False) -> int | None:
+        """Layers until the next look for identical rows, or None; `stopped` as Looks.wait takes it."""
+        return looks.wait(k, rows.count, self._deaths(k, rows), stopped) if "inputs" in self.reductions else None
 
     def _pass(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
         """All rows through the layers from k on; the slots that are nonzero after them.
@@ -354,7 +354,7 @@ class CpuRows(HeldRows):
             kept[slots] = True
             rows.inputs.keep(kept)
             self._slots = slots
-        self.looked = bool(rows.count) and session._wait(k, rows, looks) == 0
+        self.looked = bool(rows.count) and session._wait(k, rows, looks, stopped=True) == 0
         if self.looked:
             self.settle()
             session._merge(k, rows, looks, tally)

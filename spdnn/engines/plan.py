@@ -91,10 +91,14 @@ class Looks:
         self.costs, self.lanes = costs, lanes
         self.next, self.distance, self.paid = 1, 1, False
 
-    def wait(self, k: int, rows: int, deaths: float) -> int | None:
-        """How many layers from layer k on until the next look at `rows` rows; None: no look is in sight."""
-        allowed = (AGAIN_SHARE if self.paid else LOOK_SHARE) * self.costs.ahead[k] * rows / self.lanes
-        features = rows * int(self.costs.outputs[max(0, k - 1)])
+    def wait(self, k: int, rows: int, deaths: float, stopped: bool = False) -> int | None:
+        """How many layers from layer k on until the next look at `rows` rows; None: no look is in sight.
+
+        Args:
+            stopped: the rows have left the caches before layer k in any case, and others may hold equal ones.
+        """
+        allowed = (AGAIN_SHARE if self.paid or stopped else LOOK_SHARE) * self.costs.ahead[k] * rows / self.lanes
+        features = 0 if stopped else rows * int(self.costs.outputs[max(0, k - 1)])
         cost = LOOK + LOOK_ROW * rows + (BREAK * features / self.lanes if 8 * features > CACHED_FEATURES else 0)
         if rows <= 1 or deaths > SETTLED or cost > allowed:
             return None
