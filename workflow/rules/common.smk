@@ -31,6 +31,11 @@ def engine_code(engine):
     return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0])
 
 
+def every_core(threads):
+    """`threads`, or all cores that Snakemake was given here: nothing runs beside a clock. A cluster's job has `threads`."""
+    return threads if workflow.remote_exec else max(threads, workflow.resource_settings.cores or 1)
+
+
 def network_source(wildcards):
     """The file or folder that a network is imported from."""
     if wildcards.network in OWN:

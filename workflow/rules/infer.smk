@@ -12,7 +12,7 @@ rule infer:
         "results/logs/infer/{case}.log",
     conda:
         "../../envs/spdnn.yaml"
-    threads: lambda wildcards: max(CASES[wildcards.case].threads, workflow.cores or 1)
+    threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
     params:
         case=lambda wildcards: CASES[wildcards.case],
         repeats=config["repeats"],
