@@ -1,7 +1,11 @@
 # Tables and targets: the checked configuration, its cases, and what a rule depends on besides its files.
 import re
+import shlex
+import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 
 from spdnn import config as settings
 from spdnn import reduce as exact_reductions
@@ -26,9 +30,26 @@ def one_of(names):
     return "|".join(map(re.escape, sorted(names))) or "(?!)"
 
 
-def engine_code(engine):
-    """The digest of the sources that a run of `engine` reaches."""
-    return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0])
+def engine_code(engine, *modules):
+    """The digest of the sources that a run of `engine` reaches, and of `modules`."""
+    return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0], *modules)
+
+
+def program(name):
+    """How a shell command calls a program: the one beside this Python, unless conda makes another environment."""
+    beside = Path(sys.executable).with_name(name)
+    elsewhere = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+    return name if elsewhere or not beside.exists() else shlex.quote(str(beside))
+
+
+def options(**values):
+    """Options of a command, less those that are None: the command has its own default for them."""
+    return " ".join(f"--{name} {value}" for name, value in values.items() if value is not None)
+
+
+def gpus(case):
+    """GPUs that a case needs: what its engine says that a rank uses. Engines on the CPU say nothing."""
+    return case.ranks * getattr(engine(case.engine, usable=False), "gpus", 0)
 
 
 def every_core(threads):

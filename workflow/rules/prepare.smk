@@ -9,7 +9,8 @@ rule prepare:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        case=prepared_case,
+        engine=lambda wildcards: prepared_case(wildcards).engine,
+        reductions=lambda wildcards: prepared_case(wildcards).reductions,
         memory=config["memory"],
         code=lambda wildcards: engine_code(prepared_case(wildcards).engine),
     script:
