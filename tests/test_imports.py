@@ -18,7 +18,7 @@ LINES = [
     {"reduce"},
     {"sources", "formats", "reference", "verify"},
     {"network", "features"},
-    {"baselines", "records", "config"},
+    {"baselines", "records", "config", "estimates"},
     {"challenge", "limits"},
     {"errors", "files", "progress", "provenance", "tables", "jobs", "__init__"},
 ]

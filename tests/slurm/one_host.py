@@ -1,7 +1,8 @@
 """A real Slurm on this host: munged, slurmctld and two slurmd, each of them a node of two cores of its own.
 
 Jobs, limits, cancelling and ranks on two nodes are Slurm's own; only the nodes share one machine. Debian's packages
-slurm-wlm and munge are needed, and root: the configuration must lie in /etc/slurm, for Snakemake's jobs drop SLURM_CONF.
+slurm-wlm and munge are needed, and root: the configuration must lie in /etc/slurm, for Snakemake's jobs drop
+SLURM_CONF.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "setpriv")
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 OURS = "# Written by spdnn's tests, and removed by them.\n"
 TEMPLATE = (
@@ -57,11 +57,6 @@ class NoSlurm(Exception):
     """This host's Slurm could not be started; the sentence says why."""
 
 
-def usable() -> bool:
-    """Whether all programs are there, and the right to start them."""
-    return os.geteuid() == 0 and all(map(shutil.which, PROGRAMS))
-
-
 @contextlib.contextmanager
 def running(seconds: float = 60) -> Iterator[None]:
     """A Slurm that is up; everything is stopped and removed at the end, and a slurm.conf that was there is put back.
@@ -70,7 +65,9 @@ def running(seconds: float = 60) -> Iterator[None]:
         NoSlurm: another Slurm answers here, or ours did not come up in `seconds`; its logs are in the sentence.
     """
     if CONFIGURATION.exists() and " UP" in output("scontrol", "ping"):
-        raise NoSlurm(f"a Slurm is running here already, as {CONFIGURATION} has it; stop it, or run these tests elsewhere")
+        raise NoSlurm(
+            f"a Slurm is running here already, as {CONFIGURATION} has it; stop it, or run these tests elsewhere"
+        )
     folder = Path(tempfile.mkdtemp(prefix="spdnn-slurm-"))
     folder.chmod(0o755)  # munged wants a way to its socket for everyone
     with contextlib.ExitStack() as stack:
@@ -88,7 +85,9 @@ def configured(folder: Path) -> Iterator[None]:
     if before is not None and before.startswith(OURS):
         before = None  # left by tests that were killed
     CONFIGURATION.parent.mkdir(exist_ok=True)
-    CONFIGURATION.write_text(TEMPLATE.format(host=socket.gethostname().split(".")[0], folder=folder, ports=free_ports(3)))
+    CONFIGURATION.write_text(
+        TEMPLATE.format(host=socket.gethostname().split(".")[0], folder=folder, ports=free_ports(3))
+    )
     try:
         yield
     finally:

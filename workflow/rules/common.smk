@@ -8,6 +8,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
 from spdnn import config as settings
+from spdnn import estimates
 from spdnn import reduce as exact_reductions
 from spdnn.engines import ENGINES, engine
 from spdnn.errors import SpdnnError
@@ -55,6 +56,24 @@ def gpus(case):
 def every_core(threads):
     """`threads`, or all cores that Snakemake was given here: nothing runs beside a clock. A cluster's job has `threads`."""
     return threads if workflow.remote_exec else max(threads, workflow.resource_settings.cores or 1)
+
+
+def needed(stage):
+    """Resources of a rule as `stage` of spdnn.estimates has them; a job sent again gets twice as much, then three times."""
+
+    def need(wildcards, input):
+        case = CASES[wildcards.case] if "case" in wildcards.keys() else prepared_case(wildcards)
+        return stage(case, config, sum(file.size for file in input) if case.network in OWN else 0)
+
+    return {
+        "mem_mb": lambda wildcards, input, attempt: attempt * need(wildcards, input).megabytes,
+        "runtime": lambda wildcards, input, attempt: attempt * need(wildcards, input).minutes,
+    }
+
+
+def given_memory(wildcards, resources):
+    """Bytes that a cluster's job may hold. A function of resources is no reason to run again, as a changed key is."""
+    return estimates.allowed(resources.mem_mb) if workflow.remote_exec else None
 
 
 def network_source(wildcards):

@@ -17,17 +17,19 @@ rule infer:
     conda:
         "../../envs/spdnn.yaml"
     threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
+    resources:
+        **needed(estimates.infer),
     params:
         case=lambda wildcards: CASES[wildcards.case],
         repeats=config["repeats"],
-        memory=config["memory"],
+        memory=config["memory"] or given_memory,
         code=lambda wildcards: engine_code(CASES[wildcards.case].engine),
     script:
         "../scripts/infer.py"
 
 
-# The same on several ranks. A profile may name another launcher and spread the ranks:
-# set-resources: infer_ranks: {mpi: srun --mpi=pmi2, nodes: 4}. What went wrong is told on the terminal too.
+# The same on several ranks, on as many nodes as a cluster's scheduler spreads them over. A profile may name another
+# launcher (workflow/profiles). What went wrong is told on the terminal too.
 rule infer_ranks:
     input:
         network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.h5",
@@ -43,16 +45,19 @@ rule infer_ranks:
         case=one_of(case.name for case in CASES.values() if case.ranks > 1),
     conda:
         "../../envs/spdnn.yaml"
-    threads: lambda wildcards: max(CASES[wildcards.case].threads, workflow.cores or 1)
+    threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
     resources:
+        **needed(estimates.infer),
         mpi=program("mpiexec"),
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
-        nodes=1,
         gpu=lambda wildcards: gpus(CASES[wildcards.case]),
     params:
         case=lambda wildcards: CASES[wildcards.case],
         repeats=config["repeats"],
         limits=lambda wildcards: options(count=CASES[wildcards.case].count, memory=config["memory"]),
+        given=lambda wildcards, resources: (
+            "" if config["memory"] else options(memory=given_memory(wildcards, resources))
+        ),
         # A function of resources is no reason to run again: where Python lies changes no result.
         python=lambda wildcards, resources: program("python"),
         code=lambda wildcards: engine_code(CASES[wildcards.case].engine, "spdnn.distributed"),
@@ -61,7 +66,7 @@ rule infer_ranks:
         " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
         " --layers {params.case.layers} --engine {params.case.engine} --reductions {params.case.reductions}"
         " --threads {params.case.threads} --partition {params.case.partition} {params.limits}"
-        " --repeats {params.repeats}"
+        " {params.given} --repeats {params.repeats}"
         " --categories {output.categories} --result {output.result} --samples {output.samples}"
         " >{log} 2>&1 </dev/null ||"
         " {{ status=$?; {{ grep '^spdnn: ' {log} || tail -n 20 {log}; }} >&2; exit $status; }}"

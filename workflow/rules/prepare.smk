@@ -8,10 +8,12 @@ rule prepare:
         "results/logs/prepare/{prepared}.log",
     conda:
         "../../envs/spdnn.yaml"
+    resources:
+        **needed(estimates.prepare),
     params:
         engine=lambda wildcards: prepared_case(wildcards).engine,
         reductions=lambda wildcards: prepared_case(wildcards).reductions,
-        memory=config["memory"],
+        memory=config["memory"] or given_memory,
         code=lambda wildcards: engine_code(prepared_case(wildcards).engine),
     script:
         "../scripts/prepare.py"
