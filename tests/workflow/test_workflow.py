@@ -191,6 +191,51 @@ def test_unstructured_networks_are_made_and_reductions_find_nothing(root, tmp_pa
     assert found["inputs"]["rows_merged"] == 0
 
 
+def test_one_two_and_four_ranks_from_nothing_to_report(root, tmp_path):
+    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=500", "threads=1", "ranks=[1,2,4]"]
+    status, text = snakemake(root, tmp_path, *arguments, "partition=[static,rebalanced]")
+    assert status == 0, text
+    records = {path.stem: read_record(path) for path in tmp_path.glob("results/records/*.json")}
+    one = records.pop("radixnet-1024-120.digits-1024-first-500.cpu.all.t1")
+    assert one["ranks"] == 1
+    assert "distribution" not in one
+    assert len(records) == 4
+    for name, record in records.items():
+        distribution = record["distribution"]
+        assert name.endswith(f".cpu.all.t1.r{record['ranks']}-{distribution['partition']}")
+        assert len(distribution["per_rank"]) == record["ranks"]
+        assert sum(rank["inputs"] for rank in distribution["per_rank"]) == record["problem"]["input_count"] == 500
+        assert record["result"]["categories_sha256"] == one["result"]["categories_sha256"]
+        assert len(record["samples"]["inference_seconds"]) == 3
+    words = record["environment"]["command"].split()
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
+    assert name in (tmp_path / "results/report.html").read_text()
+
+
+def test_the_command_of_a_weak_record_counts_by_ranks_again(root, tmp_path):
+    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=null", "inputs_per_rank=100", "ranks=[2]"]
+    status, text = snakemake(root, tmp_path, *arguments, "threads=1", "repeats=1", "partition=cyclic")
+    assert status == 0, text
+    (record,) = [read_record(path) for path in tmp_path.glob("results/records/*.json")]
+    assert record["problem"]["input_count"] == 200
+    assert record["distribution"]["partition"] == "cyclic"
+    words = record["environment"]["command"].split()
+    assert {"ranks=2", "partition=cyclic", "inputs_per_rank=100", "count=null"} < set(words)
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
+
+
+def test_ranks_that_never_met_have_no_record(root, tmp_path, launcher):
+    """As when the launcher is of another MPI than mpi4py: every process is then a run of one rank."""
+    status, text = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher('shift 3; exec "$@"'))
+    assert status != 0
+    assert "measured on 1 ranks, and the case has 2" in text
+    assert not list(tmp_path.glob("results/records/*.json"))
+
+
 @pytest.mark.needs("mnist")
 def test_every_rung_of_the_ladder_is_verified_and_drawn(root, tmp_path, mnist_file, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
@@ -255,7 +300,7 @@ def launcher(tmp_path):
     ("lines", "told", "untold"),
     [
         (['echo "$@"', "echo 'spdnn: net.h5: no rank can read it' >&2", "exit 3"], r"spdnn: net\.h5: no rank", "pmi2"),
-        (["echo no host is left >&2", "exit 3"], "no host is left", "spdnn: "),
+        (["echo 'spdnn: warning: slow' >&2", "echo no host is left >&2", "exit 3"], "no host is left", "spdnn: net"),
     ],
 )
 def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(root, tmp_path, launcher, lines, told, untold):
@@ -326,7 +371,7 @@ def test_every_rule_carries_the_digest_of_its_code(root):
             assert "code=" in rule, f"{path.name}: rule {rule.split(':')[0]} does not depend on its code"
             name = rule.split(":")[0]
             if name == "infer_ranks":  # what it starts on every rank is the command itself
-                assert "spdnn.distributed" in rule
+                assert "spdnn.distributed.run" in rule
                 assert "-m spdnn infer" in rule.split("shell:")[1]
             else:
                 assert f'script:\n        "../scripts/{name}.py"' in rule
