@@ -109,5 +109,8 @@ wildcard_constraints:
     neurons=r"\d+",
 
 
+# Where Snakemake runs, also when jobs go to a cluster: its nodes may have no way out, and a page takes seconds.
 localrules:
     all,
+    fetch_file,
+    report,
