@@ -15,7 +15,7 @@ import one_host
 import pytest
 
 BIN = Path(sys.executable).parent
-SECONDS = 120  # that any wait may take
+SECONDS = 240  # that any wait may take
 
 
 @dataclass
@@ -67,6 +67,14 @@ class Run:
                 pytest.fail(f"waited in vain for {what}:\n{self.text}\n{queue()}", pytrace=False)
             time.sleep(0.1)
         return found
+
+    def wait_for_no_job(self) -> None:
+        """Until Slurm has ended every job, those cancelled included."""
+        deadline = time.monotonic() + SECONDS
+        while one_host.output("squeue", "--noheader"):
+            if time.monotonic() > deadline:
+                pytest.fail(f"jobs did not end:\n{self.text}\n{queue()}", pytrace=False)
+            time.sleep(0.1)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send Snakemake itself a signal; its jobs belong to Slurm."""
