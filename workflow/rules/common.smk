@@ -63,7 +63,7 @@ def needed(stage):
 
     def need(wildcards, input):
         case = CASES[wildcards.case] if "case" in wildcards.keys() else prepared_case(wildcards)
-        return stage(case, config, sum(file.size for file in input) if case.network in OWN else 0)
+        return stage(case, config, sum(Path(file).stat().st_size for file in input) if case.network in OWN else 0)
 
     return {
         "mem_mb": lambda wildcards, input, attempt: attempt * need(wildcards, input).megabytes,
