@@ -10,14 +10,21 @@ from pathlib import Path
 from spdnn import challenge
 from spdnn.errors import InputError
 
-NULLABLE = ("count", "memory", "peers")  # `--config count=null layers=[120]` gives the texts null and 120
-LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads")
+# `--config count=null layers=[120]` gives the texts null and 120
+NULLABLE = ("count", "inputs_per_rank", "memory", "peers")
+LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads", "ranks", "partition")
 SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run: a network of some depth, inputs, an engine and its settings."""
+    """One run: a network of some depth, inputs, an engine and its settings.
+
+    Attributes:
+        count: inputs of all ranks together, or None for all that there are.
+        threads: of each rank.
+        partition: how inputs are dealt to ranks; None where there is one.
+    """
 
     network: str
     layers: int
@@ -26,13 +33,16 @@ class Case:
     engine: str
     reductions: str
     threads: int
+    ranks: int = 1
+    partition: str | None = None
 
     @property
     def name(self) -> str:
         """As files and the report name the case."""
         inputs = self.inputs if self.count is None else f"{self.inputs}-first-{self.count}"
         reductions = self.reductions.replace(",", "+")
-        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}"
+        ranks = f".r{self.ranks}-{self.partition}" if self.ranks > 1 else ""
+        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}{ranks}"
 
     @property
     def prepared(self) -> str:
@@ -44,7 +54,8 @@ def check(config: dict, schema: str | Path) -> dict:
     """The configuration with scalars made lists where lists are meant.
 
     Raises:
-        InputError: a key or value that the schema does not allow; one sentence that names it.
+        InputError: a key or value that the schema does not allow, or two that exclude each other; one sentence that
+            names it.
     """
     import jsonschema
     import yaml
@@ -65,6 +76,11 @@ def check(config: dict, schema: str | Path) -> dict:
     names = [own["name"] for own in checked["networks"]]
     if len(set(names)) != len(names):
         raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
+    if checked["count"] is not None and checked["inputs_per_rank"] is not None:
+        raise InputError(
+            f"config: inputs_per_rank: {checked['inputs_per_rank']} is not allowed beside count: {checked['count']}; "
+            "one of them must be null, for both say how many inputs a case has"
+        )
     if "official" in [checked["source"], *checked["inputs"]] and (
         odd := set(checked["neurons"]) - set(challenge.WIDTHS)
     ):
@@ -80,23 +96,29 @@ def cases(config: dict) -> list[Case]:
     Raises:
         InputError: no case at all.
     """
-    pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
-    pairs = pairs or list(itertools.product(config["engines"], config["reductions"]))
-    settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
-    count = config["count"]
-    found = [
-        Case(f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}", count, *setting)
+    problems = [
+        (f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}")
         for neurons, layers, inputs in itertools.product(config["neurons"], config["layers"], config["inputs"])
-        for setting in settings
     ]
-    found += [
-        Case(own["name"], own["layers"], f"own-{own['name']}", count, *setting)
-        for own in config["networks"]
-        for setting in settings
+    problems += [(own["name"], own["layers"], f"own-{own['name']}") for own in config["networks"]]
+    pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
+    pairs = pairs or itertools.product(config["engines"], config["reductions"])
+    settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
+    found = [
+        Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None)
+        for problem, setting, ranks, partition in itertools.product(
+            problems, settings, config["ranks"], config["partition"]
+        )
     ]
     if not found:
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
     return list(dict.fromkeys(found))
+
+
+def _count(config: dict, ranks: int) -> int | None:
+    """Inputs of a case of so many ranks: as many on each where the configuration says so (weak scaling)."""
+    each = config["inputs_per_rank"]
+    return config["count"] if each is None else ranks * each
 
 
 def _number(value):

@@ -37,11 +37,17 @@ def peer(name: str) -> bool:
     return engine(name, usable=False).missing() is None
 
 
+def slurm_installed() -> bool:
+    """Whether a Slurm can be started on this host."""
+    return os.geteuid() == 0 and all(map(shutil.which, ("munged", "slurmctld", "slurmd")))
+
+
 NEEDS = {
     "graphblas": (lambda: peer("graphblas"), "the package python-graphblas (pip install 'spdnn[peers]')"),
     "mkl": (lambda: peer("mkl"), "the packages sparse-dot-mkl and mkl (pip install 'spdnn[peers]')"),
     "jax": (lambda: peer("jax"), "the package jax (pip install 'spdnn[peers]')"),
     "mnist": (mnist_path, "the MNIST training images; name a folder that holds mnist/ in SPDNN_MIRROR"),
+    "slurm": (slurm_installed, "root, and the Debian packages slurm-wlm and munge"),
     "chromium": (lambda: shutil.which("chromium"), "the browser chromium (Debian package chromium)"),
 }
 

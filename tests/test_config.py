@@ -28,7 +28,9 @@ def test_the_default_gives_every_key(default, schema):
     assert all(described)
 
 
-@pytest.mark.parametrize(("preset", "cases"), [("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1)])
+@pytest.mark.parametrize(
+    ("preset", "cases"), [("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1), ("strong", 40), ("weak", 14)]
+)
 def test_presets(root, default, schema, preset, cases):
     merged = default | yaml.safe_load((root / f"config/{preset}.yaml").read_text())
     found = config.cases(config.check(merged, schema))
@@ -51,6 +53,34 @@ def test_nulls_and_lists_on_the_command_line(default, schema):
     assert (checked["count"], checked["memory"], checked["layers"]) == (None, None, [120, 480])
     whole = config.check(default | {"repeats": 2.0, "layers": [5.0]}, schema)
     assert [type(number) for number in (whole["repeats"], *whole["layers"])] == [int, int]
+
+
+def test_ranks_run_with_every_partition_and_one_rank_once(default, schema):
+    change = {"neurons": 1024, "layers": 120, "ranks": [1, 2], "partition": ["static", "cyclic"], "count": 100}
+    found = config.cases(config.check(default | change, schema))
+    assert [case.name for case in found] == [
+        "radixnet-1024-120.digits-1024-first-100.cpu.all.t2",
+        "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-static",
+        "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-cyclic",
+    ]
+    assert [(case.ranks, case.partition) for case in found] == [(1, None), (2, "static"), (2, "cyclic")]
+    assert len({case.prepared for case in found}) == 1
+
+
+def test_ranks_multiply_everything_else(default, schema):
+    change = {"inputs": ["digits", "mnist"], "reductions": ["all", "none"], "threads": [1, 2], "ranks": [1, 2, 4]}
+    change |= {"partition": ["static", "cyclic", "rebalanced"], "networks": [OWN]}
+    found = config.cases(config.check(default | change, schema))
+    problems = 2 * 2 * 2 + 1  # widths, depths, inputs; a network of one's own
+    assert len(found) == problems * 2 * 2 * (1 + 2 * 3) == len({case.name for case in found})
+
+
+def test_weak_scaling_counts_inputs_by_ranks(default, schema):
+    change = {"neurons": 1024, "layers": 120, "inputs_per_rank": "50", "ranks": ["1", "2"], "partition": "cyclic"}
+    found = config.cases(config.check(default | change, schema))
+    assert [(case.ranks, case.count) for case in found] == [(1, 50), (2, 100)]
+    assert found[1].name == "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-cyclic"
+    assert config.check(default | {"inputs_per_rank": "null"}, schema)["inputs_per_rank"] is None
 
 
 def test_own_networks(default, schema):
@@ -81,6 +111,15 @@ def test_own_networks(default, schema):
             "networks.0.name: 'radixnet-3' is not allowed; a name of letters",
         ),
         ({"networks": [OWN, OWN]}, "networks: the name 'mine' is used twice"),
+        ({"ranks": 0}, "ranks: 0 is not allowed; MPI ranks of a run, an integer from 1 to 65536"),
+        ({"ranks": []}, "ranks: [] is not allowed; MPI ranks of a run"),
+        ({"rank": 2}, "top level: the key 'rank' is not known; did you mean 'ranks'?"),
+        ({"partition": "blocks"}, "partition: 'blocks' is not allowed; how several ranks share the inputs: static"),
+        ({"inputs_per_rank": 0}, "inputs_per_rank: 0 is not allowed; weak scaling, inputs for each rank"),
+        (
+            {"inputs_per_rank": 50, "count": 100},
+            "inputs_per_rank: 50 is not allowed beside count: 100; one of them must be null",
+        ),
         ({"reductions": ["dead, inputs"]}, "reductions: ['dead, inputs'] is not allowed; exact reductions"),
     ],
 )

@@ -74,6 +74,12 @@ def test_depths_share_networks_and_the_command_of_a_record_reproduces_it(root, s
     assert "rule infer" in text
     assert "rule make_network" not in text
     assert "rule prepare" not in text
+    status, text = snakemake(
+        root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "ranks=[2,4]", "threads=1"
+    )
+    assert status == 0, text
+    assert re.search(r"^infer_ranks +2$", text, re.MULTILINE)
+    assert "rule prepare" not in text
 
 
 def test_changed_repeats_run_inference_again(root, smoke):
@@ -185,6 +191,51 @@ def test_unstructured_networks_are_made_and_reductions_find_nothing(root, tmp_pa
     assert found["inputs"]["rows_merged"] == 0
 
 
+def test_one_two_and_four_ranks_from_nothing_to_report(root, tmp_path):
+    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=500", "threads=1", "ranks=[1,2,4]"]
+    status, text = snakemake(root, tmp_path, *arguments, "partition=[static,rebalanced]")
+    assert status == 0, text
+    records = {path.stem: read_record(path) for path in tmp_path.glob("results/records/*.json")}
+    one = records.pop("radixnet-1024-120.digits-1024-first-500.cpu.all.t1")
+    assert one["ranks"] == 1
+    assert "distribution" not in one
+    assert len(records) == 4
+    for name, record in records.items():
+        distribution = record["distribution"]
+        assert name.endswith(f".cpu.all.t1.r{record['ranks']}-{distribution['partition']}")
+        assert len(distribution["per_rank"]) == record["ranks"]
+        assert sum(rank["inputs"] for rank in distribution["per_rank"]) == record["problem"]["input_count"] == 500
+        assert record["result"]["categories_sha256"] == one["result"]["categories_sha256"]
+        assert len(record["samples"]["inference_seconds"]) == 3
+    words = record["environment"]["command"].split()
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
+    assert name in (tmp_path / "results/report.html").read_text()
+
+
+def test_the_command_of_a_weak_record_counts_by_ranks_again(root, tmp_path):
+    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=null", "inputs_per_rank=100", "ranks=[2]"]
+    status, text = snakemake(root, tmp_path, *arguments, "threads=1", "repeats=1", "partition=cyclic")
+    assert status == 0, text
+    (record,) = [read_record(path) for path in tmp_path.glob("results/records/*.json")]
+    assert record["problem"]["input_count"] == 200
+    assert record["distribution"]["partition"] == "cyclic"
+    words = record["environment"]["command"].split()
+    assert {"ranks=2", "partition=cyclic", "inputs_per_rank=100", "count=null"} < set(words)
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
+
+
+def test_ranks_that_never_met_have_no_record(root, tmp_path, launcher):
+    """As when the launcher is of another MPI than mpi4py: every process is then a run of one rank."""
+    status, text = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher('shift 3; exec "$@"'))
+    assert status != 0
+    assert "measured on 1 ranks, and the case has 2" in text
+    assert not list(tmp_path.glob("results/records/*.json"))
+
+
 @pytest.mark.needs("mnist")
 def test_every_rung_of_the_ladder_is_verified_and_drawn(root, tmp_path, mnist_file, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
@@ -217,6 +268,63 @@ def test_dry_runs(root, tmp_path, preset, arguments, jobs):
     )
     assert status == 0, text
     assert re.search(rf"^infer +{jobs}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("preset", "jobs", "counts"),
+    [("strong", {"prepare": 4, "infer": 4, "infer_ranks": 36, "benchmark": 40}, set()),
+     ("weak", {"prepare": 2, "infer": 2, "infer_ranks": 12, "benchmark": 14}, {"2 15000", "4 30000", "8 60000"})],
+)  # fmt: skip
+def test_dry_runs_of_scaling(root, tmp_path, preset, jobs, counts):
+    status, text = snakemake(root, tmp_path, "--dry-run", "-p", "--configfile", f"config/{preset}.yaml")
+    assert status == 0, text
+    for rule, number in jobs.items():
+        assert re.search(rf"^{rule} +{number}$", text, re.MULTILINE), rule
+    assert {" ".join(found) for found in re.findall(r" -n (\d+) .* --count (\d+) ", text)} == counts
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """A function that makes a stand-in for mpiexec of some lines of shell, and the arguments that name it."""
+
+    def make(*lines):
+        path = tmp_path / "launcher"
+        path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
+        path.chmod(0o755)
+        return ["--set-resources", f'infer_ranks:mpi="{path} --mpi=pmi2"', "--config", "count=200", "ranks=2"]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("lines", "told", "untold"),
+    [
+        (['echo "$@"', "echo 'spdnn: net.h5: no rank can read it' >&2", "exit 3"], r"spdnn: net\.h5: no rank", "pmi2"),
+        (["echo 'spdnn: warning: slow' >&2", "echo no host is left >&2", "exit 3"], "no host is left", "spdnn: net"),
+    ],
+)
+def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(root, tmp_path, launcher, lines, told, untold):
+    status, text = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher(*lines))
+    assert status != 0
+    assert re.search(f"^{told}", text, re.MULTILINE)
+    (log,) = tmp_path.glob("results/logs/infer_ranks/*.log")
+    assert re.search(f"^{told}", log.read_text(), re.MULTILINE)
+    assert not re.search(f"^[^ ]*{untold}", text, re.MULTILINE)
+    assert not list(tmp_path.glob("results/runs/*/*"))
+
+
+def test_a_launcher_of_its_own_is_given_the_ranks_and_the_case(root, tmp_path, launcher):
+    status, _ = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher('echo "$@"; exit 3'))
+    assert status != 0
+    (log,) = tmp_path.glob("results/logs/infer_ranks/*.log")
+    words = log.read_text().split()
+    assert words[:3] == ["--mpi=pmi2", "-n", "2"]
+    assert words[4:7] == ["-m", "spdnn", "infer"]
+    given = dict(zip(words[7::2], words[8::2], strict=True))
+    assert given["--count"] == "200"
+    assert (given["--layers"], given["--threads"], given["--repeats"]) == ("120", "2", "3")
+    assert (given["--engine"], given["--reductions"], given["--partition"]) == ("cpu", "all", "rebalanced")
+    assert "--memory" not in given
 
 
 def test_a_mistake_in_the_config_is_one_line(root, tmp_path):
@@ -262,4 +370,8 @@ def test_every_rule_carries_the_digest_of_its_code(root):
         for rule in path.read_text().split("\nrule ")[1:]:
             assert "code=" in rule, f"{path.name}: rule {rule.split(':')[0]} does not depend on its code"
             name = rule.split(":")[0]
-            assert f'script:\n        "../scripts/{name}.py"' in rule
+            if name == "infer_ranks":  # what it starts on every rank is the command itself
+                assert "spdnn.distributed.run" in rule
+                assert "-m spdnn infer" in rule.split("shell:")[1]
+            else:
+                assert f'script:\n        "../scripts/{name}.py"' in rule

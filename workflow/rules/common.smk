@@ -1,9 +1,14 @@
 # Tables and targets: the checked configuration, its cases, and what a rule depends on besides its files.
 import re
+import shlex
+import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 
 from spdnn import config as settings
+from spdnn import estimates
 from spdnn import reduce as exact_reductions
 from spdnn.engines import ENGINES, engine
 from spdnn.errors import SpdnnError
@@ -26,9 +31,49 @@ def one_of(names):
     return "|".join(map(re.escape, sorted(names))) or "(?!)"
 
 
-def engine_code(engine):
-    """The digest of the sources that a run of `engine` reaches."""
-    return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0])
+def engine_code(engine, *modules):
+    """The digest of the sources that a run of `engine` reaches, and of `modules`."""
+    return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0], *modules)
+
+
+def program(name):
+    """How a shell command calls a program: the one beside this Python, unless conda makes another environment."""
+    beside = Path(sys.executable).with_name(name)
+    elsewhere = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+    return name if elsewhere or not beside.exists() else shlex.quote(str(beside))
+
+
+def options(**values):
+    """Options of a command, less those that are None: the command has its own default for them."""
+    return " ".join(f"--{name} {value}" for name, value in values.items() if value is not None)
+
+
+def gpus(case):
+    """GPUs that a case needs: what its engine says that a rank uses. Engines on the CPU say nothing."""
+    return case.ranks * getattr(engine(case.engine, usable=False), "gpus", 0)
+
+
+def every_core(threads):
+    """`threads`, or all cores that Snakemake was given here: nothing runs beside a clock. A cluster's job has `threads`."""
+    return threads if workflow.remote_exec else max(threads, workflow.resource_settings.cores or 1)
+
+
+def needed(stage):
+    """Resources of a rule as `stage` of spdnn.estimates has them; a job sent again gets twice as much, then three times."""
+
+    def need(wildcards, input):
+        case = CASES[wildcards.case] if "case" in wildcards.keys() else prepared_case(wildcards)
+        return stage(case, config, sum(Path(file).stat().st_size for file in input) if case.network in OWN else 0)
+
+    return {
+        "mem_mb": lambda wildcards, input, attempt: attempt * need(wildcards, input).megabytes,
+        "runtime": lambda wildcards, input, attempt: attempt * need(wildcards, input).minutes,
+    }
+
+
+def given_memory(wildcards, resources):
+    """Bytes that a cluster's job may hold. A function of resources is no reason to run again, as a changed key is."""
+    return estimates.allowed(resources.mem_mb) if workflow.remote_exec else None
 
 
 def network_source(wildcards):
@@ -64,5 +109,8 @@ wildcard_constraints:
     neurons=r"\d+",
 
 
+# Where Snakemake runs, also when jobs go to a cluster: its nodes may have no way out, and a page takes seconds.
 localrules:
     all,
+    fetch_file,
+    report,

@@ -10,7 +10,7 @@ rule peers:
         "results/logs/peers/peers.log",
     conda:
         "../../envs/spdnn.yaml"
-    threads: max(PEERS.get("threads", 1), workflow.cores or 1)
+    threads: every_core(PEERS.get("threads", 1))
     params:
         peers=PEERS,
         configfiles=[str(path) for path in workflow.overwrite_configfiles],

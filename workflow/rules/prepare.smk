@@ -8,9 +8,12 @@ rule prepare:
         "results/logs/prepare/{prepared}.log",
     conda:
         "../../envs/spdnn.yaml"
+    resources:
+        **needed(estimates.prepare),
     params:
-        case=prepared_case,
-        memory=config["memory"],
+        engine=lambda wildcards: prepared_case(wildcards).engine,
+        reductions=lambda wildcards: prepared_case(wildcards).reductions,
+        memory=config["memory"] or given_memory,
         code=lambda wildcards: engine_code(prepared_case(wildcards).engine),
     script:
         "../scripts/prepare.py"

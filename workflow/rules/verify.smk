@@ -10,6 +10,8 @@ rule verify:
         "results/logs/verify/{case}.log",
     conda:
         "../../envs/spdnn.yaml"
+    resources:
+        **needed(estimates.verify),
     params:
         case=lambda wildcards: CASES[wildcards.case],
         truth=lambda wildcards: OWN.get(CASES[wildcards.case].network, {}).get("truth"),

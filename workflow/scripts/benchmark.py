@@ -5,17 +5,26 @@ import shlex
 from spdnn.jobs import logged
 
 with logged(snakemake.log[0]):
+    from spdnn.errors import SpdnnError
     from spdnn.measure import read_samples, record
     from spdnn.records import read_verdict, write_record
 
     case, config = snakemake.params.case, snakemake.config
     measurement, summary = read_samples(snakemake.input.samples)
-    settings = {"engines": case.engine, "reductions": case.reductions, "threads": case.threads}
-    settings |= {key: config[key] for key in ("count", "memory", "repeats") if config[key] is not None}
+    if measurement.ranks != case.ranks:
+        raise SpdnnError(
+            f"{snakemake.input.samples}: measured on {measurement.ranks} ranks, and the case has {case.ranks}; start "
+            "as many, with the launcher of the MPI that mpi4py uses (resource mpi of infer_ranks), and remove this file"
+        )
+    settings = {"engines": case.engine, "reductions": case.reductions, "threads": case.threads, "ranks": case.ranks}
+    settings |= {"partition": case.partition} if case.partition else {}
+    # Nulls are told as well: a file of --configfile may say otherwise.
+    nullable = {key: config[key] for key in ("count", "inputs_per_rank", "memory", "repeats")}
+    settings |= {key: "null" if value is None else value for key, value in nullable.items()}
     if not case.inputs.startswith("own-"):
         inputs, neurons = case.inputs.rsplit("-", 1)
         settings |= {"neurons": neurons, "layers": case.layers, "inputs": inputs, "source": config["source"]}
-    command = ["snakemake", "--cores", str(case.threads), f"results/records/{case.name}.json"]
+    command = ["snakemake", "--cores", str(case.ranks * case.threads), f"results/records/{case.name}.json"]
     command += ["--configfile", *snakemake.params.configfiles] if snakemake.params.configfiles else []
     command += ["--config", *(f"{key}={value}" for key, value in settings.items())]
     verdict = read_verdict(snakemake.input.verdict)

@@ -9,9 +9,9 @@ with logged(snakemake.log[0]):
     from spdnn.measure import timed
     from spdnn.reduce import parse
 
-    case = snakemake.params.case
-    runner = engine(case.engine)
+    params = snakemake.params
+    runner = engine(params.engine)
     network = open_network(snakemake.input[0])
-    prepared, seconds = timed(runner.prepare, network, parse(case.reductions, runner.offers), snakemake.params.memory)
+    prepared, seconds = timed(runner.prepare, network, parse(params.reductions, runner.offers), params.memory)
     info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
     write_prepared(snakemake.output[0], prepared.network, info)

@@ -1,0 +1,39 @@
+"""A Slurm for the session, and the workflow run through it."""
+
+from __future__ import annotations
+
+import shutil
+
+import one_host
+import pytest
+from through import Run
+
+
+@pytest.fixture(scope="session")
+def slurm():
+    """A Slurm of two nodes with two cores each."""
+    try:
+        with one_host.running():
+            yield
+    except one_host.NoSlurm as reason:
+        pytest.fail(str(reason), pytrace=False)
+
+
+@pytest.fixture
+def run(slurm, root, tmp_path):
+    """A function that makes a Run, in an empty folder or in a copy of another Run's results."""
+    runs = []
+
+    def make(profile: str = "slurm", source: Run | None = None, but: tuple[str, ...] = ()) -> Run:
+        folder = tmp_path / str(len(runs))
+        if source:
+            shutil.copytree(source.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("slurm_logs", *but))
+        else:
+            folder.mkdir()
+        runs.append(Run(root, folder, profile))
+        return runs[-1]
+
+    yield make
+    for each in runs:
+        each.process and each.kill()
+    one_host.cancel_all()

@@ -1,0 +1,175 @@
+"""The workflow through a real Slurm of two nodes: to the report, on ranks, cancelled, killed, failing; each profile.
+
+The first run makes networks, inputs and prepared networks; the others begin with a copy of them.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import numpy as np
+import one_host
+import pytest
+import yaml
+from through import Run
+
+from spdnn.records import read_record
+
+pytestmark = pytest.mark.needs("slurm")
+
+CASE = "radixnet-1024-120.digits-1024-first-{count}.cpu.all.t2{ranks}"
+RANKS = ".r2-rebalanced"
+
+
+def record_of(run, count=3000, ranks=""):
+    return read_record(run.folder / "results/records" / f"{CASE.format(count=count, ranks=ranks)}.json")
+
+
+def whole(run):
+    """Nothing half-written, nobody's job left."""
+    return not run.found("results/**/*.part") and not one_host.output("squeue", "--noheader")
+
+
+@pytest.fixture(scope="module")
+def smoke(slurm, root, tmp_path_factory):
+    """The smoke preset through the Slurm profile, on one rank and on two; one of two threads fills a node."""
+    run = Run(root, tmp_path_factory.mktemp("slurm"))
+    run.start("--config", "ranks=[1,2]")
+    assert run.end() == 0, run.text
+    return run
+
+
+def test_from_nothing_to_the_report(smoke):
+    assert "has been submitted with SLURM jobid" in smoke.text
+    page = (smoke.folder / "results/report.html").read_text()
+    for ranks in ("", RANKS):
+        record = record_of(smoke, ranks=ranks)
+        assert record["verdict"]["passed"]
+        assert CASE.format(count=3000, ranks=ranks) in page
+    assert whole(smoke)
+
+
+def test_ranks_ran_on_two_nodes_and_agree_with_one(smoke):
+    record, alone = record_of(smoke, ranks=RANKS), record_of(smoke)
+    assert record["ranks"] == 2
+    assert record["distribution"]["nodes"] == 2
+    assert {rank["local_rank"] for rank in record["distribution"]["per_rank"]} == {0}
+    assert record["result"]["categories_sha256"] == alone["result"]["categories_sha256"]
+
+
+def test_a_job_plans_with_the_memory_that_it_was_given(smoke):
+    for ranks in ("", RANKS):
+        limit = record_of(smoke, ranks=ranks)["memory_limit_bytes"]
+        assert 3e8 < limit < 8000e6  # less than a node has
+
+
+def test_interrupted_and_started_again(run, smoke):
+    run = run(source=smoke, but=("runs", "records", "report.html"))
+    run.start("--config", "count=20000", "repeats=400")
+    run.wait_for(lambda: run.found("results/logs/infer/*-20000.*.log"), "the inference to begin")
+    run.kill(signal.SIGINT)
+    assert run.end() != 0
+    run.wait_for_no_job()  # Snakemake cancelled it
+    assert not run.found("results/runs/*/*")
+    (log,) = run.found("results/logs/infer/*-20000.*.log")
+    log.unlink()
+
+    # Snakemake itself dies, and its job is cancelled later.
+    run.start("--config", "count=20000", "repeats=400")
+    run.wait_for(lambda: run.found("results/logs/infer/*-20000.*.log"), "the inference to begin")
+    (job,) = run.running("infer")
+    run.kill()
+    assert run.end() < 0
+    assert run.running("infer") == [job]  # it outlives Snakemake
+    subprocess.run(["scancel", job], check=True, timeout=10)
+    run.wait_for_no_job()
+    assert not run.found("results/runs/*/*")
+    run.start("--unlock")
+    assert run.end() == 0, run.text
+
+    # The next one finishes it, though its first inference is killed: it is sent again, and may hold more.
+    run.start("--config", "count=20000", "repeats=1")
+    (job,) = run.wait_for(lambda: run.running("infer"), "the inference to run")
+    subprocess.run(["scancel", job], check=True, timeout=10)
+    assert run.end() == 0, run.text
+    assert "Trying to restart job" in run.text
+    assert "rule prepare" not in run.text  # what was whole is kept
+    record = record_of(run, 20000)
+    assert record["verdict"]["passed"]
+    assert record["memory_limit_bytes"] > 1.5 * record_of(smoke)["memory_limit_bytes"]
+    assert run.found("results/report.html")
+    assert whole(run)
+
+
+def test_a_failed_verdict_ends_red_without_record(run, smoke):
+    run = run(source=smoke, but=("records", "report.html", "verdict.json"))
+    (result,) = run.found(f"results/runs/{CASE.format(count=3000, ranks='')}/result.npz")
+    with np.load(result) as stored:
+        parts = dict(stored)
+    for name in ("alive", "row_sum", "row_min", "row_max"):
+        parts[name] = parts[name][:-1]
+    np.savez(result, **parts)
+    run.start("--rerun-triggers", "mtime", "--retries", "0")
+    assert run.end() != 0
+    logs = "".join(path.read_text() for path in run.found("results/logs/benchmark/*.log"))
+    assert "the verdict is fail (1 categories of the truth are missing" in logs
+    assert not run.found("results/records/*.json")
+    assert not run.found("results/report.html")
+
+
+def test_submit_commands_of_ones_own(run, smoke):
+    run = run("cluster-generic", source=smoke, but=("runs", "records", "report.html"))
+    run.start("--config", "count=1000", "ranks=2")
+    (job,) = run.wait_for(lambda: run.running("infer_ranks"), "the ranks to run")
+    subprocess.run(["scancel", job], check=True, timeout=10)  # told by the script status, and sent again
+    assert run.end() == 0, run.text
+    assert "Trying to restart job" in run.text
+    assert record_of(run, 1000, RANKS)["distribution"]["nodes"] == 2
+    assert run.found("results/report.html")
+
+
+def test_a_dry_run_tells_memory_and_time(run):
+    run = run()
+    run.start("--dry-run", "--config", "neurons=65536", "layers=1920", "count=null", "ranks=[4]")
+    assert run.end() == 0, run.text
+    rules = dict(part.split(":", 1) for part in run.text.split("\nrule ")[1:])
+    asked = {
+        rule: dict(
+            word.split("=", 1) for word in text.split("resources: ")[1].split("\n")[0].split(", ") if "=" in word
+        )
+        for rule, text in rules.items()
+    }
+    assert int(asked["infer_ranks"]["mem_mb"]) > 4000
+    assert int(asked["infer_ranks"]["runtime"]) > int(asked["report"]["runtime"])
+    assert "mem_mb" in asked["prepare"]
+    assert "mem_mb" in asked["verify"]
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("true", "success"), ("false", "failed"), ("sleep 600", "running"), (None, "failed")],
+)
+def test_the_status_script(slurm, root, tmp_path, command, status):
+    job = "999999"
+    if command:
+        waits = [] if status == "running" else ["--wait"]
+        done = subprocess.run(
+            ["sbatch", *waits, "--parsable", "--output", tmp_path / "log", "--wrap", command],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        job = done.stdout.strip()
+    script = root / "workflow/profiles/cluster-generic/status"
+    told = subprocess.run([script, job], capture_output=True, text=True, timeout=10, check=True).stdout
+    one_host.cancel_all()
+    assert told == f"{status}\n"
+
+
+def test_the_profiles_say_the_same_where_they_can(root):
+    one, other = (
+        yaml.safe_load((root / f"workflow/profiles/{name}/config.yaml").read_text())
+        for name in ("slurm", "cluster-generic")
+    )
+    for key in ("latency-wait", "retries", "keep-going", "rerun-incomplete"):
+        assert one[key] == other[key]
+    assert one["set-resources"]["infer_ranks"]["mpi"] == other["set-resources"]["infer_ranks"]["mpi"]

@@ -1,0 +1,100 @@
+"""The workflow run through a profile, in a folder of its own; every wait ends, with what was printed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import one_host
+import pytest
+
+BIN = Path(sys.executable).parent
+SECONDS = 240  # that any wait may take
+
+
+@dataclass
+class Run:
+    """The workflow in a folder of its own, its jobs through a profile. Every wait ends, with what was printed."""
+
+    root: Path
+    folder: Path
+    profile: str = "slurm"
+    process: subprocess.Popen | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "snakemake.txt"
+
+    def start(self, *arguments: str) -> Run:
+        link = self.folder / "config"
+        link.exists() or link.symlink_to(self.root / "config")
+        command = [
+            *(BIN / "snakemake", "--snakefile", self.root / "Snakefile", "--directory", self.folder),
+            *("--workflow-profile", self.root / "workflow/profiles" / self.profile),
+            *("--seconds-between-status-checks", "1"),  # the profiles' own 10 are kind to a cluster, not to a test
+            *(("--slurm-init-seconds-before-status-checks", "1") if self.profile == "slurm" else ()),
+            *("--configfile", self.root / "config/smoke.yaml", *arguments),
+        ]
+        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        with open(self.log, "w") as stream:
+            self.process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, cwd=self.root)
+        return self
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def end(self, seconds: float = SECONDS) -> int:
+        """The exit status, once it is there."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"the workflow did not end in {seconds} s:\n{self.text}\n{queue()}", pytrace=False)
+
+    def wait_for(self, happened: Callable[[], object], what: str):
+        """What `happened` returns, as soon as that is true."""
+        deadline = time.monotonic() + SECONDS
+        while not (found := happened()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                pytest.fail(f"waited in vain for {what}:\n{self.text}\n{queue()}", pytrace=False)
+            time.sleep(0.1)
+        return found
+
+    def wait_for_no_job(self) -> None:
+        """Until Slurm has ended every job, those cancelled included."""
+        deadline = time.monotonic() + SECONDS
+        while one_host.output("squeue", "--noheader"):
+            if time.monotonic() > deadline:
+                pytest.fail(f"jobs did not end:\n{self.text}\n{queue()}", pytrace=False)
+            time.sleep(0.1)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send Snakemake itself a signal; its jobs belong to Slurm."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def running(self, rule: str) -> list[str]:
+        """Numbers of this folder's jobs of a rule that run now."""
+        listed = one_host.output("squeue", "--noheader", "--states=RUNNING", "--format=%i|%Z|%k|%j").splitlines()
+        jobs = [line.split("|") for line in listed]
+        wanted = (f"rule_{rule}", f"rule_{rule}_wildcards")
+        return [
+            number
+            for number, folder, comment, name in jobs
+            if folder == str(self.folder) and (name == rule or comment.startswith(wanted[1]) or comment == wanted[0])
+        ]
+
+    def found(self, pattern: str) -> list[Path]:
+        return sorted(self.folder.glob(pattern))
+
+
+def queue() -> str:
+    return one_host.output("squeue", "--states=all", "--format=%i %j %k %T %r %N")
