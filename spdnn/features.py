@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,10 @@ class Inputs:
         neurons: the width, needed when `data` holds bits.
         count: the number of inputs; by default, the rows stored.
         description: where they come from, fit for JSON, kept in every record.
+
+    Attributes:
+        total: of all inputs; `count` is of those that are run here, which `part` makes fewer.
+        numbers: int64 (count,), which they are of the whole; None: all.
 
     Raises:
         InputError: no rows, a width or dtype that does not fit, NaN or infinite values.
@@ -57,6 +62,7 @@ class Inputs:
         if self.base < 1 or self.neurons < 1 or self.count < 1:
             raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
         self.description = description or {"source": "memory"}
+        self.total, self.numbers = self.count, None
 
     @classmethod
     def from_array(cls, array, description: dict | None = None) -> Inputs:
@@ -90,6 +96,17 @@ class Inputs:
             raise InputError(f"{count} inputs asked for; there must be at least 1")
         data = self.data[:count] if count < self.base else self.data
         return Inputs(data, self.neurons, count, {**self.description, "count": count})
+
+    def part(self, numbers: np.ndarray) -> Inputs:
+        """The inputs `numbers` (int64, ascending, 0-based), which keep their numbers; no row is copied."""
+        found = copy.copy(self)
+        found.numbers, found.count = np.asarray(numbers, dtype=np.int64), len(numbers)
+        return found
+
+    def numbered(self, start: int, stop: int) -> np.ndarray:
+        """int64: the numbers of inputs start..stop-1 of these, counted from 0 in the whole that these are a part of."""
+        places = slice(start, min(stop, self.count))
+        return np.arange(places.start, places.stop) if self.numbers is None else self.numbers[places]
 
     def stored(self, rows: np.ndarray) -> np.ndarray:
         """The stored rows (int64) behind the inputs `rows` (0-based)."""
@@ -147,8 +164,7 @@ class Result:
         row_sum, row_projection: float64 (alive,); row_min, row_max: float32 (alive,): of each such last row; the
             projection is on the fixed pseudo-random `projection_weights`, so that it knows the places of values.
         survivors: int64 (layers,): inputs with a nonzero row after each layer.
-        digest: SHA-256 over `alive` and a 64-bit hash of each of their last rows, in order: two runs of one engine
-            with equal digests have the same values to the bit. Hashes of different engines are not comparable.
+        row_hash: uint64 (alive,), of the bits of each such last row; hashes of different engines are not comparable.
         edges_computed: inputs x edges that were really gone through.
         values: float32 (alive, outputs), the last rows, when they were asked for.
         notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
@@ -164,13 +180,20 @@ class Result:
     row_projection: np.ndarray
     row_min: np.ndarray
     row_max: np.ndarray
+    row_hash: np.ndarray
     survivors: np.ndarray
-    digest: str
     edges_computed: int
     values: np.ndarray | None = None
     notes: dict = field(default_factory=dict)
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over `alive` and the hashes: two runs of one engine with equal digests have equal values to the bit,
+        whatever the number of ranks.
+        """
+        return hashlib.sha256(self.alive.tobytes() + self.row_hash.tobytes()).hexdigest()
 
     @property
     def categories(self) -> np.ndarray:
@@ -206,6 +229,12 @@ class Result:
         if self.values is None:
             raise InputError("the values were not kept; ask for them before the inference")
         return self.values
+
+
+def row_hashes(rows: np.ndarray) -> np.ndarray:
+    """uint64 (count,): a hash of the bits of each row, any type (count, neurons)."""
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), np.uint64)
 
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,16 @@ class Measurement:
     peak_memory_bytes: int
     machine: dict | None
     ranks: int = 1
+    distribution: dict | None = None
+
+
+class Loaded(NamedTuple):
+    """Inputs, a prepared network, and the seconds that reading and preparing took."""
+
+    inputs: Inputs
+    prepared: Prepared
+    read_seconds: float
+    prepare_seconds: float
 
 
 def timed(work: Callable, *arguments) -> tuple:
@@ -115,6 +126,23 @@ def measured(
         peak_memory_bytes=peak_memory(),
         machine=None,
     )
+
+
+def stored(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
+    """A prepared network from its store, and the seconds that preparing took.
+
+    Args:
+        network: what it was prepared of; at least as deep.
+        layers: how many of the first to take; None: all that were prepared.
+
+    Raises:
+        InputError: no prepared network, or one that is not as deep.
+    """
+    from spdnn.formats.store import read_prepared
+
+    prepared, info = read_prepared(path)
+    whole = Prepared(network.first(prepared.depth), prepared, tuple(info["reductions"]), info["found"])
+    return whole.first(layers or prepared.depth), info["prepare_seconds"]
 
 
 def ceilings(engine: Engine, options: Options) -> dict | None:
@@ -243,7 +271,8 @@ def record(case: str, measurement: Measurement, result_summary: dict, verdict: d
         "version": 1,
         "case": case,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **{key: value for key, value in asdict(measurement).items() if key != "digests"},
+        **{key: value for key, value in asdict(measurement).items() if key not in ("digests", "distribution")},
+        **({"distribution": measurement.distribution} if measurement.distribution else {}),
         "result": {**result_summary, "digests": measurement.digests},
         "edges_per_second": {
             "median": challenge.edges_per_second(*work, median),
@@ -296,14 +325,14 @@ NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}
 
 
 def write_result(path: str | Path, result: Result) -> None:
-    """Write survivors, row sums, extremes and digest as .npz (not the values)."""
+    """Write survivors, row sums, extremes and hashes as .npz (not the values)."""
     arrays = {
         name: getattr(result, name)
-        for name in ("alive", "row_sum", "row_projection", "row_min", "row_max", "survivors")
+        for name in ("alive", "row_sum", "row_projection", "row_min", "row_max", "row_hash", "survivors")
     }
     numbers = {name: getattr(result, name) for name in NUMBERS if getattr(result, name) is not None}
     with replacing(path) as temporary, open(temporary, "wb") as stream:
-        np.savez_compressed(stream, digest=result.digest, **arrays, **numbers)
+        np.savez_compressed(stream, **arrays, **numbers)
 
 
 def read_result(path: str | Path) -> Result:
@@ -317,6 +346,6 @@ def read_result(path: str | Path) -> Result:
             parts = {name: stored[name] for name in stored.files}
         for name in NUMBERS & parts.keys():
             parts[name] = int(parts[name])
-        return Result(**{**parts, "digest": str(parts["digest"])})
+        return Result(**parts)
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a result of an inference ({error})") from error

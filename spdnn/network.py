@@ -270,6 +270,13 @@ class Network(abc.ABC):
         """
         return None
 
+    def in_memory(self, k: int) -> bool:
+        """Whether layer k is in memory already, so that reading it takes none."""
+        return False
+
+    def release(self, k: int) -> None:  # noqa: B027  most networks hold no layer
+        """Layer k is not needed soon: memory that can be filled again may be given back."""
+
     def layers(self) -> Iterator[Layer]:
         for k in range(self.depth):
             yield self.layer(k)
@@ -320,6 +327,12 @@ class _First(Network):
     def layer(self, k: int) -> Layer:
         return self._network.layer(k)
 
+    def in_memory(self, k: int) -> bool:
+        return self._network.in_memory(k)
+
+    def release(self, k: int) -> None:
+        self._network.release(k)
+
     def neuron_classes(self, k: int) -> np.ndarray | None:
         return self._network.neuron_classes(k)
 
@@ -358,6 +371,9 @@ class MemoryNetwork(Network):
 
     def layer(self, k: int) -> Layer:
         return self._layers[k]
+
+    def in_memory(self, k: int) -> bool:
+        return True
 
 
 def check_chain(headers: Sequence[Header], where: str = "network") -> None:

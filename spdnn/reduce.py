@@ -90,6 +90,14 @@ class MergedNetwork(Network):
         layer = self._source.layer(k)
         return layer if known is None else merge_layer(layer, self._classes[k - 1] if k else None)[0]
 
+    def in_memory(self, k: int) -> bool:
+        return isinstance(self._layers[k], Layer) or (self._layers[k] is None and self._source.in_memory(k))
+
+    def release(self, k: int) -> None:
+        known = self._layers[k]
+        if isinstance(known, Layer):
+            self._layers[k] = known.header
+
     def neuron_classes(self, k: int) -> np.ndarray | None:
         return self._classes[k]
 

@@ -10,12 +10,10 @@ Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, 
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
 from spdnn import progress
-from spdnn.features import Inputs, Result, projection_weights
+from spdnn.features import Inputs, Result, projection_weights, row_hashes
 from spdnn.network import Network
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
@@ -55,17 +53,16 @@ def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, valu
         InputError: the inputs' width is not the network's.
     """
     inputs.check_width(network.inputs)
-    rows = np.arange(inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
+    rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
     weights = projection_weights(network.outputs).astype(np.float64)
     chunk = max(1, CHUNK_BYTES // (8 * network.width))
-    survivors, parts, hashes, kept = np.zeros(network.depth, np.int64), [], hashlib.sha256(), []
+    survivors, parts, kept = np.zeros(network.depth, np.int64), [], []
     for start in progress.bar(range(0, rows.size, chunk), "oracle", unit="chunks"):
         numbers = rows[start : start + chunk]
         y, alive_after = forward(network, inputs.dense(numbers, np.float64))
         survivors += alive_after
         alive = np.flatnonzero(y.any(axis=1))
         last = y[alive]
-        hashes.update(numbers[alive].tobytes() + last.tobytes())
         parts.append(
             (
                 numbers[alive],
@@ -73,21 +70,22 @@ def infer(network: Network, inputs: Inputs, rows: np.ndarray | None = None, valu
                 last @ weights,
                 last.min(axis=1, initial=np.inf),
                 last.max(axis=1, initial=-np.inf),
+                row_hashes(last),
             )
         )
         if values:
             kept.append(last.astype(np.float32))
-    alive, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(5))
+    alive, sums, projections, mins, maxs, hashes = (np.concatenate([part[i] for part in parts]) for i in range(6))
     return Result(
-        rows.size,
+        rows.size if inputs.numbers is None else inputs.total,
         network.outputs,
         alive,
         sums,
         projections,
         mins.astype(np.float32),
         maxs.astype(np.float32),
+        hashes,
         survivors,
-        hashes.hexdigest(),
         int(np.concatenate([[rows.size], survivors[:-1]]) @ [network.header(k).edges for k in range(network.depth)]),
         np.concatenate(kept) if values else None,
     )

@@ -69,7 +69,7 @@ def result():
     values = np.array([[3, 0, 5], [-1, 1, 0]], np.float32)
     sums, projections = values.sum(axis=1, dtype=np.float64), values @ projection_weights(3)
     least, largest, alive = values.min(axis=1), values.max(axis=1), np.array([0, 2])
-    return Result(4, 3, alive, sums, projections, least, largest, np.array([2]), "0" * 64, 0, values)
+    return Result(4, 3, alive, sums, projections, least, largest, np.zeros(2, np.uint64), np.array([2]), 0, values)
 
 
 def test_categories_have_a_nonzero_sum(result):

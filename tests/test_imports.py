@@ -12,7 +12,7 @@ from spdnn import provenance
 # From the top down; a module may import its own line and the lines below it. DESIGN.md draws the same picture.
 LINES = [
     {"cli", "__main__"},
-    {"report", "measure", "peers"},
+    {"report", "measure", "peers", "distributed"},
     {"engines", "machine"},
     {"kernels", "layouts"},
     {"reduce"},

@@ -23,7 +23,9 @@ def result(categories, values=32.0, count=100, outputs=4):
     sums, projections = wide.sum(axis=1), wide @ projection_weights(outputs)
     least, largest = rows.min(axis=1), rows.max(axis=1)
     survivors = np.array([count, alive.size])
-    return Result(count, outputs, alive, sums, projections, least, largest, survivors, "0" * 64, 0)
+    return Result(
+        count, outputs, alive, sums, projections, least, largest, np.zeros(alive.size, np.uint64), survivors, 0
+    )
 
 
 def truth(categories, count=100, **options):

@@ -8,7 +8,9 @@ import importlib.metadata
 import os
 import shutil
 import sys
+import traceback
 
+from spdnn.distributed.world import connected, launched_rank, tell_and_end
 from spdnn.errors import SpdnnError
 from spdnn.files import clean_on_terminate
 
@@ -50,30 +52,54 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status. An error is one sentence on standard error."""
+    """Run the command; returns its exit status. An error is one sentence on standard error.
+
+    On several ranks, an error of one ends all of them.
+    """
     try:
         clean_on_terminate()
-        chosen = parser().parse_args(arguments)
+        chosen = _parsed(arguments)
         status = chosen.run(chosen) or 0
         sys.stdout.flush()
+        if connected():
+            connected().barrier(patient=True)  # rank 0 verifies and writes; what ends it ends all
         return status
     except SpdnnError as error:
-        print(f"spdnn: {error}", file=sys.stderr)
-        return 1
+        return _failed(str(error), 1)
     except BrokenPipeError:
-        _discard_output()
-        return 1
+        return _failed(None, 1)
     except KeyboardInterrupt:
-        print("spdnn: interrupted; nothing was written under a final name", file=sys.stderr)
-        return 130
+        return _failed("interrupted; nothing was written under a final name", 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"spdnn: {where}{error.strerror or error}", file=sys.stderr)
-        _discard_output()
-        return 1
+        return _failed(f"{where}{error.strerror or error}", 1)
     except MemoryError:
-        print("spdnn: out of memory; give a smaller --memory, or fewer inputs (--count)", file=sys.stderr)
-        return 1
+        return _failed("out of memory; give a smaller --memory, or fewer inputs (--count)", 1)
+    except BaseException as error:
+        if connected():
+            if not isinstance(error, SystemExit):
+                traceback.print_exc()
+            connected().abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+        raise
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """The arguments; of several ranks that were started together, the first alone tells what is wrong with them."""
+    if launched_rank() == 0:
+        return parser().parse_args(arguments)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stderr(nothing), contextlib.redirect_stdout(nothing):
+        return parser().parse_args(arguments)
+
+
+def _failed(sentence: str | None, status: int) -> int:
+    """Tell an error of this process; one of several ranks ends all of them."""
+    if connected():
+        tell_and_end(sentence or "standard output was closed", status)
+    if sentence:
+        print(f"spdnn: {sentence}", file=sys.stderr)
+    if status == 1:
+        _discard_output()
+    return status
 
 
 def _discard_output() -> None:

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 
+from spdnn.distributed.partition import PARTITIONS
 from spdnn.engines import usable_cores
 from spdnn.engines.base import MAX_THREADS
 
@@ -69,25 +70,34 @@ def add_engine(command: argparse.ArgumentParser) -> None:
     command.add_argument("--engine", default="cpu", metavar="E", help="as `spdnn engines` lists them (default: cpu)")
     command.add_argument(
         "--reductions",
-        default="all",
         metavar="LIST",
         help="exact reductions: all that the engine offers (default), none, or names joined by commas",
     )
     command.add_argument(
-        "--threads", type=thread_count, metavar="T", help="default: all cores that this process may use"
+        "--threads",
+        type=thread_count,
+        metavar="T",
+        help="of each rank (default: all cores that this process may use, shared out to the ranks of the node)",
     )
     command.add_argument(
         "--memory",
         type=size,
         metavar="BYTES",
-        help="peak resident memory of the run (not of the verification) not to be passed, such as 8GiB "
-        "(default: most of what is free)",
+        help="peak resident memory of the run (not of the verification) not to be passed, such as 8GiB; of the ranks "
+        "of a node together (default: most of what is free)",
+    )
+    command.add_argument(
+        "--partition",
+        default="rebalanced",
+        choices=PARTITIONS,
+        help="which rank of `mpiexec -n R spdnn ...` has which inputs: static (contiguous parts), cyclic, or "
+        "rebalanced (default: static at first, then rows move to ranks that have fewer, when that pays)",
     )
 
 
-def threads(wanted: int | None) -> int:
-    """The number of threads; more than cores is allowed, with a warning."""
+def threads(wanted: int | None, ranks: int = 1, tell: bool = True) -> int:
+    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning."""
     cores = usable_cores()
-    if wanted and wanted > cores:
-        print(f"spdnn: warning: {wanted} threads on {cores} cores run slower than {cores}", file=sys.stderr)
-    return wanted or cores
+    if wanted and wanted * ranks > cores and tell:
+        print(f"spdnn: warning: {wanted * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    return wanted or max(1, cores // ranks)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 
 import numpy as np
 
 from spdnn import challenge, measure, verify
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named, opened
+from spdnn.distributed.world import world
 from spdnn.engines import ENGINES, Options, engine
 from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.files import check_target, existing, replacing
+from spdnn.measure import Loaded, Measurement
 from spdnn.network import Network
 from spdnn.reduce import parse
 
@@ -72,6 +75,13 @@ def add(commands, formatter) -> None:
         metavar="official:N|oracle|FILE",
         help="what to verify against (default: official, else oracle)",
     )
+    infer.add_argument(
+        "--prepared", metavar="prepared.h5", help="the network in its engine's layout, as the workflow prepares it"
+    )
+    infer.add_argument("--layers", type=arguments.positive, metavar="L", help="the first L layers (default: all)")
+    infer.add_argument("--count", type=arguments.positive, metavar="n", help="the first n inputs; more repeats them")
+    infer.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
+    infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     infer.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
     arguments.add_engine(infer)
     infer.set_defaults(run=_infer)
@@ -98,19 +108,22 @@ def add(commands, formatter) -> None:
 def _challenge(chosen) -> int:
     from spdnn.sources.radixnet import RadixNet
 
-    _check_targets(chosen.record)
-    count = arguments.threads(chosen.threads)
-    runner, reductions = _engine(chosen)
-    network = RadixNet(chosen.neurons, chosen.layers)
-    command = ["spdnn", "challenge", "--neurons", network.neurons, "--layers", network.depth, "--inputs", chosen.inputs]
-    inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    runner, reductions = world().together(_checked, chosen, chosen.record)
+
+    def load() -> Loaded:
+        network = RadixNet(chosen.neurons, chosen.layers)
+        inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+        prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
+        return Loaded(inputs, prepared, read, spent)
+
+    loaded, measurement, result = _measured(chosen, runner, load)
+    if result is None:  # rank 0 has it
+        return 0
+    command = ["spdnn", "challenge", "--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
     command += ["--mnist", chosen.mnist] if chosen.mnist and chosen.inputs in ("mnist", "digits") else []
     command += ["--count", chosen.count] if chosen.count else []
-    prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
-    options = Options(count, chosen.memory)
-    measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, read, spent)
-    verdict = _judged(chosen, network, inputs, result, None)
-    name = f"radixnet-{network.neurons}-{network.depth}.{_word(chosen.inputs)}"
+    verdict = _judged(chosen, loaded.prepared.source, loaded.inputs, result, None)
+    name = f"radixnet-{chosen.neurons}-{chosen.layers}.{_word(chosen.inputs)}"
     return _told(chosen, name, measurement, result, verdict, command)
 
 
@@ -119,25 +132,64 @@ def _infer(chosen) -> int:
 
     if chosen.top and not chosen.values:
         raise InputError("--top K says what --values holds; give --values out.npz too")
-    _check_targets(chosen.categories, chosen.values, chosen.record)
-    count = arguments.threads(chosen.threads)
-    runner, reductions = _engine(chosen)
-    network, opening = measure.timed(open_network, existing(chosen.network, "network"))
-    if chosen.top and chosen.top > network.outputs:
-        raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
-    inputs, read = measure.timed(opened, chosen.inputs, network.inputs, None)
-    if chosen.truth not in (None, "oracle"):
-        measure.named_truth(chosen.truth, inputs.count)
-    prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
-    options = Options(count, chosen.memory, values=bool(chosen.values))
-    measurement, result = measure.measure(runner, prepared, inputs, options, chosen.repeats, opening + read, spent)
-    verdict = _judged(chosen, network, inputs, result, chosen.truth) if chosen.record or chosen.truth else None
+    outputs = (chosen.categories, chosen.values, chosen.record, chosen.samples, chosen.result)
+    runner, reductions = world().together(_checked, chosen, *outputs)
+
+    def load() -> Loaded:
+        network, opening = measure.timed(open_network, existing(chosen.network, "network"))
+        network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
+        if chosen.top and chosen.top > network.outputs:
+            raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
+        inputs, read = measure.timed(opened, chosen.inputs, network.inputs, chosen.count)
+        if chosen.truth not in (None, "oracle"):
+            measure.named_truth(chosen.truth, inputs.count)
+        if not chosen.prepared:
+            prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
+            return Loaded(inputs, prepared, opening + read, spent)
+        stored = existing(chosen.prepared, "prepared network")
+        (prepared, spent), took = measure.timed(measure.stored, stored, network, chosen.layers)
+        if chosen.reductions is not None and prepared.reductions != reductions:
+            names = "+".join(prepared.reductions) or "none"
+            raise InputError(
+                f"{stored}: prepared with reductions {names}, but --reductions {chosen.reductions} was given"
+            )
+        return Loaded(inputs, prepared, opening + read + took, spent)
+
+    loaded, measurement, result = _measured(chosen, runner, load)
+    if result is None:  # rank 0 has it
+        return 0
+    wanted = chosen.record or chosen.truth
+    verdict = _judged(chosen, loaded.prepared.source, loaded.inputs, result, chosen.truth) if wanted else None
     if verdict is None or verdict["passed"]:
-        _write_outputs(chosen, result)
+        _write_outputs(chosen, measurement, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
-    command += ["--truth", chosen.truth] if chosen.truth else []
-    name = f"{_word(chosen.network)}-{network.depth}.{_word(chosen.inputs)}"
+    for name in ("prepared", "layers", "count", "truth"):
+        command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
+    name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
     return _told(chosen, name, measurement, result, verdict, command)
+
+
+def _checked(chosen, *paths: str | None) -> tuple:
+    """(engine, reductions) of a run whose outputs can be written."""
+    _check_targets(*paths)
+    runner = engine(chosen.engine)
+    return runner, parse(chosen.reductions or "all", runner.offers)
+
+
+def _measured(chosen, runner, load: Callable[[], Loaded]) -> tuple[Loaded, Measurement | None, Result | None]:
+    """Load and run, on as many ranks as were started; rank 0 has the measurement and the result."""
+    ranks, values = world(), bool(getattr(chosen, "values", None))
+    threads = arguments.threads(chosen.threads, ranks.local_size, tell=ranks.rank == 0)
+    if ranks.size == 1:
+        loaded = load()
+        inputs, prepared, *spent = loaded
+        options = Options(threads, chosen.memory, values)
+        return loaded, *measure.measure(runner, prepared, inputs, options, chosen.repeats, *spent)
+    from spdnn.distributed.run import Ranks
+
+    several = Ranks(ranks, runner, chosen.partition, chosen.memory)
+    loaded = several.load(load)
+    return loaded, *several.measure(loaded, several.options(threads, values), chosen.repeats)
 
 
 def _judged(chosen, network: Network, inputs: Inputs, result: Result, truth: str | None) -> dict | None:
@@ -162,22 +214,21 @@ def _check_targets(*paths: str | None) -> None:
         raise InputError(f"{max(targets, key=targets.count)}: two outputs cannot be one file")
 
 
-def _engine(chosen):
-    runner = engine(chosen.engine)
-    return runner, parse(chosen.reductions, runner.offers)
-
-
 def _word(path: str) -> str:
     """A file's name as it may stand in the name of a case."""
     stem = path.rstrip("/").rsplit("/", 1)[-1].split(".")[0][:60]
     return "".join(c if c.isalnum() or c == "-" else "-" for c in stem) or "input"
 
 
-def _write_outputs(chosen, result: Result) -> None:
+def _write_outputs(chosen, measurement: Measurement, result: Result) -> None:
     from spdnn.formats.categories import write_categories
 
     if chosen.categories:
         write_categories(chosen.categories, result.categories)
+    if chosen.result:
+        measure.write_result(chosen.result, result)
+    if chosen.samples:
+        measure.write_samples(chosen.samples, measurement, result)
     if not chosen.values:
         return
     with replacing(chosen.values) as temporary:
@@ -209,13 +260,26 @@ def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, 
     rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
     print(
         f"inference   {seconds:.4f} s, median of {len(measurement.digests)} ({measurement.span}; "
-        f"reductions: {_on(measurement)}; {measurement.threads} threads)"
+        f"reductions: {_on(measurement)}; {_workers(measurement)})"
     )
     print(
         f"rate        {rate / 1e12:.4f} TeraEdges/s by the challenge's formula; "
         f"{result.edges_computed / seconds / 1e9:.2f} billion edges/s really computed"
     )
     return 0
+
+
+def _workers(measurement) -> str:
+    threads = f"{measurement.threads} threads"
+    if measurement.ranks == 1:
+        return threads
+    return f"{measurement.ranks} ranks of {threads}, {measurement.distribution['partition']}; {_balance(measurement)}"
+
+
+def _balance(measurement) -> str:
+    return (
+        f"imbalance {measurement.distribution['imbalance']['edges']:.3f} in edges; {measurement.distribution['told']}"
+    )
 
 
 def _on(measurement) -> str:
@@ -225,10 +289,13 @@ def _on(measurement) -> str:
 def _write_record(chosen, name: str, measurement, result: Result, verdict: dict, command: list) -> None:
     from spdnn.records import write_record
 
-    command += ["--engine", chosen.engine, "--reductions", chosen.reductions, "--threads", measurement.threads]
+    command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []
     command += ["--repeats", len(measurement.digests), "--record", "run.json"]
     case = f"{name}.{chosen.engine}.{_on(measurement)}.t{measurement.threads}"
+    if measurement.ranks > 1:
+        command = ["mpiexec", "-n", measurement.ranks, *command, "--partition", chosen.partition]
+        case += f".r{measurement.ranks}-{chosen.partition}"
     summary = measure.summary(result)
     write_record(chosen.record, measure.record(case, measurement, summary, verdict, shlex.join(map(str, command))))
 

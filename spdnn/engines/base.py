@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from spdnn import reduce
+from spdnn.engines.meetings import Meetings
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.errors import InputError
 from spdnn.features import BLOCK, Inputs, Result, projection_weights
-from spdnn.network import Network
+from spdnn.network import Layer, Network
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
@@ -26,6 +27,7 @@ class Options:
 
     Attributes:
         threads: of this process.
+        device: which of the engine's devices, counted from 0; None for an engine that needs none.
         memory: bytes of peak resident memory that must not be passed, or None: most of what is free.
         values: keep every value of the last rows.
     """
@@ -33,6 +35,7 @@ class Options:
     threads: int = 1
     memory: int | None = None
     values: bool = False
+    device: int | None = None
 
     def __post_init__(self):
         if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
@@ -50,12 +53,14 @@ class Prepared:
         network: what the engine reads, layer by layer.
         reductions: the names that are on.
         found: for each of them, what was found; fit for JSON.
+        layout: of each layer, what Engine.layout gave for it, in memory already; None: `open` makes it.
     """
 
     source: Network
     network: Network
     reductions: tuple[str, ...] = ()
     found: dict = field(default_factory=dict)
+    layout: Sequence[tuple[np.ndarray, ...]] | None = None
 
     @classmethod
     def look(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
@@ -131,16 +136,26 @@ class Session(abc.ABC):
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
         found: what was found of the reductions that depend on how many of the layers run; fit for JSON.
+        meets: whether `run` takes meetings, so that rows can move between ranks.
+        batches: into how many batches the memory makes it split its inputs.
+        turns: how many it makes of them all the same, the last ones possibly empty; None: as many as it must.
     """
 
     span: str = RESIDENT
+    meets: bool = False
+    batches: int = 1
+    turns: int | None = None
 
     def __init__(self):
         self.found: dict = {}
 
     @abc.abstractmethod
-    def run(self) -> Result:
-        """Run once, from inputs and weights in memory to categories and row sums. Its time is the inference time."""
+    def run(self, meetings: Meetings | None = None) -> Result:
+        """Run once, from inputs and weights in memory to categories and row sums. Its time is the inference time.
+
+        The result numbers inputs as the whole does that they are a part of. With meetings, rows may come from and go to
+        other ranks: it tells the survivors and work of rows while they were here, and `alive` need not ascend.
+        """
 
 
 class Engine(abc.ABC):
@@ -151,12 +166,14 @@ class Engine(abc.ABC):
         summary: one line on what it is.
         offers: the reductions it can use.
         on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit.
+        copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
     """
 
     name: str
     summary: str
     offers: tuple[str, ...] = ()
     on_kernels: bool = False
+    copies_weights: bool = True
 
     @abc.abstractmethod
     def missing(self) -> str | None:
@@ -172,6 +189,16 @@ class Engine(abc.ABC):
         Raises:
             Unsuitable: the engine cannot run this network.
         """
+
+    def layout(self, layer: Layer) -> tuple[np.ndarray, ...] | None:
+        """The arrays of a layer in an order of the engine's own, which the ranks of a node can then share; None: it
+        takes those of the layer. An engine of which neither is true copies them (`copies_weights`).
+        """
+        return None
+
+    def devices(self) -> int | None:
+        """How many devices this engine sees on this node; None when it needs none. A rank takes one by local rank."""
+        return None
 
     @abc.abstractmethod
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:

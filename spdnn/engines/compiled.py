@@ -17,6 +17,7 @@ class CompiledEngine(Engine):
 
     offers = reduce.NAMES
     on_kernels = True
+    copies_weights = False
 
     def missing(self) -> str | None:
         return kernels.missing()

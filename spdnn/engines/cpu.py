@@ -10,10 +10,9 @@ Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +20,8 @@ from spdnn import kernels, progress
 from spdnn.engines import plan
 from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
+from spdnn.engines.duplicates import Representatives
+from spdnn.engines.meetings import HeldRows, Meetings, Parcel
 from spdnn.engines.rows import Rows
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
@@ -53,6 +54,9 @@ class CsrEngine(CpuEngine):
         return CpuSession(prepared, inputs, options, most=1, tile=1)
 
 
+LOGGED = 512  # passes whose cost a run tells
+
+
 @dataclass
 class Tally:
     """What one run counted, over all its batches.
@@ -62,6 +66,7 @@ class Tally:
         edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
         passes, looks, merged: how many, the last in rows.
         closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
+        log: of each of the first LOGGED passes: first layer, layers, lanes, edges, seconds.
     """
 
     survivors: np.ndarray
@@ -73,6 +78,7 @@ class Tally:
     merged: int = 0
     closing: float = 0.0
     looking: float = 0.0
+    log: list = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,8 @@ class CpuSession(Session):
         most: layers of a pass.
         tile: of the features, always; None: what fits the rows that are left.
     """
+
+    meets = True
 
     def __init__(
         self,
@@ -125,14 +133,19 @@ class CpuSession(Session):
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         if inputs.kind == "csr":
             data = inputs.data
-            self.rows = (data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data)
+            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
 
-    def run(self) -> Result:
-        starts = range(0, self.inputs.count, self.batch)
-        advance, close = progress.ticker("inference", len(starts) * self.network.depth, " layers")
+    @property
+    def batches(self) -> int:
+        return -(-self.inputs.count // self.batch)
+
+    def run(self, meetings: Meetings | None = None) -> Result:
+        turns = self.turns or self.batches
+        size = min(self.batch, tiles_of(-(-self.inputs.count // turns), self.tile) * self.tile)
+        advance, close = progress.ticker("inference", turns * self.network.depth, " layers")
         tally = Tally(np.zeros(self.network.depth, np.int64))
         try:
-            parts = [self._batch(start, tally, advance) for start in starts]
+            parts = [self._batch(turn * size, size, tally, advance, meetings) for turn in range(turns)]
         finally:
             close()
         self._tell(tally)
@@ -146,20 +159,20 @@ class CpuSession(Session):
             "instruction_set": self.kernels.name,
             "tile": self.tile,
             "batches": len(parts),
-            "batch_inputs": self.batch,
+            "batch_inputs": size,
             "passes": tally.passes,
+            "pass_log": tally.log,
         }
-        digest = hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest()
         return Result(
-            self.inputs.count,
+            self.inputs.total,
             self.last.outputs,
             alive,
             sums,
             projections,
             mins,
             maxs,
+            hashes,
             tally.survivors,
-            digest,
             tally.edges,
             values,
             notes,
@@ -188,34 +201,46 @@ class CpuSession(Session):
         run = self.kernels.layers_bits if self.inputs.kind == "bits" else self.kernels.layers_dense
         return run(layers, self.inputs.data, stored, *rest)
 
-    def _batch(self, start: int, tally: Tally, advance: Callable[[int], None]) -> Part:
+    def _batch(
+        self, start: int, size: int, tally: Tally, advance: Callable[[int], None], meetings: Meetings | None
+    ) -> Part:
         """One batch through all layers."""
-        numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
+        numbers, depth = self.inputs.numbered(start, start + size), self.network.depth
         rows = Rows(self.kernels, self.threads, self.tile_for, numbers, self.tile, *self.buffers)
-        looks = plan.Looks(self.costs, self.lanes)
-        with contextlib.closing(read_ahead(self.network.depth, lambda k: bind(self.network.layer(k)))) as stream:
+        looks, slots = plan.Looks(self.costs, self.lanes), np.arange(numbers.size)
+        meeting = meetings.first(self._depth(0, rows, looks), depth, numbers.size) if meetings else depth
+        with contextlib.closing(read_ahead(depth, lambda k: bind(self.network.layer(k)))) as stream:
             k = 0
-            while k < self.network.depth:
+            while k < depth:
                 check_ended()
-                depth = self._depth(k, rows, looks)
-                layers = self.layers[k : k + depth] if self.layers else [next(stream)]
-                slots = self._pass(k, layers, rows, tally)
-                k += len(layers)
-                advance(len(layers))
-                if k == self.network.depth:
+                most = min(self._depth(k, rows, looks), meeting - k) if rows.count else meeting - k
+                layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
+                if rows.count:
+                    slots = self._pass(k, layers, rows, tally)
+                k += most
+                advance(most)
+                if k == depth:
                     break
-                self._leave(k, rows, slots, tally)
+                if k == meeting:
+                    held = CpuRows(self, k, rows, slots, looks, tally)
+                    meeting = meetings.meet(k, held)
+                    slots = np.arange(rows.count)
+                else:
+                    self._leave(k, rows, slots, tally)
+                    if rows.count and self._wait(k, rows, looks) == 0:
+                        self._merge(k, rows, looks, tally)
                 if not rows.count:
-                    advance(self.network.depth - k)
                     slots = np.empty(0, np.int64)
-                    break
-                if self._wait(k, rows, looks) == 0:
-                    self._merge(k, rows, looks, tally)
+                    if meeting == depth:
+                        advance(depth - k)
+                        break
+        if meetings:
+            meetings.end(tally.edges)
         return self._finish(rows, slots)
 
     def _depth(self, k: int, rows: Rows, looks: plan.Looks) -> int:
         """How many layers the next pass has, from layer k on."""
-        if self.layers is None:
+        if self.layers is None or not rows.count:
             return 1
         wait = self._wait(k, rows, looks) or self.most
         return self.costs.layers(k, rows.tiles, rows.tile, self._deaths(k, rows), min(wait, self.most))
@@ -234,6 +259,7 @@ class CpuSession(Session):
         Raises:
             SpdnnError: a value passed the range of float32.
         """
+        begun, lanes, before = time.perf_counter(), rows.tiles * rows.tile, tally.edges
         active = np.empty((len(layers), rows.tiles), np.uint64)
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, self.threads)
         if k == 0:
@@ -258,6 +284,8 @@ class CpuSession(Session):
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
         rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
         rows.alive = slots.size
+        if len(tally.log) < LOGGED:
+            tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
         return slots
 
     def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
@@ -310,3 +338,48 @@ class CpuSession(Session):
             values = np.empty((count, neurons), np.float32)
             self.kernels.untile(rows.source, values, rows.tile, self.threads)
         return Part(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
+
+
+class CpuRows(HeldRows):
+    """The rows of a batch before layer k. The gaps of dead rows are closed, and equal rows merged where that is due."""
+
+    def __init__(self, session: CpuSession, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally):
+        self._session, self._k, self._rows, self._looks, self._tally = session, k, rows, looks, tally
+        self.neurons = int(session.costs.outputs[k - 1])
+        self.may_leave = k >= session.dead_from
+        if self.may_leave and slots.size < rows.count:
+            begun = time.perf_counter()
+            rows.keep(slots, self.neurons)
+            tally.closing += time.perf_counter() - begun
+        self.looked = bool(rows.count) and session._wait(k, rows, looks) == 0
+        if self.looked:
+            session._merge(k, rows, looks, tally)
+        self.capacity = tiles_of(session.batch, session.tile) * session.tile
+        self.tile, self.edges, self.work = rows.tile, tally.edges, session.edges.astype(np.float64)
+        self.planned = session._depth(k, rows, looks)
+
+    @property
+    def count(self) -> int:
+        return self._rows.count
+
+    def inputs(self) -> Representatives:
+        return self._rows.inputs
+
+    def hashes(self) -> np.ndarray:
+        found, rows = np.empty(self.count, np.uint64), self._rows
+        rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, found, rows.threads)
+        return found
+
+    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values = self._rows.take(rows, self.neurons)
+        return np.full(rows.size, 4 * self.neurons), values.reshape(-1).view(np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        values = arrived.data.view(np.float32).reshape(-1, self.neurons)
+        self._rows.exchange(kept, values, arrived.numbers, arrived.row_of)
+
+    def merged(self, rows: int) -> None:
+        self._rows.merged = bool((self._rows.inputs.weights != 1).any())
+        self._tally.merged += rows
+        if self.looked and rows:
+            self._looks.told(self._k, 1, rows)

@@ -26,15 +26,17 @@ class Representatives:
         numbers: int64, ascending inputs that still have a row.
         row_of: int64, the row of each of them.
         weights: int64 (rows,), for how many inputs each row stands.
+        moved: whether inputs came in, so that rows need not be in the order of their inputs.
     """
 
     def __init__(self, numbers: np.ndarray):
         self.numbers, self.row_of = numbers, np.arange(numbers.size)
         self.weights = np.ones(numbers.size, np.int64)
+        self.moved = False
 
     def keep(self, kept: np.ndarray) -> None:
         """Rows that are not `kept` (bool) leave, and their inputs with them; the others close up in order."""
-        if self.weights.size == self.numbers.size:  # each input still has a row of its own
+        if not self.moved and self.weights.size == self.numbers.size:  # each input still has the row at its place
             self.numbers = self.numbers[kept]
             self.row_of, self.weights = np.arange(self.numbers.size), np.ones(self.numbers.size, np.int64)
             return
@@ -50,6 +52,20 @@ class Representatives:
             self.row_of = (np.cumsum(kept) - 1)[representative[self.row_of]]
             self.weights = np.bincount(self.row_of, minlength=int(kept.sum()))
         return kept
+
+    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers, places): the inputs that `rows` (int64, distinct) stand for, and the place in `rows` of each."""
+        place = np.full(self.weights.size, -1)
+        place[rows] = np.arange(rows.size)
+        found = place[self.row_of]
+        return self.numbers[found >= 0], found[found >= 0]
+
+    def add(self, numbers: np.ndarray, rows: np.ndarray, count: int) -> None:
+        """Inputs `numbers` come in, those of row rows[i] at place i; there are then `count` rows."""
+        numbers, row_of = np.concatenate([self.numbers, numbers]), np.concatenate([self.row_of, rows])
+        order = np.argsort(numbers, kind="stable")
+        self.numbers, self.row_of = numbers[order], row_of[order]
+        self.weights, self.moved = np.bincount(self.row_of, minlength=count), True
 
 
 class Looks:

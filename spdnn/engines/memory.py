@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from spdnn.errors import SpdnnError
 
 DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
@@ -11,9 +9,19 @@ INPUT_BYTES = 160  # of what is kept of every input, beside its features: its nu
 
 
 def resident_bytes() -> int:
-    """Bytes of this process in memory now."""
-    with open("/proc/self/statm") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of this process in memory now, less what it shares with the other ranks of its node."""
+    return _status("VmRSS") - shared_bytes()
+
+
+def shared_bytes() -> int:
+    """Bytes of shared-memory windows that this process has touched."""
+    return _status("RssShmem")
+
+
+def _status(name: str) -> int:
+    """A number of bytes from /proc/self/status; 0 where it is not told."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as stream:
+        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith(f"{name}:")), 0)
 
 
 def limit_bytes(limit: int | None) -> int:

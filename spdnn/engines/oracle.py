@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spdnn import reference
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
+from spdnn.engines.meetings import Meetings
 from spdnn.features import Inputs, Result
 from spdnn.network import Network
 
@@ -29,5 +30,5 @@ class _OracleSession(Session):
         super().__init__()
         self.network, self.inputs, self.values = network, inputs, values
 
-    def run(self) -> Result:
+    def run(self, meetings: Meetings | None = None) -> Result:
         return reference.infer(self.network, self.inputs, values=self.values)

@@ -123,7 +123,7 @@ def batches(
         InputError: not even one tile fits; the sentence says the least that does.
     """
     held, limit = resident_bytes(), limit_bytes(options.memory)
-    weights = network.nbytes
+    weights = sum(network.header(k).nbytes for k in range(network.depth) if not network.in_memory(k))
     largest = max(network.header(k).nbytes for k in range(network.depth))
     one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
     features = min(2 * feature_bytes(1, widest, tile), PASS_FEATURES)

@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.engines import plan
 from spdnn.engines.duplicates import Representatives, representatives
-from spdnn.layouts import tiles_of
+from spdnn.layouts import buffer, tiles_of
 
 
 class Rows:
@@ -78,8 +78,29 @@ class Rows:
             self.alive = self.count
         return before - self.count
 
-    def _compact(self, slots: np.ndarray, neurons: int) -> None:
-        tile = self.tile_for(slots.size)
+    def take(self, slots: np.ndarray, neurons: int) -> np.ndarray:
+        """float32 (slots, neurons): the rows in `slots` (int64)."""
+        found = buffer(slots.size, neurons, 1)
+        self.level.compact(self.source, self.tile, found, 1, neurons, slots, self.threads)
+        return found.reshape(slots.size, neurons)
+
+    def exchange(self, kept: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> None:
+        """Rows that are not `kept` (bool) leave, and others follow those that stay.
+
+        Args:
+            values: float32 (rows, neurons), the rows that come in.
+            numbers: int64, the inputs that they stand for; row_of: int64, the row of each of these.
+        """
+        neurons, slots = values.shape[1], np.flatnonzero(kept)
+        count = slots.size + len(values)
+        self.inputs.keep(kept)
+        self.inputs.add(numbers, slots.size + row_of, count)
+        self._compact(slots, neurons, self.tile_for(count))
+        self.level.place(values, self.source, self.tile, slots.size, self.threads)
+        self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
+
+    def _compact(self, slots: np.ndarray, neurons: int, tile: int | None = None) -> None:
+        tile = tile or self.tile_for(slots.size)
         self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
 

@@ -14,7 +14,6 @@ Source: Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Netwo
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -23,15 +22,16 @@ import numpy as np
 from spdnn import kernels, progress
 from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
-from spdnn.engines.duplicates import Looks, Representatives, representatives
+from spdnn.engines.duplicates import Looks, representatives
+from spdnn.engines.meetings import Meetings
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.engines.sparse_rows import NONZERO_BYTES, Buffer, SparseRows, SpgemmRows
 from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.network import Header, Layer, Network, index_dtype
 
 ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
 BEST = -1  # the kernels choose for each row
-NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 
@@ -40,12 +40,17 @@ class SpgemmEngine(CompiledEngine):
     name = "spgemm"
     summary = "sparse features times sparse weights (Gustavson) in C++, all threads; equal rows computed once"
 
+    def layout(self, layer: Layer) -> tuple[np.ndarray, ...]:
+        return by_input(layer)
+
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return SpgemmSession(prepared, inputs, options)
 
 
 class SpgemmSession(Session):
     """Weights of all layers by input neuron, or a way to stream them, and two feature buffers for one batch."""
+
+    meets = True
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__()
@@ -58,23 +63,32 @@ class SpgemmSession(Session):
         if "dead" in prepared.reductions:
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         self.looking = "inputs" in prepared.reductions
-        self.batch, resident = _plan(network, inputs, options, self.kernels.panel)
+        self.batch, resident = _plan(network, inputs, options, self.kernels.panel, prepared.layout is not None)
+        self.edges = 0
         self.span = RESIDENT if resident else STREAMED
-        self.layers = [bind(layer) for layer in network.layers()] if resident else None
+        self.layers = None
+        if resident:
+            given = prepared.layout or [None] * network.depth
+            self.layers = [bind(network, k, arrays) for k, arrays in enumerate(given)]
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
         self.workspace = workspace(network, self.kernels.panel, self.threads)
         self.last = LastLayer(network)
         if inputs.kind == "csr":
             data = inputs.data
-            self.rows = (data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data)
+            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
 
-    def run(self) -> Result:
-        starts = range(0, self.inputs.count, self.batch)
+    @property
+    def batches(self) -> int:
+        return -(-self.inputs.count // self.batch)
+
+    def run(self, meetings: Meetings | None = None) -> Result:
+        turns, self.edges = self.turns or self.batches, 0
+        size = -(-self.inputs.count // turns)
         if self.looking:
             self.found["inputs"] = {"looks": 0, "rows_merged": 0, "seconds": 0.0}
-        advance, close = progress.ticker("inference", len(starts) * self.network.depth, " layers")
+        advance, close = progress.ticker("inference", turns * self.network.depth, " layers")
         try:
-            parts = [self._batch(start, advance) for start in starts]
+            parts = [self._batch(turn * size, size, advance, meetings) for turn in range(turns)]
         finally:
             close()
         alive, hashes, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(6))
@@ -83,18 +97,18 @@ class SpgemmSession(Session):
             "instruction_set": self.kernels.name,
             "rows_by_accumulator": dict(zip(ACCUMULATORS, chosen, strict=True)),
             "batches": len(parts),
-            "batch_inputs": self.batch,
+            "batch_inputs": size,
         }
         return Result(
-            self.inputs.count,
+            self.inputs.total,
             self.last.outputs,
             alive,
             sums,
             projections,
             mins,
             maxs,
+            hashes,
             sum(part[7] for part in parts),
-            hashlib.sha256(alive.tobytes() + hashes.tobytes()).hexdigest(),
             sum(part[8] for part in parts),
             self.last.gathered([(part[6], part[10]) for part in parts]) if self.keep_values else None,
             notes,
@@ -102,7 +116,7 @@ class SpgemmSession(Session):
 
     def _layers(self) -> Iterator:
         """The layers in order: from memory, or each read and transposed while the one before it is computed."""
-        yield from self.layers or read_ahead(self.network.depth, lambda k: bind(self.network.layer(k)))
+        yield from self.layers or read_ahead(self.network.depth, lambda k: bind(self.network, k))
 
     def _load(self, numbers: np.ndarray, target: Buffer):
         """The inputs `numbers` as sparse rows in `target`."""
@@ -114,88 +128,70 @@ class SpgemmSession(Session):
         else:
             self.kernels.load_dense(self.inputs.data, stored, rows, self.threads)
 
-    def _batch(self, start: int, advance: Callable[[int], None]) -> tuple:
+    def _batch(self, start: int, size: int, advance: Callable[[int], None], meetings: Meetings | None) -> tuple:
         """One batch through all layers."""
-        numbers = np.arange(start, min(start + self.batch, self.inputs.count), dtype=np.int64)
-        source, target = self.buffers
-        self._load(numbers, source)
-        inputs, looks, kept, depth = Representatives(numbers), Looks(), slice(0, numbers.size), self.network.depth
+        numbers, depth = self.inputs.numbered(start, start + size), self.network.depth
+        rows, looks = SparseRows(numbers, *self.buffers), Looks()
+        self._load(numbers, rows.source)
         survivors, computed, chosen = np.zeros(depth, np.int64), 0, np.zeros(len(ACCUMULATORS), np.int64)
+        meeting = meetings.first(1, depth, numbers.size) if meetings else depth
         with contextlib.closing(self._layers()) as layers:
-            for k, layer in enumerate(layers):
-                rows = inputs.weights.size
+            for k, layer in enumerate(layers, 1):
                 finite, work, kinds = self.kernels.layer(
-                    layer, source.rows(kept), target.rows(slice(0, rows)), self.workspace, self.accumulator
+                    layer, rows.features(), rows.results(), self.workspace, self.accumulator
                 )
                 if not finite:
-                    raise past_float32(k)
+                    raise past_float32(k - 1)
                 computed, chosen = computed + work, chosen + kinds
-                source, target, kept = target, source, slice(0, rows)
-                nonzero = source.length[kept] != 0
-                survivors[k] = inputs.weights[nonzero].sum()
+                self.edges += work
+                nonzero = rows.turn()
+                survivors[k - 1] = rows.inputs.weights[nonzero].sum()
                 advance(1)
-                if k + 1 == depth:
+                if k == depth:
                     break
-                if k + 1 >= self.dead_from and not nonzero.all():
-                    inputs.keep(nonzero)
-                    kept = np.flatnonzero(nonzero)
-                if self.looking and looks.due(work, int(source.length[kept].sum()), inputs.weights.size):
-                    kept = self._look(source, kept, inputs, looks)
-        return (*self._finish(source, inputs), survivors, computed, chosen, inputs.row_of)
+                if k >= self.dead_from and not nonzero.all():
+                    rows.keep(nonzero)
+                looked = self.looking and looks.due(work, rows.nonzeros, rows.count)
+                if looked:
+                    self._look(rows, looks)
+                if k == meeting:
+                    meeting = meetings.meet(k, SpgemmRows(self, k, rows, looked))
+        if meetings:
+            meetings.end(self.edges)
+        return (*self._finish(rows), survivors, computed, chosen, rows.inputs.row_of)
 
-    def _look(self, source: Buffer, kept, inputs: Representatives, looks: Looks):
-        """Merge equal rows; the places of the rows that are left."""
-        start, rows = time.perf_counter(), source.rows(kept)
-        before = inputs.weights.size
+    def _look(self, rows: SparseRows, looks: Looks) -> None:
+        """Merge equal rows."""
+        start, features, before = time.perf_counter(), rows.features(), rows.count
         hashes = np.empty(before, np.uint64)
-        self.kernels.hashes(rows, hashes, self.threads)
+        self.kernels.hashes(features, hashes, self.threads)
 
         def same(first, second):
             equal = np.empty(first.size, bool)
-            self.kernels.same(rows, first, second, equal, self.threads)
+            self.kernels.same(features, first, second, equal, self.threads)
             return equal
 
-        left = inputs.merge(representatives(hashes, same))
-        merged = before - inputs.weights.size
+        merged = rows.merge(representatives(hashes, same))
         looks.looked(before, merged)
         found = self.found["inputs"]
         found["looks"] += 1
         found["rows_merged"] += merged
         found["seconds"] += time.perf_counter() - start
-        return np.arange(source.length.size)[kept][left]
 
-    def _finish(self, source: Buffer, inputs: Representatives) -> tuple:
+    def _finish(self, rows: SparseRows) -> tuple:
         """(alive, hashes, sums, projections, mins, maxs) of the inputs whose row is nonzero at the end, and values of
         each distinct row."""
-        nonzero = source.length[: inputs.weights.size] != 0
-        inputs.keep(nonzero)
-        places, count = np.flatnonzero(nonzero), inputs.weights.size
+        rows.keep(rows.source.length[rows.kept] != 0)
+        inputs, count = rows.inputs, rows.count
         sums, projections, hashes = np.empty(count), np.empty(count), np.empty(count, np.uint64)
         mins, maxs = np.empty(count, np.float32), np.empty(count, np.float32)
         found = (sums, projections, mins, maxs, hashes)
-        self.kernels.statistics(source.rows(places), self.last.counts, self.last.weights, *found, self.threads)
+        self.kernels.statistics(rows.features(), self.last.counts, self.last.weights, *found, self.threads)
         of, values = inputs.row_of, None
         if self.keep_values:
             values = np.empty((count, self.network.outputs), np.float32)
-            self.kernels.expand(source.rows(places), values, self.threads)
+            self.kernels.expand(rows.features(), values, self.threads)
         return inputs.numbers, hashes[of], sums[of], projections[of], mins[of], maxs[of], values
-
-
-class Buffer:
-    """Sparse rows with room for `rows` full ones of `width` values; where each begins, and how long it is."""
-
-    def __init__(self, rows: int, width: int):
-        # Zeros touch the pages here, not on the clock.
-        self.columns, self.values = np.empty(rows * width, np.uint32), np.empty(rows * width, np.float32)
-        self.begin, self.length = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        for array in (self.columns, self.values, self.begin, self.length):
-            array.fill(0)
-
-    def rows(self, places):
-        """The rows at `places` (a slice, or int64) as the kernels take them; only a slice can be written."""
-        from spdnn.kernels import _cpu
-
-        return _cpu.FeatureRows(self.begin[places], self.length[places], self.columns, self.values)
 
 
 def level():
@@ -232,13 +228,14 @@ def by_input(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return starts, outputs, moved
 
 
-def bind(layer: Layer):
-    """The layer by input neuron, as the kernels take it."""
+def bind(network: Network, k: int, arrays: tuple[np.ndarray, ...] | None = None):
+    """Layer k by input neuron, as the kernels take it; `arrays`: what `by_input` gave for it."""
     from spdnn.kernels import _cpu
 
-    low, high = layer.activation.low, layer.activation.high
-    bias, keeps_zero = np.atleast_1d(layer.bias), layer.header.keeps_zero
-    return _cpu.BoundInputLayer(layer.inputs, layer.outputs, *by_input(layer), bias, low, high, keeps_zero)
+    header = network.header(k)
+    low, high = header.activation.low, header.activation.high
+    bias, arrays = np.atleast_1d(header.bias), arrays or by_input(network.layer(k))
+    return _cpu.BoundInputLayer(header.inputs, header.outputs, *arrays, bias, low, high, header.keeps_zero)
 
 
 def _bytes_by_input(header: Header) -> int:
@@ -247,8 +244,11 @@ def _bytes_by_input(header: Header) -> int:
     return header.edges * edge + 16 * (header.inputs + 1) + 4 * np.size(header.bias)
 
 
-def _plan(network: Network, inputs: Inputs, options: Options, panel: int) -> tuple[int, bool]:
+def _plan(network: Network, inputs: Inputs, options: Options, panel: int, shared: bool = False) -> tuple[int, bool]:
     """(inputs in a batch, whether all weights stay in memory) within the memory allowed, were every row full.
+
+    Args:
+        shared: the weights are in memory by input neuron already.
 
     Raises:
         InputError: not even one input fits; the sentence says the least that does.
@@ -269,8 +269,9 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int) -> tup
     fixed = held + reading + scratch + given + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
-    resident = sum(moved) + min(inputs.count, 64 * options.threads) * one_row <= room
-    room -= sum(moved) if resident else 0
+    weights = 0 if shared else sum(moved)
+    resident = weights + min(inputs.count, 64 * options.threads) * one_row <= room
+    room -= weights if resident else 0
     if room < one_row:
         raise InputError(
             f"memory of {limit:,} bytes is too small for one input at a time; this network, these inputs and "

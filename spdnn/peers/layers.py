@@ -142,7 +142,10 @@ def _one_width(
     programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
     for name in libraries:
         programs[name], spent[name] = measure.timed(_Theirs, engine(name).library, layer, rows, threads)
-    results = {name: _layer_result(program, inputs.count) for name, program in programs.items()}
+    results, outputs = {}, {}
+    for name, program in programs.items():
+        rows = program.dense(program.run())
+        results[name], outputs[name] = _layer_result(program, rows), _row_digest(rows)
     verdicts = {name: verify.judge(result, truth) for name, result in results.items()}
     end = time.perf_counter() + seconds
     samples, digests = in_turn(
@@ -152,7 +155,7 @@ def _one_width(
     peak = measure.peak_memory()  # of all of them, before the machine's arrays
     ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []
     for name, program in programs.items():
-        check_same(name, digests[name], results[name].digest)
+        check_same(name, digests[name], outputs[name])
         measurement = measure.Measurement(
             problem=measure.problem(network, inputs),
             engine={"name": name, "notes": program.notes},
@@ -174,12 +177,9 @@ def _one_width(
     return records
 
 
-def _layer_result(program: _Program, count: int) -> Result:
-    rows = program.dense(program.run())
+def _layer_result(program: _Program, rows: np.ndarray) -> Result:
     alive = np.flatnonzero(rows.any(axis=1))
-    result = summarised(count, alive, rows[alive], np.array([alive.size]), program.edges, False, program.notes)
-    result.digest = _row_digest(rows)
-    return result
+    return summarised(len(rows), alive, rows[alive], np.array([alive.size]), program.edges, False, program.notes)
 
 
 def _row_digest(rows: np.ndarray) -> str:

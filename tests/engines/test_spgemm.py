@@ -252,8 +252,8 @@ def test_all_inputs_empty_and_revived(random_network):
 
 def test_what_does_not_fit_is_refused():
     level, network = spgemm.level(), RadixNet(32, 1, -0.1)
-    layer, scratch = spgemm.bind(network.layer(0)), spgemm.workspace(network, level.panel, 1)
-    wide = spgemm.bind(RadixNet(64, 1, -0.1).layer(0))
+    layer, scratch = spgemm.bind(network, 0), spgemm.workspace(network, level.panel, 1)
+    wide = spgemm.bind(RadixNet(64, 1, -0.1), 0)
     full, small = spgemm.Buffer(4, 64), spgemm.Buffer(1, 32)
     every = full.rows(slice(0, 4))
     with pytest.raises(ValueError, match="new rows do not fit"):

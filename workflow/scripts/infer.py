@@ -3,20 +3,18 @@
 from spdnn.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.engines import Options, Prepared, engine
+    from spdnn.engines import Options, engine
     from spdnn.formats import open_network
     from spdnn.formats.categories import write_categories
     from spdnn.formats.inputs import read_inputs
-    from spdnn.formats.store import read_prepared
-    from spdnn.measure import measure, timed, write_result, write_samples
+    from spdnn.measure import measure, stored, timed, write_result, write_samples
 
     case = snakemake.params.case
-    (network, info), opened = timed(read_prepared, snakemake.input.prepared)
+    source = open_network(snakemake.input.network)
+    (prepared, spent), opened = timed(stored, snakemake.input.prepared, source, case.layers)
     inputs, read = timed(read_inputs, snakemake.input.inputs)
     if case.count is not None:
         inputs = inputs.counted(case.count)
-    source = open_network(snakemake.input.network).first(network.depth)
-    prepared = Prepared(source, network, tuple(info["reductions"]), info["found"]).first(case.layers)
     measurement, result = measure(
         engine(case.engine),
         prepared,
@@ -24,7 +22,7 @@ with logged(snakemake.log[0]):
         Options(case.threads, snakemake.params.memory),
         snakemake.params.repeats,
         opened + read,
-        info["prepare_seconds"],
+        spent,
     )
     write_categories(snakemake.output.categories, result.categories)
     write_result(snakemake.output.result, result)

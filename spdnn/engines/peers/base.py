@@ -8,7 +8,6 @@ that are still nonzero.
 from __future__ import annotations
 
 import abc
-import hashlib
 import math
 import os
 import resource
@@ -19,8 +18,10 @@ import numpy as np
 
 from spdnn import progress
 from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.duplicates import Representatives
+from spdnn.engines.meetings import HeldRows, Meetings, Parcel
 from spdnn.errors import InputError, Unsuitable
-from spdnn.features import BLOCK, Inputs, Result, projection_weights
+from spdnn.features import BLOCK, Inputs, Result, projection_weights, row_hashes
 from spdnn.network import Header, Layer, Network
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -138,6 +139,8 @@ class PeerEngine(Engine):
 class PeerSession(Session):
     """All weights, and the features of all inputs, in the library's layout."""
 
+    meets = True
+
     def __init__(self, library: Library, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__()
         network = prepared.network
@@ -148,40 +151,103 @@ class PeerSession(Session):
         if "dead" in prepared.reductions:
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         self.notes = library.start(options.threads)
-        self.weights, rows = [], inputs.dense(np.arange(inputs.count))
+        self.weights, rows = [], inputs.dense(inputs.numbered(0, inputs.count))
         largest = float(max(rows.max(), -rows.min()))
         for k, layer in enumerate(network.layers()):
             largest = bound(layer, largest, k, library.name)
             self.weights.append(library.weights(layer))
-        self.count, self.first = inputs.count, library.features(rows)
+        self.inputs, self.first = inputs, library.features(rows)
         del rows
         if library.compiles:
             self.run()
 
-    def run(self) -> Result:
+    def run(self, meetings: Meetings | None = None) -> Result:
         library, depth = self.library, len(self.weights)
-        features, spare, numbers = self.first, None, np.arange(self.count)
+        features, spare, numbers = self.first, None, self.inputs.numbered(0, self.inputs.count)
         survivors, computed = np.zeros(depth, np.int64), 0
+        meeting = meetings.first(1, depth, numbers.size) if meetings else depth
         advance, close = progress.ticker("inference", depth, " layers")
         try:
-            for k, weights in enumerate(self.weights):
-                computed += library.work(features, weights, numbers.size)
-                following = library.step(features, weights, spare)
-                spare = None if features is self.first else features
-                features, alive = following, library.alive(following, weights.low < 0)
-                survivors[k] = np.count_nonzero(alive)
+            for k, weights in enumerate(self.weights, 1):
+                alive = np.zeros(0, bool)
+                if numbers.size:
+                    computed += library.work(features, weights, numbers.size)
+                    following = library.step(features, weights, spare)
+                    spare = None if features is self.first else features
+                    features, alive = following, library.alive(following, weights.low < 0)
+                survivors[k - 1] = np.count_nonzero(alive)
                 advance(1)
-                if k + 1 >= self.dead_from and k + 1 < depth:
-                    if not survivors[k]:
-                        break  # nothing revives a row from here on
-                    if survivors[k] <= SHRINK_SHARE * numbers.size:
+                if k == depth:
+                    break
+                if k >= self.dead_from:
+                    if not survivors[k - 1]:
+                        numbers = numbers[:0]  # nothing revives a row from here on
+                        if meeting == depth:
+                            break
+                    elif survivors[k - 1] <= SHRINK_SHARE * numbers.size:
                         features, numbers, spare = library.take(features, alive), numbers[alive], None
+                if k == meeting:
+                    held = PeerRows(self, k, features, numbers, computed)
+                    meeting = meetings.meet(k, held)
+                    if held.rows is not None:
+                        numbers, spare = held.inputs().numbers, None
+                        features = library.features(held.rows) if numbers.size else features
         finally:
             close()
+        if meetings:
+            meetings.end(computed)
         rows = np.zeros((0, self.outputs), np.float32)
         if alive.any():
             rows = library.dense(features if alive.all() else library.take(features, alive))
-        return summarised(self.count, numbers[alive], rows, survivors, computed, self.keep_values, self.notes)
+        numbers = numbers[alive] if numbers.size else numbers
+        return summarised(self.inputs.total, numbers, rows, survivors, computed, self.keep_values, self.notes)
+
+
+class PeerRows(HeldRows):
+    """The rows of a peer before layer k, in the library's layout until one moves.
+
+    Attributes:
+        rows: float32 (count, neurons) once the ranks have exchanged some, else None.
+    """
+
+    def __init__(self, session: PeerSession, k: int, features: Any, numbers: np.ndarray, computed: int):
+        self._library, self._features, self._inputs = session.library, features, Representatives(numbers)
+        self.rows: np.ndarray | None = None
+        self.may_leave, self.edges = k >= session.dead_from, computed
+        self.neurons = session.weights[k].inputs
+        self.capacity = session.inputs.total
+        self.work = np.array([float(weights.edges) for weights in session.weights])
+
+    @property
+    def count(self) -> int:
+        return self._inputs.weights.size
+
+    def inputs(self) -> Representatives:
+        return self._inputs
+
+    def hashes(self) -> np.ndarray:
+        return row_hashes(self._dense())
+
+    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(rows.size, 4 * self.neurons), self._dense()[rows].reshape(-1).view(np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        values = arrived.data.view(np.float32).reshape(-1, self.neurons)
+        rows = np.concatenate([self._dense()[kept], values])
+        self._inputs.keep(kept)
+        self._inputs.add(arrived.numbers, int(kept.sum()) + arrived.row_of, len(rows))
+        # Each row stands for one input here; they go on in the order of these.
+        self.rows, self._inputs = rows[self._inputs.row_of], Representatives(self._inputs.numbers)
+
+    def merged(self, rows: int) -> None:
+        """No peer offers to merge equal rows."""
+
+    def _dense(self) -> np.ndarray:
+        if self.rows is not None:
+            return self.rows
+        if not self.count:
+            return np.zeros((0, self.neurons), np.float32)
+        return np.ascontiguousarray(self._library.dense(self._features), np.float32)
 
 
 def summarised(
@@ -208,8 +274,8 @@ def summarised(
         projections,
         rows.min(axis=1, initial=np.inf),
         rows.max(axis=1, initial=-np.inf),
+        row_hashes(rows),
         survivors,
-        hashlib.sha256(alive.tobytes() + np.ascontiguousarray(rows).tobytes()).hexdigest(),
         computed,
         rows if values else None,
         notes,

@@ -414,6 +414,7 @@ int64_t run(const Pass& pass, int threads) {
 extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
 const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {
     SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,       SPDNN_LEVEL::run,            SPDNN_LEVEL::compact,
-    SPDNN_LEVEL::row_hashes,   SPDNN_LEVEL::rows_differ, SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::untile};
+    SPDNN_LEVEL::row_hashes,   SPDNN_LEVEL::rows_differ, SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::untile,
+    SPDNN_LEVEL::place};
 
 }  // namespace spdnn

@@ -177,6 +177,14 @@ struct Level {
         nb::gil_scoped_release release;
         kernels->untile(src.data(), dst.data(), neurons, count, tile, threads);
     }
+
+    void place(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {
+        check_features(dst.data(), tile);
+        const int64_t count = rows.shape(0), neurons = rows.shape(1);
+        require(first >= 0 && static_cast<int64_t>(dst.size()) >= tiles_of(first + count, tile) * tile * neurons, "dst is too small");
+        nb::gil_scoped_release release;
+        kernels->place(rows.data(), neurons, count, dst.data(), tile, first, threads);
+    }
 };
 
 void bind_spgemm(nb::module_&);  // spgemm_module.cpp
@@ -205,7 +213,8 @@ NB_MODULE(_cpu, m) {
         .def("row_hashes", &Level::row_hashes)
         .def("rows_differ", &Level::rows_differ)
         .def("row_statistics", &Level::row_statistics)
-        .def("untile", &Level::untile);
+        .def("untile", &Level::untile)
+        .def("place", &Level::place);
     m.def("levels", [] {
         std::vector<Level> found;
         for (const Kernels* kernels : usable()) found.push_back({kernels});

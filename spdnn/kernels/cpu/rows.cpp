@@ -1,4 +1,4 @@
-// Rows of tiled features: closing their gaps, hashing and comparing them, their statistics. Compiled once for each
+// Rows of tiled features: closing their gaps, hashing, comparing and placing them, their statistics. Compiled once for each
 // instruction-set level.
 //
 // Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned.
@@ -190,6 +190,17 @@ void untile(const float* src, float* dst, int64_t neurons, int64_t count, int ti
     for (int64_t k = 0; k < count; ++k) {
         const float* from = src + k / tile * neurons * tile + k % tile;
         for (int64_t n = 0; n < neurons; ++n) dst[k * neurons + n] = from[n * tile];
+    }
+}
+
+void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = first / tile; t < (first + count + tile - 1) / tile; ++t) {
+        float* to = dst + t * neurons * tile;
+        const int64_t begin = std::max(first, t * tile), end = std::min(first + count, (t + 1) * tile);
+        if (begin == t * tile && end < (t + 1) * tile) std::memset(to, 0, sizeof(float) * neurons * tile);
+        for (int64_t n = 0; n < neurons; ++n)
+            for (int64_t k = begin; k < end; ++k) to[n * tile + k - t * tile] = rows[(k - first) * neurons + n];
     }
 }
 

@@ -1,0 +1,374 @@
+"""A measured inference on several ranks: inputs partitioned, weights once a node, results gathered on rank 0.
+
+A repeat is timed from a barrier to a barrier, and is as long as its slowest rank's; the gathering of categories and
+row sums is inside. Every rank tells how much of it was waiting for others and how much was communication.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from statistics import median
+
+import numpy as np
+
+from spdnn import measure, progress
+from spdnn.distributed import partition as parts
+from spdnn.distributed.meetings import Log, RankMeetings
+from spdnn.distributed.shared import fits, share_inputs, share_prepared
+from spdnn.distributed.world import World
+from spdnn.engines import Engine, Options, Prepared, Session
+from spdnn.engines.base import STREAMED
+from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, resident_bytes, shared_bytes
+from spdnn.errors import SpdnnError, Unavailable
+from spdnn.features import Inputs, Result
+from spdnn.files import check_ended
+from spdnn.measure import Loaded
+
+WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
+SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
+PER_INPUT = ("alive", "row_sum", "row_projection", "row_min", "row_max", "row_hash")
+
+
+class Ranks:
+    """A run on the ranks of a world, step by step; every rank takes the same steps.
+
+    Args:
+        engine: the same on each rank.
+        memory: bytes that the ranks of one node may hold together, or None: most of what is free.
+
+    Raises:
+        Unavailable: the engine needs a device, and this rank has none.
+    """
+
+    def __init__(self, world: World, engine: Engine, partition: str, memory: int | None):
+        self.world, self.engine, self.partition = world, engine, parts.check(partition)
+        self.memory, self.shared, self.weights = memory, 0, ""
+        self.device = world.together(self._device)
+
+    def _device(self) -> int | None:
+        devices, world = self.engine.devices(), self.world
+        if devices is not None and world.local_rank >= devices:
+            raise Unavailable(
+                f"engine {self.engine.name} sees {devices} devices on node {world.node}, and this is its rank "
+                f"{world.local_rank + 1}: start at most {devices} ranks a node"
+            )
+        return None if devices is None else world.local_rank
+
+    def load(self, read: Callable[[], Loaded]) -> Loaded:
+        """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.
+
+        Where weights do not fit the node once, or the engine makes copies of its own, every rank reads and prepares
+        them for itself. The source is the network's on leaders alone.
+        """
+        world = self.world
+        found = world.on_leaders(read)
+        start = time.perf_counter()
+        inputs = share_inputs(world, found.inputs if world.leader else None)
+        several = world.local_size > 1
+        self.shared = inputs.nbytes if several else 0
+        shares = False
+        if world.leader and several and not self.engine.copies_weights:
+            shares = fits(found.prepared.network, int(WEIGHTS_SHARE * self._allowed()) - self.shared)
+        shares = world.local.bcast(shares)
+        own = world.together(lambda: found if shares or world.leader else read())
+        prepared = own.prepared if own else None
+        self.weights = "one copy a node" if shares else "a copy a rank"
+        if shares:
+            prepared = share_prepared(world, self.engine, prepared)
+            self.shared += prepared.network.shared_nbytes
+        read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
+        read_seconds += time.perf_counter() - start if own is found else 0.0
+        return Loaded(inputs, prepared, read_seconds, prepare_seconds)
+
+    def _allowed(self) -> int:
+        """Bytes that the ranks of this node may hold together."""
+        if self.memory is not None:
+            return self.memory
+        free = available_bytes()
+        if free is None:
+            raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
+        return int(DEFAULT_SHARE * free)
+
+    def options(self, threads: int, values: bool) -> Options:
+        """Of one rank: an even share of the memory that windows leave on the node.
+
+        What is free is looked at by all ranks before any takes of it.
+        """
+        world = self.world
+        mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
+        mine += 0 if self.memory is not None else resident_bytes()
+        world.local.Barrier()
+        return Options(threads, max(1, mine), values, self.device)
+
+    def measure(
+        self, loaded: Loaded, options: Options, repeats: int
+    ) -> tuple[measure.Measurement | None, Result | None]:
+        """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
+
+        Raises:
+            SpdnnError: two repeats gave different outputs.
+        """
+        world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
+        numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
+        session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
+        meetings = self._meetings(session, prepared)
+        timer, digests, result = _Times(), [], None
+        for _ in progress.bar(range(repeats), f"{self.engine.name} inference", unit="repeats"):
+            check_ended()
+            mine, result = self._repeat(session, meetings, inputs, timer)
+            digests.append(result.digest if result else "")
+        if len(set(digests)) != 1:
+            raise SpdnnError(f"engine {self.engine.name} gave different outputs in {repeats} repeats of the same run")
+        if options.values:
+            result = self._values(result, mine, inputs)
+        told = self._told(meetings, mine, numbers, timer)
+        told |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
+        found = self._found(session)
+        del session
+        ceilings = measure.ceilings(self.engine, options)
+        messages = _messages(world)
+        everyone = world.comm.gather((told, found, self.shared, resident_bytes()))
+        if world.rank:
+            return None, None
+        return self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages), result
+
+    def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
+        return self.engine.open(prepared, inputs, options) if inputs.count else None
+
+    def _meetings(self, session: Session | None, prepared: Prepared) -> RankMeetings | None:
+        """The meetings of the ranks that have inputs; None where there is nothing to meet for."""
+        world = self.world
+        comm = world.comm.Split(0 if session else world.mpi.UNDEFINED, world.rank)
+        self.meets = session is not None and session.meets
+        rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
+        merging = "inputs" in prepared.reductions
+        if not self.meets or not (rebalanced or merging) or comm.size == 1:
+            return None
+        session.turns = comm.allreduce(session.batches, world.mpi.MAX)
+        return RankMeetings(world, comm, rebalanced, merging)
+
+    def _repeat(self, session, meetings, inputs: Inputs, timer: _Times) -> tuple[Result | None, Result | None]:
+        """(this rank's result, on rank 0 the whole one) of one run, timed."""
+        world = self.world
+        if meetings:
+            meetings.begin()
+        world.barrier()
+        start = time.perf_counter()
+        mine = None
+        if session is not None:
+            mine = session.run(meetings) if meetings else session.run()
+        waited = world.barrier()
+        gathering = time.perf_counter()
+        whole = _gathered(world, mine, inputs)
+        end = time.perf_counter()
+        waited += world.barrier()
+        log = meetings.log if meetings else Log()
+        timer.inference.append(time.perf_counter() - start)
+        timer.waiting.append(waited + log.waiting)
+        timer.communication.append(end - gathering + log.communication)
+        timer.proportional = max(timer.proportional or 0, _proportional_bytes() or 0) or None
+        return mine, whole
+
+    def _values(self, result: Result | None, mine: Result | None, inputs: Inputs) -> Result | None:
+        """The whole result with the values of all ranks, in the order of its inputs."""
+        world = self.world
+        everyone = world.comm.gather((mine.alive, mine.values) if mine is not None and mine.alive.size else None)
+        if world.rank:
+            return None
+        values = np.empty((result.alive.size, result.outputs), np.float32)
+        for place, one in enumerate(everyone):
+            if one is not None:
+                values[np.searchsorted(result.alive, one[0])] = one[1]
+                everyone[place] = None
+        return replace(result, values=values)
+
+    def _told(self, meetings: RankMeetings | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
+        """This rank's entry in the record, less what came before the repeats."""
+        log = meetings.log if meetings else Log()
+        self.log = log
+        edges = mine.edges_computed if mine else 0
+        from_exchange = None
+        if log.exchanges:
+            from_exchange = int(log.edges_from_exchange or 0)
+        return {
+            "host": self.world.node,
+            "local_rank": self.world.local_rank,
+            "inputs": int(numbers.size),
+            "inference_seconds": timer.inference,
+            "waiting_seconds": timer.waiting,
+            "communication_seconds": timer.communication,
+            "edges_computed": int(edges),
+            "edges_from_exchange": from_exchange,
+            "survivors": [] if mine is None else mine.survivors.tolist(),
+            "rows_sent": log.sent,
+            "rows_received": log.received,
+            "peak_memory_bytes": measure.peak_memory() - shared_bytes(),
+            "proportional_memory_bytes": timer.proportional,
+        }
+
+    def _found(self, session: Session | None) -> tuple[dict, str]:
+        return ({}, "") if session is None else (session.found, session.span)
+
+    def _measurement(
+        self, prepared, inputs, options, result, digests, everyone, ceilings, messages
+    ) -> measure.Measurement:
+        """All ranks' figures together, on rank 0."""
+        ranks = [told for told, _, _, _ in everyone]
+        founds = [found for _, (found, span), _, _ in everyone if span]
+        spans = [span for _, (_, span), _, _ in everyone if span]
+        for told in ranks:
+            told["survivors"] = told["survivors"] or [0] * prepared.source.depth
+        samples = {
+            "read_seconds": [max(told["read_seconds"] for told in ranks)],
+            "prepare_seconds": [max(told["prepare_seconds"] for told in ranks)],
+            "inference_seconds": np.max([told["inference_seconds"] for told in ranks], axis=0).tolist(),
+        }
+        streamed = STREAMED in spans
+        nodes = {told["host"]: 0 for told in ranks}
+        windows = dict(zip(self.world.nodes, (shared for _, _, shared, _ in everyone), strict=True))
+        for told in ranks:
+            nodes[told["host"]] += told["peak_memory_bytes"]
+        log = self.log
+        return measure.Measurement(
+            problem=measure.problem(prepared.source, inputs),
+            engine={"name": self.engine.name, "notes": result.notes},
+            reductions={
+                "requested": list(prepared.reductions),
+                "found": {**prepared.found, **{name: _together(name, founds) for name in founds[0]}},
+            },
+            threads=options.threads,
+            memory_limit_bytes=self.memory,
+            samples=samples,
+            span=STREAMED if streamed else spans[0],
+            digests=digests,
+            peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
+            machine=ceilings,
+            ranks=self.world.size,
+            distribution={
+                "partition": self.partition,
+                "nodes": len(nodes),
+                "weights": "streamed by each rank" if streamed else self.weights,
+                "shared_bytes": max(windows.values()),
+                "messages": messages,
+                "meetings": log.meetings,
+                "exchanges": [asdict(one) for one in log.exchanges],
+                "told": self._sentence(log, prepared),
+                "rows_merged_across_ranks": log.merged,
+                "imbalance": imbalance(ranks),
+                "per_rank": ranks,
+            },
+        )
+
+    def _sentence(self, log: Log, prepared: Prepared) -> str:
+        """Why rows were exchanged, or why not."""
+        if self.partition != parts.REBALANCED:
+            return f"partition {self.partition} exchanges no rows"
+        if log.exchanges:
+            rows = sum(one.rows for one in log.exchanges)
+            return f"{rows} rows were exchanged, first before layer {log.exchanges[0].before_layer}"
+        if not self.meets:
+            return f"no rows were exchanged: engine {self.engine.name} hands none over"
+        if "dead" not in prepared.reductions:
+            return "no rows were exchanged: without the reduction dead all ranks keep the same number"
+        gain, cost, layer = log.best
+        if not gain:
+            return "no rows were exchanged: no rank ever had more work ahead than an even share"
+        return (
+            f"no rows were exchanged: the largest gain, {gain:.3g} edges of one rank before layer {layer + 1}, "
+            f"was not above its cost of {cost:.3g}"
+        )
+
+
+class _Times:
+    """Seconds of this rank, one of each for every repeat; and the largest proportional set size seen."""
+
+    def __init__(self):
+        self.inference, self.waiting, self.communication = [], [], []
+        self.proportional: int | None = None
+
+
+def imbalance(ranks: list[dict]) -> dict:
+    """Max over mean of what the ranks did: edges, edges from the first exchange on, computing seconds."""
+    from_exchange = [told["edges_from_exchange"] for told in ranks]
+    computing = [
+        median(
+            np.subtract(np.subtract(told["inference_seconds"], told["waiting_seconds"]), told["communication_seconds"])
+        )
+        for told in ranks
+    ]
+    return {
+        "edges": _most([told["edges_computed"] for told in ranks]),
+        "edges_from_exchange": None if None in from_exchange else _most(from_exchange),
+        "seconds": _most(computing),
+    }
+
+
+def _most(numbers: list) -> float:
+    mean = float(np.mean(numbers))
+    return float(max(numbers) / mean) if mean > 0 else 1.0
+
+
+def _together(name: str, founds: list[dict]) -> dict:
+    """What the sessions found of one reduction: rows of all, seconds and looks of the rank that spent most."""
+    mine = [found[name] for found in founds]
+    return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}
+
+
+def _gathered(world: World, mine: Result | None, inputs: Inputs) -> Result | None:
+    """The result of all ranks, on rank 0; values are left out."""
+    whole = world.comm.gather(
+        None
+        if mine is None
+        else ([getattr(mine, name) for name in PER_INPUT], mine.survivors, mine.edges_computed, mine.bytes_moved,
+              mine.bytes_loaded)
+    )  # fmt: skip
+    if world.rank:
+        return None
+    some = [one for one in whole if one is not None]
+    columns = [np.concatenate([one[0][i] for one in some]) for i in range(len(PER_INPUT))]
+    order = np.argsort(columns[0], kind="stable")
+    edges, moved, loaded = (None if None in values else sum(values) for values in zip(*(one[2:] for one in some)))  # noqa: B905
+    return replace(
+        mine,
+        inputs=inputs.count,
+        survivors=sum(one[1] for one in some),
+        edges_computed=edges,
+        bytes_moved=moved,
+        bytes_loaded=loaded,
+        values=None,
+        **dict(zip(PER_INPUT, (column[order] for column in columns), strict=True)),
+    )
+
+
+def _messages(world: World) -> dict:
+    """What messages cost: a small allgather, and large ones between the first and the last rank."""
+    small, all_small = np.zeros(SMALL, np.uint8), np.zeros(SMALL * world.size, np.uint8)
+    large, times = np.zeros(LARGE, np.uint8), []
+    world.barrier()
+    for _ in range(TRIES):
+        start = time.perf_counter()
+        world.comm.Allgather(small, all_small)
+        times.append(time.perf_counter() - start)
+    seconds = []
+    for _ in range(5):
+        world.barrier()
+        start = time.perf_counter()
+        if world.rank == 0:
+            world.comm.Send(large, dest=world.size - 1)
+            world.comm.Recv(small[:0], source=world.size - 1)
+        elif world.rank == world.size - 1:
+            world.comm.Recv(large, source=0)
+            world.comm.Send(small[:0], dest=0)
+        seconds.append(time.perf_counter() - start)
+    return {"latency_seconds": median(times), "bytes_per_second": LARGE / min(seconds)}
+
+
+def _proportional_bytes() -> int | None:
+    """Bytes of this process, what it shares divided by those that share it; None where the system does not tell."""
+    try:
+        with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as stream:
+            return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("Pss:")), None)
+    except OSError:
+        return None

@@ -1,0 +1,186 @@
+"""The ranks of this run: who they are, how they wait for one another, and how one that fails ends all of them.
+
+Nothing of MPI is imported until a launcher has started more than one process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NoReturn
+
+from spdnn.errors import InputError, SpdnnError, Unavailable
+
+# How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
+GRACE = 0.02  # seconds for each rank below this one to tell its error first, when several fail at once
+LONGEST = 0.005  # seconds between two looks at what another rank does
+SPINS = 200  # looks without a pause, before a rank gives its core to others
+
+
+def launched() -> int:
+    """How many processes were started together; 1 without a launcher.
+
+    Raises:
+        InputError: the launcher says something else than a number.
+    """
+    told = next((os.environ[name] for name in SIZES if name in os.environ), None)
+    if told is None and "PMIX_RANK" in os.environ:  # srun --mpi=pmix tells the number in Slurm's own words
+        told = os.environ.get("SLURM_STEP_NUM_TASKS", os.environ.get("SLURM_NTASKS"))
+    if told is None:
+        return 1
+    if not told.isdigit() or int(told) < 1:
+        raise InputError(f"the launcher says that it started {told!r} processes; it must be a number from 1")
+    return int(told)
+
+
+def launched_rank() -> int:
+    """This process's rank as the launcher tells it, before MPI is started; 0 without one."""
+    told = next((os.environ[name] for name in RANKS if name in os.environ), "0")
+    return int(told) if told.isdigit() else 0
+
+
+class World:
+    """All ranks. One, without a launcher: then nothing here needs MPI.
+
+    Attributes:
+        size, rank: of all; local_size, local_rank: on this node. Rank 0 writes what is written.
+        node: the name of this node.
+        comm, local: communicators of all ranks and of this node's, None for one rank.
+        nodes: the node of each rank.
+    """
+
+    def __init__(self):
+        self.size, self.rank, self.local_size, self.local_rank = 1, 0, 1, 0
+        self.node = next((os.environ[name] for name in NODES if os.environ.get(name)), socket.gethostname())
+        self.comm = self.local = None
+        self.nodes = [self.node]
+        wanted = launched()
+        if wanted > 1:
+            self._connect(wanted)
+
+    def _connect(self, wanted: int) -> None:
+        mpi = self.mpi
+        self.comm = mpi.COMM_WORLD
+        self.size, self.rank = self.comm.size, self.comm.rank
+        if self.size != wanted:
+            library = mpi.Get_library_version().split("\n")[0][:60].strip()
+            raise Unavailable(
+                f"{wanted} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
+                f"mpiexec of that MPI (that of this Python is beside {sys.executable})"
+            )
+        self.nodes = self.comm.allgather(self.node)
+        names = sorted(set(self.nodes))
+        shared = self.comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)
+        self.local = shared.Split(names.index(self.node), self.rank)
+        self.local_size, self.local_rank = self.local.size, self.local.rank
+
+    @cached_property
+    def mpi(self):
+        """mpi4py's MPI, started.
+
+        Raises:
+            Unavailable: it is not installed.
+        """
+        try:
+            import mpi4py
+
+            mpi4py.rc.thread_level = "serialized"
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise Unavailable(
+                f"{launched()} processes were started, and that needs mpi4py ({error}): pip install 'spdnn[mpi]'"
+            ) from error
+        return MPI
+
+    @property
+    def leader(self) -> bool:
+        """Whether this rank reads and prepares for its node."""
+        return self.local_rank == 0
+
+    @cached_property
+    def leaders(self):
+        """The communicator of the leaders; None on other ranks."""
+        found = self.comm.Split(0 if self.leader else self.mpi.UNDEFINED, self.rank)
+        return found if self.leader else None
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank} on {self.node}"
+
+    def wait(self, request, patient: bool = False) -> None:
+        """Until the request is through. A rank that waits long, or is `patient`, leaves its core to others."""
+        looks = SPINS if patient else 0
+        while not request.Test():
+            looks += 1
+            if looks > SPINS:
+                time.sleep(min(LONGEST, 2e-5 * (looks - SPINS)))
+
+    def barrier(self, patient: bool = False) -> float:
+        """Until all ranks are here; the seconds that this one waited."""
+        start = time.perf_counter()
+        if self.comm is not None:
+            self.wait(self.comm.Ibarrier(), patient)
+        return time.perf_counter() - start
+
+    def together(self, work: Callable, *arguments) -> Any:
+        """What `work(*arguments)` returns; when it fails on any rank, the first of these tells, and all end."""
+        if self.comm is None:
+            return work(*arguments)
+        done = error = None
+        try:
+            done = work(*arguments)
+        except SpdnnError as told:
+            error = told
+        self.barrier(patient=True)
+        failed = self.comm.allgather(error is not None)
+        if any(failed):
+            if failed.index(True) == self.rank:
+                raise error
+            time.sleep(60)  # that rank ends this one
+            raise SystemExit(1)
+        return done
+
+    def on_leaders(self, work: Callable, *arguments) -> Any:
+        """What `work(*arguments)` returns on the leader of each node; None on the other ranks."""
+        return self.together(lambda: work(*arguments) if self.leader else None)
+
+    def abort(self, status: int) -> NoReturn:
+        """End all ranks with `status`, at once."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.comm.Abort(status)
+        raise SystemExit(status)
+
+
+_world: World | None = None
+
+
+def world() -> World:
+    """The ranks of this run, the same object whenever it is asked for. Raises as World."""
+    global _world
+    if _world is None:
+        _world = World()
+    return _world
+
+
+def connected() -> World | None:
+    """The ranks of this run when they are several and have found one another, else None."""
+    return _world if _world is not None and _world.comm is not None else None
+
+
+def tell_and_end(sentence: str, status: int) -> NoReturn:
+    """Print an error of this rank, `spdnn: rank 1 on host: sentence`, and end all ranks with `status`.
+
+    When several fail at once, the lowest comes first and ends the others, so that one sentence is printed.
+    """
+    ranks = connected()
+    time.sleep(min(1.0, GRACE * ranks.rank))
+    print(f"spdnn: {ranks.name}: {sentence}", file=sys.stderr, flush=True)
+    ranks.abort(status)

@@ -1,0 +1,114 @@
+"""Run under mpiexec by test_ranks.py: inference on these ranks against the same on one, in one process.
+
+mpiexec -n R python compare.py ENGINE...          prints `same N` on rank 0 when all N comparisons were
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn import infer, measure
+from spdnn.distributed import meetings
+from spdnn.distributed import run as running
+from spdnn.distributed.run import Ranks
+from spdnn.distributed.world import world
+from spdnn.engines import engine
+from spdnn.features import Inputs
+from spdnn.measure import Loaded
+from spdnn.network import from_matrices
+from spdnn.reduce import parse
+from spdnn.sources.radixnet import RadixNet
+
+EXACT = ("cpu", "tiled", "csr", "spgemm", "reference")  # a row's bits do not depend on what other rows there are
+
+
+def random_network(widths, seed, bias, clip=None, last="relu"):
+    rng = np.random.default_rng(seed)
+    matrices = []
+    for rows, columns in zip(widths[:-1], widths[1:], strict=True):
+        matrix = sp.random_array((rows, columns), density=0.2, rng=rng, dtype=np.float32)
+        matrix.data[:] = rng.normal(size=matrix.nnz)
+        matrices.append(matrix.tocsc())
+    return from_matrices(matrices, bias, clip, last)
+
+
+def bits(count, neurons, seed, ones):
+    """Rows with ever more ones: an order that leaves the survivors to the last ranks."""
+    rng = np.random.default_rng(seed)
+    return Inputs.from_array((rng.random((count, neurons)) < np.linspace(*ones, count)[:, None]).astype(np.float32))
+
+
+def problems():
+    """(name, network, inputs): survivors uneven, none on some ranks, rows revived, fewer inputs than ranks..."""
+    official = RadixNet(1024, 40)
+    yield "sorted", official, bits(600, 1024, 1, (0.05, 0.45))
+    yield "dead on most ranks", official, bits(200, 1024, 2, (0.0, 0.25))
+    yield "few inputs", official, bits(3, 1024, 3, (0.3, 0.4))
+    yield "one input", official, bits(1, 1024, 4, (0.4, 0.4))
+    rng = np.random.default_rng(5)
+    dense = rng.normal(size=(90, 50)).astype(np.float32)
+    yield "dense", random_network([50, 70, 30, 40, 20], 6, -0.2), Inputs.from_array(dense)
+    yield "revived", random_network([50, 60, 50, 40], 7, 0.3, 4.0), Inputs.from_array(dense)
+    yield "signed", random_network([50, 60, 50, 40], 8, -0.1, None, "none"), Inputs.from_array(dense)
+    twins = Inputs.from_array(sp.csr_array(np.repeat(dense[:8], 12, axis=0) * (rng.random((96, 1)) < 0.9)))
+    yield "twins", random_network([50, 64, 64, 64, 64], 9, -0.05), twins
+
+
+def run(ranks, name, partition, reductions, network, inputs, values):
+    runner = engine(name)
+    several = Ranks(ranks, runner, partition, None)
+    chosen = parse(reductions, runner.offers)
+    loaded = several.load(lambda: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
+    return several.measure(loaded, several.options(1, values), 2)
+
+
+def check(what, name, got, told, alone):
+    np.testing.assert_array_equal(got.alive, alone.alive, what)
+    np.testing.assert_array_equal(got.survivors, alone.survivors, what)
+    assert got.inputs == alone.inputs, what
+    if name in EXACT:
+        assert got.digest == alone.digest, what
+        np.testing.assert_array_equal(got.values, alone.values, what)
+        np.testing.assert_array_equal(got.row_projection, alone.row_projection, what)
+    else:
+        np.testing.assert_allclose(got.values, alone.values, 1e-5, 1e-5, err_msg=str(what))
+    distribution = told.distribution
+    per_rank = distribution["per_rank"]
+    assert sum(one["edges_computed"] for one in per_rank) == got.edges_computed, what
+    assert sum(one["rows_sent"] for one in per_rank) == sum(one["rows_received"] for one in per_rank), what
+    np.testing.assert_array_equal(np.sum([one["survivors"] for one in per_rank], axis=0), got.survivors, what)
+
+
+def main(names):
+    ranks, done, moved, merged = world(), 0, 0, 0
+    meetings.EXCHANGE = meetings.MOVE = 0  # so that rows move in problems as small as these
+    measure.ceilings, running.TRIES, running.LARGE = lambda *_: None, 1, 8  # nothing here is about time
+    for name in names:
+        offers = ["none", *(["dead"] if engine(name).offers else []), "all"]
+        for what, network, inputs in problems():
+            for reductions in offers:
+                alone = infer(network, inputs, name, reductions, 1, values=True) if ranks.rank == 0 else None
+                for partition in ("static", "cyclic", "rebalanced"):
+                    told, got = run(ranks, name, partition, reductions, network, inputs, True)
+                    if ranks.rank == 0:
+                        check((name, what, reductions, partition, ranks.size), name, got, told, alone)
+                        done += 1
+                        moved += sum(one["rows"] for one in told.distribution["exchanges"])
+                        merged += told.distribution["rows_merged_across_ranks"]
+    if ranks.rank == 0:
+        print(f"same {done}, {moved} rows moved, {merged} merged across ranks")
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(480, exit=True)
+    try:
+        main(sys.argv[1:])
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        world().abort(1)
