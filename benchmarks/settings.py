@@ -17,7 +17,7 @@ from spdnn import measure
 from spdnn.cli.arguments import size
 from spdnn.cli.inputs import made
 from spdnn.engines import Options, engine, usable_cores
-from spdnn.records import ratios
+from spdnn.intervals import ratios
 from spdnn.reduce import parse
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured

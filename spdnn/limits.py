@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from spdnn import distribution_checks
 from spdnn.errors import InputError
 
 # A run may be this many times faster than its limit before its record is refused: loads, which no run gets around, are
@@ -85,7 +86,7 @@ def claims(record: dict) -> list[tuple[bool, str]]:
     machine, threads = Machine(**record["machine"]), record["threads"]
     best = {name: (max(rates), getattr(machine, name)) for name, rates in machine.samples.items()}
     fastest = min(record["samples"]["inference_seconds"])
-    times = limit(machine, edges, None, loaded).seconds / record["ranks"] / fastest
+    times = limit(machine, edges, None, _loaded_by_one(record)).seconds / fastest
     return [
         *(
             (most == told, f"machine.{name}: {told:g}, but the best sample is {most:g}")
@@ -102,9 +103,25 @@ def claims(record: dict) -> list[tuple[bool, str]]:
 
 
 def of_record(record: dict) -> Limit | None:
-    """The limit of a run record, ranks taken as machines of their own; None when its machine was not measured."""
+    """The limit of a run record; None when its machine was not measured.
+
+    Each rank is taken as a machine of its own with an even part of the bytes moved: never less than what ranks that
+    share a node's memory can do, so the limit stays a lower bound. Loads are those of the busiest rank.
+    """
     if record.get("machine") is None:
         return None
-    machine, result = Machine(**record["machine"]), record["result"]
-    least = limit(machine, result["edges_computed"], result.get("bytes_moved"), result.get("bytes_loaded"))
-    return least._replace(seconds=least.seconds / record["ranks"])
+    machine, result, moved = Machine(**record["machine"]), record["result"], record["result"].get("bytes_moved")
+    part = None if moved is None else moved // record["ranks"]
+    return limit(machine, result["edges_computed"], part, _loaded_by_one(record))
+
+
+def _loaded_by_one(record: dict) -> int:
+    """Bytes that one rank loaded at least: of the rank that loaded most, or of the one that computed most edges.
+
+    A rank's own bytes are not in the record. The mean is a bound; so is what is left of the whole when every edge of
+    the other ranks loaded all that an edge can.
+    """
+    edges, loaded, ranks = record["result"]["edges_computed"], record["result"].get("bytes_loaded"), record["ranks"]
+    loaded = edges * EDGE_BYTES if loaded is None else loaded
+    others = edges - distribution_checks.busiest(record)
+    return max(loaded // ranks, loaded - others * EDGE_BYTES)

@@ -25,8 +25,8 @@ from spdnn.engines.memory import resident_bytes
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended, replacing, write_text
+from spdnn.intervals import interval
 from spdnn.network import Network
-from spdnn.records import interval
 from spdnn.sources.radixnet import RadixNet
 
 ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core

@@ -1,4 +1,4 @@
-"""Run records and verdicts as files: reading, writing and checking them; and the interval of a median.
+"""Run records and verdicts as files: reading, writing and checking them.
 
 A record holds the verdict that allowed it. `check_record` refuses one whose verdict did not pass, and one whose
 numbers contradict each other or its own samples, so a report can only show what was verified and measured.
@@ -8,87 +8,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from spdnn import challenge, limits
+from spdnn import challenge, distribution_checks, limits
 from spdnn.errors import InputError, Unavailable
 from spdnn.files import existing, write_text
+from spdnn.intervals import interval
 
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
-RESAMPLES = 10_000
-RESAMPLED_AT_ONCE = 1_000_000  # numbers in memory while resampling
-CONFIDENCE = 0.95  # of the interval in a record
 RATE_TOLERANCE = 1e-6  # relative: between a stored rate and the one that follows from the samples
 LARGEST = 2**63 - 1  # of any whole number, as in the schema
 # Rows that an engine may go through beyond the inputs: a batch holds at least one input and pads it to whole tiles of
-# at most 64, and up to 1000 batches that are no whole tiles are allowed for. No engine goes through a layer twice.
+# at most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None goes through a layer twice.
 TILE, BATCHES = 64, 1000
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 200
-
-
-class Interval(NamedTuple):
-    """The median of some samples and a bootstrap interval of it, in the samples' unit."""
-
-    median: float
-    low: float
-    high: float
-    resamples: int
-
-
-def interval(samples_seconds: Sequence[float], confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
-    """The median of the samples and its percentile bootstrap interval.
-
-    The same samples and seed give the same interval. One sample is its own interval, with 0 resamples.
-
-    Args:
-        samples_seconds: positive seconds, at least one.
-        confidence: of the interval, between 0 and 1.
-        seed: of the resampling.
-
-    Raises:
-        InputError: no sample, a sample that is not a positive number, or a confidence out of range.
-    """
-    samples = np.asarray(samples_seconds, dtype=np.float64)
-    if samples.ndim != 1 or not samples.size:
-        raise InputError("an interval needs at least one sample, in a list")
-    if not (np.isfinite(samples) & (samples > 0)).all():
-        raise InputError("every sample must be a positive number of seconds")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence {confidence} must lie between 0 and 1")
-    median = float(np.median(samples))
-    if samples.size == 1:
-        return Interval(median, median, median, 0)
-    random, tail, medians = np.random.default_rng(seed), (1 - confidence) / 2, np.empty(RESAMPLES)
-    step = max(1, RESAMPLED_AT_ONCE // samples.size)  # the numbers drawn do not depend on it
-    for start in range(0, RESAMPLES, step):
-        part = medians[start : start + step]
-        part[:] = np.median(samples[random.integers(samples.size, size=(part.size, samples.size))], axis=1)
-    low, high = np.quantile(medians, [tail, 1 - tail])
-    return Interval(median, min(float(low), median), max(float(high), median), RESAMPLES)
-
-
-def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> Interval:
-    """How many times as long theirs took as ours: the median of the ratios of pairs, and its interval.
-
-    Args:
-        samples_ours, samples_theirs: seconds; those at the same place were measured one after the other, so that what
-            else the machine did slowed both.
-
-    Raises:
-        InputError: another number of samples on each side, or see `interval`.
-    """
-    ours, theirs = (np.asarray(samples, dtype=np.float64) for samples in (samples_ours, samples_theirs))
-    if ours.shape != theirs.shape:
-        raise InputError(f"{ours.size} of our samples and {theirs.size} of theirs are no pairs")
-    if not (ours > 0).all():
-        raise InputError("every sample must be a positive number of seconds")
-    return interval(theirs / ours)
 
 
 def read_record(path: str | Path) -> dict:
@@ -132,12 +69,18 @@ def check_record(record: Any, where: str) -> dict:
     _check_outcome(record["verdict"], f"{where}: verdict.")
     for check in (_check_allowed, _check_result, _check_official, _check_rate):
         check(record, f"{where}: ")
-    _require(f"{where}: ", *limits.claims(record))
+    for claims in (distribution_checks.claims, limits.claims):  # the second builds on the first
+        _require_each(f"{where}: ", claims(record))
     return record
 
 
 def _require(where: str, *claims: tuple[bool, str]) -> None:
     """Refuse the first claim that does not hold; its sentence says what is wrong."""
+    _require_each(where, claims)
+
+
+def _require_each(where: str, claims: Iterable[tuple[bool, str]]) -> None:
+    """As `_require`, and no claim is worked out before those ahead of it hold."""
     for holds, told in claims:
         if not holds:
             raise InputError(f"{where}{told}")
@@ -188,7 +131,7 @@ def _check_result(record: dict, where: str) -> None:
     found, judged, checked = result["categories"], verdict["categories"], verdict["truth"]["checked"]
     # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
     layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
-    most = (count + (TILE - 1) * min(count, BATCHES)) * edges
+    most = (count + (TILE - 1) * min(count, BATCHES * record["ranks"])) * edges
     unseen = count - checked  # inputs that the verdict did not compare, categories or not
     agree = found - unseen <= judged <= min(found, checked)
     _require(

@@ -15,11 +15,12 @@ LINES = [
     {"report", "measure", "peers", "distributed"},
     {"engines", "machine"},
     {"kernels", "layouts"},
+    {"model"},
     {"reduce"},
     {"sources", "formats", "reference", "verify"},
     {"network", "features"},
     {"baselines", "records", "config"},
-    {"challenge", "limits"},
+    {"challenge", "distribution_checks", "intervals", "limits"},
     {"errors", "files", "progress", "provenance", "tables", "jobs", "__init__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LINES) for name in names}
@@ -86,7 +87,7 @@ def test_nothing_heavy_is_imported_unasked(statement):
 
 def test_code_digest_follows_what_is_reached():
     reached = provenance.reached("spdnn.measure", "spdnn.engines.cpu")
-    assert {"spdnn.engines.cpu", "spdnn.kernels", "spdnn.network", "spdnn.records"} <= set(reached)
+    assert {"spdnn.engines.cpu", "spdnn.kernels", "spdnn.network", "spdnn.intervals"} <= set(reached)
     assert not [module for module in reached if unit(module) in ("report", "cli")]
     assert provenance.code_digest("spdnn.measure") != provenance.code_digest("spdnn.report")
 

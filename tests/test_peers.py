@@ -10,8 +10,9 @@ from spdnn.engines import PEERS, Options
 from spdnn.engines.peers.scipy import Scipy
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs
+from spdnn.intervals import ratios
 from spdnn.peers.layers import LEAST_ROUNDS
-from spdnn.records import check_record, ratios, read_record
+from spdnn.records import check_record, read_record
 from spdnn.sources.radixnet import RadixNet
 
 THREADS = 2  # JAX keeps the number that it starts with

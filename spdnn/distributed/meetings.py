@@ -10,19 +10,23 @@ Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static par
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from spdnn.distributed import partition
 from spdnn.distributed.world import World
-from spdnn.engines.meetings import HeldRows, Meetings, Parcel, parcel
+from spdnn.engines.meetings import HeldRows, Meetings, Parcel, parcels
 
 # In edges, of which a core goes through some 3e10 a second (measured on the smallest and the largest messages here).
 EXCHANGE = 3_000_000  # an exchange as such: two small messages to all, one large one to some
 MOVE = 120  # each neuron of a row that moves: packing, sending, placing
 QUIET = 0.02  # of the rows die in a layer: below it, nothing is expected to change soon
-LOST = 0.05  # of the rows die in a layer at least, as long as nothing is known
+SLOWING = 0.75  # how much fewer of the rows die in each layer than in the one before (measured: 0.7 to 0.8, RadiX-Net)
+
+
+NOTHING = Parcel(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)))
 
 
 @dataclass
@@ -64,7 +68,6 @@ class _State:
 
     rows: np.ndarray
     room: np.ndarray
-    tile: np.ndarray
     planned: np.ndarray
     looked: np.ndarray
     may_leave: np.ndarray
@@ -126,11 +129,9 @@ class RankMeetings(Meetings):
         return found
 
     def _state(self, held: HeldRows) -> _State:
-        told = self._gather([held.count, held.capacity, held.tile, held.planned, held.looked, held.may_leave])
-        rows, room, tile, planned, looked, may_leave = told.T
-        return _State(
-            rows.astype(int), room.astype(int), tile.astype(int), planned.astype(int), looked > 0, may_leave > 0
-        )
+        told = self._gather([held.count, held.capacity, held.planned, held.looked, held.may_leave])
+        rows, room, planned, looked, may_leave = told.astype(np.int64).T
+        return _State(rows, room, planned, looked > 0, may_leave > 0)
 
     def _deaths(self, k: int, rows: int) -> float:
         """The share of all rows that left in a layer since the last meeting."""
@@ -148,10 +149,7 @@ class RankMeetings(Meetings):
         """Redistribute the rows when that pays; how many moved."""
         wanted = partition.targets(state.rows, state.room)
         moving = partition.moves(state.rows, wanted)
-        tile = int(state.tile.max())
-        padded = lambda rows: -(-int(rows) // tile) * tile  # noqa: E731
-        ahead = float(held.work[k:] @ (1 - max(0.0, deaths)) ** np.arange(self.depth - k))
-        gain = (padded(state.rows.max()) - padded(wanted.max())) * ahead
+        gain = float(state.rows.max() - wanted.max()) * _ahead(held.work[k:], deaths)
         cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
         gain, cost = (float(number) for number in self._gather([gain, cost])[0])  # of one rank, so that all agree
         if gain <= cost:
@@ -161,21 +159,23 @@ class RankMeetings(Meetings):
         if self._mark is None:
             self._mark = held.edges
         rank = self.comm.rank
-        leaving, outgoing = np.zeros(held.count, bool), {}
+        others, chosen = np.flatnonzero(moving[rank]), []
         free = np.arange(held.count)
-        for other in np.flatnonzero(moving[rank]):
+        for other in others:
             # Spread over all that are left, so that rows of every kind go.
-            chosen = free[np.linspace(0, free.size - 1, moving[rank, other]).round().astype(int)]
-            leaving[chosen] = True
-            outgoing[int(other)] = parcel(held, chosen)
-            free = np.setdiff1d(free, chosen, assume_unique=True)
-        arrived = self._swap(outgoing)
-        if outgoing or arrived:
-            held.replace(~leaving, _joined(list(arrived.values())))
+            chosen.append(free[np.linspace(0, free.size - 1, moving[rank, other]).round().astype(int)])
+            free = np.setdiff1d(free, chosen[-1], assume_unique=True)
+        kept = np.zeros(held.count, bool)
+        kept[free] = True
+        # A rank sends or receives, never both, so that one piece of spare memory serves.
+        outgoing = dict(zip(others.tolist(), parcels(held, chosen, spare=True), strict=True)) if chosen else {}
+        arrived, _ = self._swap(outgoing, held.scratch)
+        if outgoing or arrived.sizes.size:
+            held.replace(kept, arrived)
         sent = sum(_nbytes(one) for one in outgoing.values())
         total = int(self._gather([sent])[:, 0].sum())
-        self.log.sent += int(leaving.sum())
-        self.log.received += sum(one.sizes.size for one in arrived.values())
+        self.log.sent += int((~kept).sum())
+        self.log.received += arrived.sizes.size
         self.log.exchanges.append(Exchange(k + 1, int(moving.sum()), total, gain, cost))
         return int(moving.sum())
 
@@ -198,50 +198,64 @@ class RankMeetings(Meetings):
         owner = ordered[first + (kinds % holders.astype(np.uint64)).astype(int)]
         mine = np.searchsorted(kinds, own)
         away = (holders[mine] > 1) & (owner[mine] != self.comm.rank)
-        outgoing, asked = {}, {}
-        for other in np.unique(owner[mine][away]):
-            asked[int(other)] = places[away & (owner[mine] == other)]
-            outgoing[int(other)] = parcel(held, asked[int(other)])
+        asked = {int(other): places[away & (owner[mine] == other)] for other in np.unique(owner[mine][away])}
+        outgoing = dict(zip(asked, parcels(held, list(asked.values())), strict=True)) if asked else {}
         # The hashes travel as well, in the order of the rows, so that the owner finds its own.
         told = {other: hashes[rows] for other, rows in asked.items()}
-        arrived, which = self._swap(outgoing), self._send(told, np.uint64)
-        answers, came = {}, []
-        for other, theirs in arrived.items():
-            rows = places[np.searchsorted(own, which[other])]
-            answers[other], numbers = _absorbed(held, rows, theirs)
-            came.append(numbers)
-        equal = self._send(answers, np.uint8)
+        (arrived, counts), (which, _) = self._swap(outgoing), self._send(told, np.uint64)
+        rows = places[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
+        answer, came = _absorbed(held, rows, arrived)
+        ends = np.cumsum([0, *counts.values()])
+        answers = {other: answer[start:end] for other, start, end in zip(counts, ends, ends[1:], strict=False)}
+        equal, _ = self._send(answers, np.uint8)
         leaving = np.zeros(held.count, bool)
         for other, rows in asked.items():
             leaving[rows[equal[other].astype(bool)]] = True
-        inputs = held.inputs()
-        for numbers, rows in came:
-            inputs.add(numbers, rows, held.count)
+        held.inputs().add(*came, held.count)
         if leaving.any():
-            held.replace(~leaving, _joined([]))
+            held.replace(~leaving, NOTHING)
         merged = int(leaving.sum())
         held.merged(merged)
         total = int(self._gather([merged])[:, 0].sum())
         self.log.merged += total
         return total
 
-    def _swap(self, outgoing: dict[int, Parcel]) -> dict[int, Parcel]:
-        """The parcels that come from other ranks, by rank."""
-        blobs = {other: _blob(one) for other, one in outgoing.items()}
-        return {other: _unblob(blob) for other, blob in self._send(blobs, np.uint8).items()}
+    def _swap(self, outgoing: dict[int, Parcel], memory: Callable | None = None) -> tuple[Parcel, dict[int, int]]:
+        """(the rows that come from all other ranks, how many of them by rank); `memory` (bytes) gives room for them."""
+        heads = {other: _head(one) for other, one in outgoing.items()}
+        heads, _ = self._send(heads, np.int64)
+        _, whole = self._send({other: one.data for other, one in outgoing.items()}, np.uint8, memory)
+        parts = [_parted(head) for head in heads.values()]
+        counts = {other: sizes.size for other, (sizes, _, _) in zip(heads, parts, strict=True)}
+        if not parts:
+            return NOTHING, {}
+        sizes, numbers, row_of = zip(*parts, strict=True)
+        shift = np.cumsum([0, *counts.values()])
+        rows = [of + start for of, start in zip(row_of, shift, strict=False)]
+        return Parcel(np.concatenate(sizes), whole, np.concatenate(numbers), np.concatenate(rows)), counts
 
-    def _send(self, outgoing: dict[int, np.ndarray], dtype) -> dict[int, np.ndarray]:
-        """Arrays from other ranks, by rank; an empty one is not sent."""
+    def _send(
+        self, outgoing: dict[int, np.ndarray], dtype, memory: Callable | None = None
+    ) -> tuple[dict[int, np.ndarray], np.ndarray]:
+        """(the arrays from other ranks by rank, all of them as one); an empty one is not sent."""
         lengths, come = np.zeros(self.comm.size, np.int64), np.empty(self.comm.size, np.int64)
         for other, array in outgoing.items():
             lengths[other] = array.size
         self.comm.Alltoall(lengths, come)
-        found = {int(other): np.empty(come[other], dtype) for other in np.flatnonzero(come)}
+        ends, others = np.cumsum([0, *come]), np.flatnonzero(come)
+        whole = np.empty(ends[-1], dtype) if memory is None else memory(int(ends[-1]))
+        found = {int(other): whole[ends[other] : ends[other + 1]] for other in others}
         requests = [self.comm.Irecv(array, source=other) for other, array in found.items()]
         requests += [self.comm.Isend(array, dest=other) for other, array in outgoing.items() if array.size]
         for request in requests:
             self.world.wait(request)
-        return found
+        return found, whole
+
+
+def _ahead(work: np.ndarray, deaths: float) -> float:
+    """Edges that a row goes through in layers of so much work, until it dies; `deaths`: in the last layer."""
+    alive = np.cumprod(1 - max(0.0, deaths) * SLOWING ** np.arange(work.size))
+    return float(work @ alive)
 
 
 def _absorbed(held: HeldRows, rows: np.ndarray, theirs: Parcel) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
@@ -257,26 +271,12 @@ def _nbytes(one: Parcel) -> int:
     return one.sizes.nbytes + one.data.nbytes + one.numbers.nbytes + one.row_of.nbytes
 
 
-def _joined(parcels: list[Parcel]) -> Parcel:
-    """All rows of some parcels as one."""
-    none, shift = np.empty(0, np.int64), np.cumsum([0, *(one.sizes.size for one in parcels)])
-    return Parcel(
-        np.concatenate([none, *(one.sizes for one in parcels)]),
-        np.concatenate([np.empty(0, np.uint8), *(one.data for one in parcels)]),
-        np.concatenate([none, *(one.numbers for one in parcels)]),
-        np.concatenate([none, *(one.row_of + start for one, start in zip(parcels, shift, strict=False))]),
-    )
+def _head(one: Parcel) -> np.ndarray:
+    """All of a parcel but its data: the number of rows, their sizes, the inputs and the rows of these."""
+    return np.concatenate([[one.sizes.size], one.sizes, one.numbers, one.row_of]).astype(np.int64)
 
 
-def _blob(one: Parcel) -> np.ndarray:
-    """A parcel as bytes: the number of rows and of inputs, sizes, inputs, rows, data."""
-    head = np.array([one.sizes.size, one.numbers.size], np.int64)
-    parts = (head, one.sizes.astype(np.int64), one.numbers.astype(np.int64), one.row_of.astype(np.int64))
-    return np.concatenate([*(part.view(np.uint8) for part in parts), one.data])
-
-
-def _unblob(blob: np.ndarray) -> Parcel:
-    rows, inputs = blob[:16].view(np.int64)
-    ends = 16 + 8 * np.cumsum([rows, inputs, inputs])
-    sizes, numbers, row_of = (part.view(np.int64) for part in np.split(blob[16 : ends[2]], ends[:2] - 16))
-    return Parcel(sizes, blob[ends[2] :], numbers, row_of)
+def _parted(head: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sizes, numbers, row_of) of what `_head` gave."""
+    sizes, rest = head[1 : 1 + head[0]], head[1 + head[0] :]
+    return sizes, *np.split(rest, 2)

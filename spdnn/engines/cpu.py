@@ -224,6 +224,7 @@ class CpuSession(Session):
                 if k == meeting:
                     held = CpuRows(self, k, rows, slots, looks, tally)
                     meeting = meetings.meet(k, held)
+                    held.settle()
                     slots = np.arange(rows.count)
                 else:
                     self._leave(k, rows, slots, tally)
@@ -341,21 +342,25 @@ class CpuSession(Session):
 
 
 class CpuRows(HeldRows):
-    """The rows of a batch before layer k. The gaps of dead rows are closed, and equal rows merged where that is due."""
+    """The rows of a batch before layer k, less the dead ones. Equal ones are merged where that is due."""
 
     def __init__(self, session: CpuSession, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally):
         self._session, self._k, self._rows, self._looks, self._tally = session, k, rows, looks, tally
         self.neurons = int(session.costs.outputs[k - 1])
         self.may_leave = k >= session.dead_from
+        self._slots = np.arange(rows.count)  # where the rows are, until gaps are closed
         if self.may_leave and slots.size < rows.count:
-            begun = time.perf_counter()
-            rows.keep(slots, self.neurons)
-            tally.closing += time.perf_counter() - begun
+            kept = np.zeros(rows.count, bool)
+            kept[slots] = True
+            rows.inputs.keep(kept)
+            self._slots = slots
         self.looked = bool(rows.count) and session._wait(k, rows, looks) == 0
         if self.looked:
+            self.settle()
             session._merge(k, rows, looks, tally)
+            self._slots = np.arange(rows.count)
         self.capacity = tiles_of(session.batch, session.tile) * session.tile
-        self.tile, self.edges, self.work = rows.tile, tally.edges, session.edges.astype(np.float64)
+        self.edges, self.work = tally.edges, session.edges.astype(np.float64)
         self.planned = session._depth(k, rows, looks)
 
     @property
@@ -366,17 +371,31 @@ class CpuRows(HeldRows):
         return self._rows.inputs
 
     def hashes(self) -> np.ndarray:
-        found, rows = np.empty(self.count, np.uint64), self._rows
+        rows, slots = self._rows, self._slots
+        found = np.empty(int(slots[-1]) + 1 if slots.size else 0, np.uint64)
         rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, found, rows.threads)
-        return found
+        return found[slots]
 
-    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values = self._rows.take(rows, self.neurons)
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        values = self._rows.take(self._slots[rows], self.neurons, spare)
         return np.full(rows.size, 4 * self.neurons), values.reshape(-1).view(np.uint8)
+
+    def scratch(self, nbytes: int) -> np.ndarray:
+        memory = self._rows.target.view(np.uint8)
+        return memory[:nbytes] if nbytes <= memory.size else np.empty(nbytes, np.uint8)
 
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         values = arrived.data.view(np.float32).reshape(-1, self.neurons)
-        self._rows.exchange(kept, values, arrived.numbers, arrived.row_of)
+        self._rows.inputs.keep(kept)
+        self._rows.follow(self._slots[kept], values, arrived.numbers, arrived.row_of)
+        self._slots = np.arange(self.count)
+
+    def settle(self) -> None:
+        """Close the gaps that are left."""
+        if self._slots.size and self._slots[-1] >= self._slots.size:
+            begun = time.perf_counter()
+            self._rows.close(self._slots, self.neurons)
+            self._tally.closing += time.perf_counter() - begun
 
     def merged(self, rows: int) -> None:
         self._rows.merged = bool((self._rows.inputs.weights != 1).any())

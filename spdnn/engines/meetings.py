@@ -8,6 +8,7 @@ of messages, and what moves rows knows of no engine.
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,6 @@ class HeldRows(abc.ABC):
 
     Attributes:
         capacity: rows that it has room for.
-        tile: rows that cost as much as one.
         may_leave: whether rows of zeros have left, and need not be told of.
         looked: whether this session has just looked for identical rows.
         planned: layers that it would go through next without a break.
@@ -45,7 +45,6 @@ class HeldRows(abc.ABC):
     """
 
     capacity: int
-    tile: int = 1
     may_leave: bool
     looked: bool = False
     planned: int = 1
@@ -67,8 +66,16 @@ class HeldRows(abc.ABC):
         """uint64 (count,), equal for rows that are equal to the bit, on every rank."""
 
     @abc.abstractmethod
-    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(sizes, data) of a Parcel of these rows (int64); equal bytes for equal rows, and for no others."""
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(sizes, data) of a Parcel of these rows (int64); equal bytes for equal rows, and for no others.
+
+        Args:
+            spare: the data may lie in memory that `scratch` gives as well.
+        """
+
+    def scratch(self, nbytes: int) -> np.ndarray:
+        """uint8 (nbytes,), for rows that arrive: memory that need not be kept after `replace`, nor before it."""
+        return np.empty(nbytes, np.uint8)
 
     @abc.abstractmethod
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
@@ -99,6 +106,10 @@ class Meetings(abc.ABC):
         """This rank is through with a batch, and has gone through so many inputs x edges since the run began."""
 
 
-def parcel(held: HeldRows, rows: np.ndarray) -> Parcel:
-    """The parcel of these rows (int64, distinct)."""
-    return Parcel(*held.pack(rows), *held.inputs().of(rows))
+def parcels(held: HeldRows, groups: Sequence[np.ndarray], spare: bool = False) -> list[Parcel]:
+    """A parcel of each group of rows (int64, all distinct); `spare` as HeldRows.pack takes it."""
+    sizes, data = held.pack(np.concatenate(groups), spare)
+    sizes = np.split(sizes, np.cumsum([group.size for group in groups])[:-1])
+    data = np.split(data, np.cumsum([size.sum() for size in sizes])[:-1])
+    inputs = held.inputs()
+    return [Parcel(size, part, *inputs.of(group)) for size, part, group in zip(sizes, data, groups, strict=True)]

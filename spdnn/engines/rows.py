@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.engines import plan
 from spdnn.engines.duplicates import Representatives, representatives
-from spdnn.layouts import buffer, tiles_of
+from spdnn.layouts import tiles_of
 
 
 class Rows:
@@ -62,6 +62,10 @@ class Rows:
         kept = np.zeros(self.count, bool)
         kept[slots] = True
         self.inputs.keep(kept)
+        self.close(slots, neurons)
+
+    def close(self, slots: np.ndarray, neurons: int) -> None:
+        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up."""
         self._compact(slots, neurons)
 
     def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
@@ -78,24 +82,27 @@ class Rows:
             self.alive = self.count
         return before - self.count
 
-    def take(self, slots: np.ndarray, neurons: int) -> np.ndarray:
-        """float32 (slots, neurons): the rows in `slots` (int64)."""
-        found = buffer(slots.size, neurons, 1)
-        self.level.compact(self.source, self.tile, found, 1, neurons, slots, self.threads)
-        return found.reshape(slots.size, neurons)
+    def take(self, slots: np.ndarray, neurons: int, spare: bool) -> np.ndarray:
+        """float32 (slots, neurons): the rows in `slots` (int64); `spare`: it may lie in `target`."""
+        size = slots.size * neurons
+        fits = spare and size <= self.target.size
+        found = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(slots.size, neurons)
+        self.level.take(self.source, self.tile, slots, found, self.threads)
+        return found
 
-    def exchange(self, kept: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> None:
-        """Rows that are not `kept` (bool) leave, and others follow those that stay.
+    def follow(self, slots: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> None:
+        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up, and others follow them.
 
         Args:
-            values: float32 (rows, neurons), the rows that come in.
+            values: float32 (rows, neurons), the rows that come in; they may lie in `target`.
             numbers: int64, the inputs that they stand for; row_of: int64, the row of each of these.
         """
-        neurons, slots = values.shape[1], np.flatnonzero(kept)
-        count = slots.size + len(values)
-        self.inputs.keep(kept)
+        neurons, count = values.shape[1], slots.size + len(values)
         self.inputs.add(numbers, slots.size + row_of, count)
-        self._compact(slots, neurons, self.tile_for(count))
+        tile = self.tile_for(count)
+        if tile != self.tile or (slots.size and slots[-1] >= slots.size):
+            values = values.copy() if np.shares_memory(values, self.target) else values
+            self._compact(slots, neurons, tile)
         self.level.place(values, self.source, self.tile, slots.size, self.threads)
         self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
 

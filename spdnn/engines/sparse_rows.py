@@ -134,7 +134,7 @@ class SpgemmRows(HeldRows):
         self._session.kernels.hashes(self._rows.features(), found, self._session.threads)
         return found
 
-    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
         return self._rows.pack(rows)
 
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:

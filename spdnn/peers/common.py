@@ -14,7 +14,8 @@ from spdnn.engines import PEERS, engine
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Result
 from spdnn.files import check_ended
-from spdnn.records import Interval, ratios, write_record
+from spdnn.intervals import Interval, ratios
+from spdnn.records import write_record
 
 OURS = "cpu"
 

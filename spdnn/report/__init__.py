@@ -9,7 +9,7 @@ from spdnn.baselines import read_baselines
 from spdnn.errors import Unavailable
 from spdnn.files import write_text
 from spdnn.records import read_record, read_verdict
-from spdnn.report import figures, model, series, words
+from spdnn.report import figures, model, scaling, scaling_figures, series, words
 
 HERE = Path(__file__).resolve().parent
 
@@ -53,6 +53,19 @@ def _figures(page: dict) -> dict[str, str]:
         problem = one["run"]["record"]["problem"]
         title = f"Inference seconds by setting, {problem['neurons']} neurons, {problem['layers']} layers"
         found[one["id"]] = figures.ladder(one["rungs"], title, one["id"])
+    return found | _scaling_figures(page["scaling"])
+
+
+def _scaling_figures(section: dict | None) -> dict[str, str]:
+    found = {}
+    for group in section["groups"] if section else ():
+        if group["kind"] != scaling.OTHER:
+            size = f"{group['neurons']} neurons, {group['layers']} layers"
+            title = f"{group['kind'].title()} scaling, {size}: time, speed-up, efficiency, imbalance by ranks"
+            found[group["id"]] = scaling_figures.scaling(group["rows"], title, group["id"])
+    for one in section["published"] if section else ():
+        title = f"Published scaling of {words.printable(one['system'])}: TeraEdges/s and efficiency by devices"
+        found[one["id"]] = scaling_figures.published(one["curves"], one["hardware"], title, one["id"])
     return found
 
 

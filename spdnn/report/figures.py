@@ -25,13 +25,17 @@ SETTINGS = {
 }
 INK = "#1f2933"
 NO_COLOUR = "#9aa1ab"
-OURS, OURS_REDUCED = "this project, no reductions", "this project, reductions on"
+OURS, OURS_REDUCED, OURS_RANKS = (
+    "this project, no reductions", "this project, reductions on", "this project, several ranks",
+)  # fmt: skip
+ALL_OURS = (OURS, OURS_REDUCED, OURS_RANKS)
 MARKS = {
     "one device": "o",
     "several devices": "^",
     "devices not stated": "s",
     OURS: "D",
     OURS_REDUCED: "*",
+    OURS_RANKS: "P",
 }
 
 
@@ -73,15 +77,15 @@ class Rung(NamedTuple):
 
 def throughput(points: Sequence[Point], title: str) -> str:
     """Rates by network on a log scale: colour is the span, shape who ran it, hollow not the same computation."""
-    seaborn, figure_class = _libraries()
+    seaborn, figure_class = libraries()
     rows = list(dict.fromkeys(point.row for point in points))
     spans = [span for span in (*SPANS, STREAMED) if any(point.span == span for point in points)]
     colours = _colours(seaborn)
-    with _style(seaborn):
+    with style(seaborn):
         figure = figure_class(figsize=(8.4, 2.6 + 0.62 * len(rows)), layout="constrained")
         axes = figure.add_subplot()
         for point in points:
-            ours = point.who in (OURS, OURS_REDUCED)
+            ours = point.who in ALL_OURS
             height = rows.index(point.row) + (-0.2 if ours else 0.14)
             colour = colours[point.span]
             if point.high > point.low:
@@ -92,7 +96,7 @@ def throughput(points: Sequence[Point], title: str) -> str:
                 facecolors=colour if point.same else "white", edgecolors=INK if ours else colour, zorder=3,
             )  # fmt: skip
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_plain)
+        axes.xaxis.set_major_formatter(plain)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("TeraEdges/s")
@@ -101,13 +105,13 @@ def throughput(points: Sequence[Point], title: str) -> str:
             axes.axhline(between - 0.5, color="#c9ced6", linewidth=0.8)
         seaborn.despine(fig=figure, ax=axes, left=True)
         _legend(figure, points, spans, colours)
-        return _svg(figure, title, "throughput")
+        return svg(figure, title, "throughput")
 
 
 def survivors(curves: Sequence[Curve], title: str) -> str:
     """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
-    seaborn, figure_class = _libraries()
-    with _style(seaborn):
+    seaborn, figure_class = libraries()
+    with style(seaborn):
         figure = figure_class(figsize=(8.4, 3.6 + 0.2 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
         colours = seaborn.color_palette("colorblind" if len(curves) <= 10 else "husl", len(curves)).as_hex()
@@ -123,19 +127,19 @@ def survivors(curves: Sequence[Curve], title: str) -> str:
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(_plain)
+            axis.set_major_formatter(plain)
             axis.set_minor_formatter("")
         axes.set_xlabel("layer")
         axes.set_ylabel("inputs with a nonzero row")
         seaborn.despine(fig=figure, ax=axes)
         figure.legend(lines, [curve.label for curve in curves], loc="outside lower left", frameon=False)
-        return _svg(figure, title, "survivors")
+        return svg(figure, title, "survivors")
 
 
 def ladder(rungs: Sequence[Rung], title: str, prefix: str) -> str:
     """Seconds of each rung on a log scale, the slowest first; beside each bar, how many times faster than the first."""
-    seaborn, figure_class = _libraries()
-    with _style(seaborn):
+    seaborn, figure_class = libraries()
+    with style(seaborn):
         figure = figure_class(figsize=(8.4, 1.2 + 0.42 * len(rungs)), layout="constrained")
         axes = figure.add_subplot()
         colour = seaborn.color_palette("colorblind", 10).as_hex()[0]
@@ -150,13 +154,13 @@ def ladder(rungs: Sequence[Rung], title: str, prefix: str) -> str:
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_xlim(floor, rungs[0].high * 12)
-        axes.xaxis.set_major_formatter(_plain)
+        axes.xaxis.set_major_formatter(plain)
         axes.set_yticks(range(len(rungs)), [rung.label for rung in rungs])
         axes.set_ylim(len(rungs) - 0.5, -0.5)
         axes.set_xlabel("inference seconds")
         axes.grid(visible=False, axis="y")
         seaborn.despine(fig=figure, ax=axes, left=True)
-        return _svg(figure, title, prefix)
+        return svg(figure, title, prefix)
 
 
 def _colours(seaborn) -> dict[str, str]:
@@ -176,8 +180,8 @@ def _legend(figure, points: Sequence[Point], spans: Sequence[str], colours: dict
                       label=label)  # fmt: skip
 
     used = [who for who in MARKS if any(point.who == who for point in points)]
-    shapes = [mark(MARKS[who], who if who in (OURS, OURS_REDUCED) else f"published, {who}", "#7b8794", INK if
-                   who in (OURS, OURS_REDUCED) else "#7b8794") for who in used]  # fmt: skip
+    shapes = [mark(MARKS[who], who if who in ALL_OURS else f"published, {who}", "#7b8794", INK if
+                   who in ALL_OURS else "#7b8794") for who in used]  # fmt: skip
     if not all(point.same for point in points):
         shapes.append(mark("o", "hollow: lossy, or other inputs", "white", INK))
     hues = [mark("s", span, colours[span], colours[span]) for span in spans]
@@ -187,16 +191,16 @@ def _legend(figure, points: Sequence[Point], spans: Sequence[str], colours: dict
     figure.legend(handles=shapes, title="who", loc="outside lower right", frameon=False, alignment="left")
 
 
-def _plain(number: float, _place: int) -> str:
+def plain(number: float, _place: int) -> str:
     """A tick's number without an exponent, where a person would write none."""
     return f"{number:,.0f}" if 1 <= number < 1e15 else f"{number:g}"
 
 
 def _area(who: str) -> float:
-    return {OURS: 62, OURS_REDUCED: 130}.get(who, 40)
+    return {OURS: 62, OURS_REDUCED: 130, OURS_RANKS: 80}.get(who, 40)
 
 
-def _libraries() -> tuple:
+def libraries() -> tuple:
     try:
         import seaborn
         from matplotlib.figure import Figure
@@ -205,13 +209,13 @@ def _libraries() -> tuple:
     return seaborn, Figure
 
 
-def _style(seaborn):
+def style(seaborn):
     import matplotlib
 
     return matplotlib.rc_context({**seaborn.axes_style("whitegrid"), **SETTINGS})
 
 
-def _svg(figure, title: str, prefix: str) -> str:
+def svg(figure, title: str, prefix: str) -> str:
     """The figure as one <svg> element with its own ids, a title, and no date, program or document type."""
     stream = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -10,8 +10,8 @@ import numpy as np
 
 from spdnn import challenge, limits
 from spdnn.baselines import SPANS, Baseline, best, best_of_each_system
-from spdnn.records import ratios
-from spdnn.report import words
+from spdnn.intervals import ratios
+from spdnn.report import scaling, words
 
 OURS = "cpu"  # the engine of a comparison that the others are set against
 
@@ -39,11 +39,13 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
         "runs": runs,
         "own": own,
         "comparisons": _comparisons(runs),
+        "scaling": scaling.section(own, baselines),
         "limits": [row for row in map(_limit, runs) if row],
         "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
         "definitions": words.definitions(
             {name for record in shown for name in record["reductions"]["requested"]},
             limited=any(record.get("machine") for record in shown),
+            several=any(record["ranks"] > 1 for record in shown),
         ),
         "spans": {**SPANS, **words.RECORD_SPANS},
         "environments": _environments(runs),
@@ -114,11 +116,13 @@ def _run(record: dict) -> dict:
         "engine": words.printable(record["engine"]["name"]),
         "threads": record["threads"],
         "ranks": record["ranks"],
+        "partition": record["distribution"]["partition"] if record["ranks"] > 1 else None,
         "inputs": words.inputs(problem),
         "comparable": words.comparable(problem),
         "reductions": words.reductions(record["reductions"]["requested"]),
         "reduced": bool(record["reductions"]["requested"]),
         "span": record["span"],
+        "includes": words.includes(record),
         "rate": rate,
         "percent": f"{100 * rate['confidence']:g}",
         "seconds": seconds,
@@ -190,11 +194,11 @@ def _networks(runs: Sequence[dict], baselines: Sequence[Baseline]) -> list[dict]
 
 
 def _comparisons(runs: Sequence[dict]) -> list[dict]:
-    """The problems on which several engines were timed in turn, each engine with its ratio to ours."""
+    """The problems on which several engines were timed in turn, each engine with its ratio to ours; of one rank."""
     groups: dict[tuple, list[dict]] = {}
     for run in runs:
         record, problem = run["record"], run["record"]["problem"]
-        if "comparison" in record:
+        if "comparison" in record and run["ranks"] == 1:
             key = record["comparison"], problem["network_identity"], problem["inputs_sha256"], problem["input_count"]
             groups.setdefault(key, []).append(run)
     comparisons = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.report.figures import OURS, OURS_REDUCED, Curve, Point, Rung
+from spdnn.report.figures import OURS, OURS_RANKS, OURS_REDUCED, Curve, Point, Rung
 
 LEAST_RUNGS = 3
 
@@ -23,6 +23,7 @@ def points(networks: Sequence[dict]) -> list[Point]:
                 found.append(Point(label, rate, rate, rate, group["span"], who, exact))
         for run in network["runs"]:
             rate, who = run["rate"], OURS_REDUCED if run["reduced"] else OURS
+            who = who if run["ranks"] == 1 else OURS_RANKS
             found.append(Point(label, rate["median"], rate["low"], rate["high"], run["span"], who, run["comparable"]))
     return found
 
@@ -40,12 +41,14 @@ def curves(runs: Sequence[dict]) -> list[Curve]:
 
 
 def ladders(runs: Sequence[dict]) -> list[dict]:
-    """Runs of one network on the same inputs with at least LEAST_RUNGS settings: {problem, threads, rungs, runs}.
+    """Runs of one rank on one network and the same inputs, of at least LEAST_RUNGS settings: {run, rungs, runs, id}.
 
-    The slowest is first. Interval ends of the seconds follow from those of the rate.
+    The slowest is first.
     """
     groups: dict[tuple, list[dict]] = {}
     for run in runs:
+        if run["ranks"] > 1:
+            continue
         problem = run["record"]["problem"]
         same = (problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"])
         groups.setdefault((*same, run["span"].startswith("one layer")), []).append(run)
@@ -58,11 +61,17 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
         several = len({threads(run) for run in members}) > 1
         rungs = []
         for label, run in zip(labels, members, strict=True):
-            rate, middle = run["rate"], run["seconds"]["inference"]
-            low, high = (middle * rate["median"] / rate[end] if rate[end] else middle for end in ("high", "low"))
-            rungs.append(Rung(f"{label}, {threads(run)}" if several else label, middle, low, high))
+            name = f"{label}, {threads(run)}" if several else label
+            rungs.append(Rung(name, run["seconds"]["inference"], *ends(run)))
         found.append({"run": members[0], "rungs": rungs, "runs": members, "id": f"ladder-{len(found) + 1}"})
     return found
+
+
+def ends(run: dict) -> tuple[float, float]:
+    """The ends of the interval of the median inference seconds; they follow from those of the rate."""
+    rate, middle = run["rate"], run["seconds"]["inference"]
+    low, high = (middle * rate["median"] / rate[end] if rate[end] else middle for end in ("high", "low"))
+    return low, high
 
 
 def configurations(runs: Sequence[dict]) -> list[str]:
@@ -71,6 +80,6 @@ def configurations(runs: Sequence[dict]) -> list[str]:
 
 
 def threads(run: dict) -> str:
-    """Threads and ranks in words."""
+    """Threads, ranks and partition in words."""
     text = f"{run['threads']} thread{'s' if run['threads'] > 1 else ''}"
-    return text if run["ranks"] == 1 else f"{run['ranks']} ranks of {text}"
+    return text if run["ranks"] == 1 else f"{run['ranks']} ranks ({run['partition']}) of {text}"

@@ -76,6 +76,32 @@ LIMIT_DEFINITIONS = (
         "seconds.",
     ),
 )
+SEVERAL = "barrier to barrier, slowest rank, categories gathered on rank 0 included"
+IN_SHORT = "slowest rank, gathering included"  # SEVERAL, in a table
+SEVERAL_DEFINITIONS = (
+    (
+        "Several ranks",
+        "Processes that share the inputs and each take theirs through all layers. Inference is told " + SEVERAL + ": "
+        "in tables, " + IN_SHORT + ". "
+        "Threads are those of each rank. Peak memory is of the node that holds most: its ranks' own and what they "
+        "share once.",
+    ),
+    (
+        "Partition",
+        "Which inputs a rank starts with. Static: contiguous. Cyclic: every R-th of R ranks. Rebalanced: contiguous, "
+        "and at meetings between layers ranks exchange rows when the gain predicted exceeds the cost.",
+    ),
+    (
+        "Waiting, communication, computing",
+        "Parts of each rank's inference seconds: waiting for other ranks; sending and receiving; and the rest.",
+    ),
+    ("Imbalance", "The maximum over the mean of the ranks. 1 is even; with 2, half of the ranks' time is lost."),
+    (
+        "Speed-up, efficiency",
+        "Speed-up is the rate of R ranks ÷ the rate of one rank with the same settings; efficiency is speed-up ÷ R. "
+        "Under strong scaling the inputs stay the same; under weak scaling they grow with the ranks.",
+    ),
+)
 BINDS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
 
 
@@ -126,11 +152,16 @@ def reductions(names: list[str]) -> str:
     return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
 
 
-def definitions(names: set[str], limited: bool) -> list[tuple[str, str]]:
-    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits when `limited`."""
-    terms = DEFINITIONS + (LIMIT_DEFINITIONS if limited else ())
+def definitions(names: set[str], limited: bool, several: bool) -> list[tuple[str, str]]:
+    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits and ranks if asked."""
+    terms = DEFINITIONS + (SEVERAL_DEFINITIONS if several else ()) + (LIMIT_DEFINITIONS if limited else ())
     told = " ".join(meaning for name, meaning in REDUCTION_MEANINGS.items() if name == "dead" or name in names)
     return [(term, meaning.replace("{reductions}", told)) for term, meaning in terms]
+
+
+def includes(record: dict) -> str:
+    """What the inference seconds of a record include, in a few words."""
+    return record["span"] if record["ranks"] == 1 else f"{record['span']}; {IN_SHORT}"
 
 
 def truth(verdict: dict) -> str:

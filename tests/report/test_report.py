@@ -11,7 +11,7 @@ import pytest
 from spdnn import challenge
 from spdnn.baselines import SPANS, read_baselines
 from spdnn.errors import InputError
-from spdnn.records import interval
+from spdnn.intervals import interval
 from spdnn.report import figures, model, render, series, words
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"

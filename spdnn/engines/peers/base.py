@@ -228,7 +228,7 @@ class PeerRows(HeldRows):
     def hashes(self) -> np.ndarray:
         return row_hashes(self._dense())
 
-    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
         return np.full(rows.size, 4 * self.neurons), self._dense()[rows].reshape(-1).view(np.uint8)
 
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:

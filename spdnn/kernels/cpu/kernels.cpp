@@ -415,6 +415,6 @@ extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
 const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {
     SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,       SPDNN_LEVEL::run,            SPDNN_LEVEL::compact,
     SPDNN_LEVEL::row_hashes,   SPDNN_LEVEL::rows_differ, SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::untile,
-    SPDNN_LEVEL::place};
+    SPDNN_LEVEL::take,         SPDNN_LEVEL::place};
 
 }  // namespace spdnn

@@ -73,6 +73,8 @@ struct Kernels {
     void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
     // dst (count, neurons) <- the first `count` rows.
     void (*untile)(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);
+    // rows (count, neurons) <- inputs slots[k] of src.
+    void (*take)(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads);
     // Inputs first .. first + count of dst <- rows (count, neurons); the lanes of a new tile past them become zero.
     void (*place)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 };

@@ -178,6 +178,15 @@ struct Level {
         kernels->untile(src.data(), dst.data(), neurons, count, tile, threads);
     }
 
+    void take(Array<const float, 1> src, int tile, Array<const int64_t, 1> slots, Array<float, 2> rows, int threads) const {
+        check_features(src.data(), tile);
+        const int64_t count = slots.size(), neurons = rows.shape(1);
+        require(static_cast<int64_t>(rows.shape(0)) == count, "rows must be as many as slots");
+        check_numbers(slots, neurons ? src.size() / neurons / tile * tile : 0);
+        nb::gil_scoped_release release;
+        kernels->take(src.data(), tile, neurons, slots.data(), count, rows.data(), threads);
+    }
+
     void place(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {
         check_features(dst.data(), tile);
         const int64_t count = rows.shape(0), neurons = rows.shape(1);
@@ -214,6 +223,7 @@ NB_MODULE(_cpu, m) {
         .def("rows_differ", &Level::rows_differ)
         .def("row_statistics", &Level::row_statistics)
         .def("untile", &Level::untile)
+        .def("take", &Level::take)
         .def("place", &Level::place);
     m.def("levels", [] {
         std::vector<Level> found;

@@ -193,14 +193,35 @@ void untile(const float* src, float* dst, int64_t neurons, int64_t count, int ti
     }
 }
 
-void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads) {
+namespace {
+
+constexpr int64_t kBlock = 16;  // neurons of a row, a cache line, that are transposed at a time
+
+}  // namespace
+
+void take(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads) {
+    constexpr int64_t kRows = 64;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int64_t t = first / tile; t < (first + count + tile - 1) / tile; ++t) {
+    for (int64_t begin = 0; begin < count; begin += kRows)
+        for (int64_t first = 0; first < neurons; first += kBlock) {
+            const int64_t end = std::min(count, begin + kRows), last = std::min(neurons, first + kBlock);
+            for (int64_t k = begin; k < end; ++k) {
+                const float* from = src + slots[k] / tile * neurons * tile + slots[k] % tile;
+                for (int64_t n = first; n < last; ++n) rows[k * neurons + n] = from[n * tile];
+            }
+        }
+}
+
+void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t begin, int threads) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int64_t t = begin / tile; t < (begin + count + tile - 1) / tile; ++t) {
         float* to = dst + t * neurons * tile;
-        const int64_t begin = std::max(first, t * tile), end = std::min(first + count, (t + 1) * tile);
-        if (begin == t * tile && end < (t + 1) * tile) std::memset(to, 0, sizeof(float) * neurons * tile);
-        for (int64_t n = 0; n < neurons; ++n)
-            for (int64_t k = begin; k < end; ++k) to[n * tile + k - t * tile] = rows[(k - first) * neurons + n];
+        const int64_t own = std::max(begin, t * tile), end = std::min(begin + count, (t + 1) * tile);
+        if (own == t * tile && end < (t + 1) * tile) std::memset(to, 0, sizeof(float) * neurons * tile);
+        for (int64_t first = 0; first < neurons; first += kBlock)
+            for (int64_t k = own; k < end; ++k)
+                for (int64_t n = first; n < std::min(neurons, first + kBlock); ++n)
+                    to[n * tile + k - t * tile] = rows[(k - begin) * neurons + n];
     }
 }
 

@@ -15,6 +15,7 @@ void rows_differ(const float* src, int64_t neurons, const int64_t* slots, int64_
                  int threads);
 void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
 void untile(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);
+void take(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads);
 void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 
 }  // namespace SPDNN_LEVEL

@@ -1,0 +1,23 @@
+"""The cost model, the only one of the project: from measured costs to the time of any number of ranks."""
+
+from spdnn.model.calibration import check, from_record, known_shares, run_seconds
+from spdnn.model.costs import FREE, Device, Messages, Work
+from spdnn.model.prediction import PARTITIONS, Prediction, enough, predict
+from spdnn.model.published import Scaling, at_scale
+
+__all__ = [
+    "FREE",
+    "PARTITIONS",
+    "Device",
+    "Messages",
+    "Prediction",
+    "Scaling",
+    "Work",
+    "at_scale",
+    "check",
+    "enough",
+    "from_record",
+    "known_shares",
+    "predict",
+    "run_seconds",
+]

@@ -1,0 +1,367 @@
+"""The page's section on scaling: its numbers are the records', and runs of several ranks stay where they belong."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+import statistics
+
+import pytest
+from test_report import BASELINES, HOSTILE, Page, made_record, made_verdict, measured, shown, stored, stored_verdict
+
+from spdnn.baselines import read_baselines
+from spdnn.distribution_checks import computing, imbalance
+from spdnn.report import model, render, scaling, scaling_figures, series, words
+
+CORES = 8
+HOW = "snakemake --configfile config/strong.yaml"
+
+
+def parts(whole, ranks, uneven=1.0):
+    """Whole numbers that add up to `whole`, the first `uneven` times an even share."""
+    first = round(whole / ranks * uneven)
+    rest = [(whole - first) // (ranks - 1)] * (ranks - 1)
+    return [whole - sum(rest), *rest]
+
+
+def spread(record, ranks, partition="static", uneven=1.25, exchanged=True, hosts=1):
+    """The record as if so many ranks had run it, rank 0 with `uneven` times its share of the edges."""
+    record = copy.deepcopy(record)
+    seconds, result = record["samples"]["inference_seconds"], record["result"]
+    exchanged = exchanged and partition == "rebalanced"
+    edges = parts(result["edges_computed"], ranks, uneven)
+    inputs = parts(record["problem"]["input_count"], ranks)
+    survivors = list(zip(*(parts(count, ranks) for count in result["survivors"]), strict=True))
+    per_rank = [
+        {
+            "host": f"node-{place % hosts}",
+            "local_rank": place // hosts,
+            "inputs": inputs[place],
+            "read_seconds": 0.125,
+            "prepare_seconds": 0.25,
+            "inference_seconds": seconds,
+            "waiting_seconds": [value * (0.0 if place == 0 else 0.25) for value in seconds],
+            "communication_seconds": [value * 0.125 for value in seconds],
+            "edges_computed": edges[place],
+            "edges_from_exchange": edges[place] // 2 if exchanged else None,
+            "survivors": list(survivors[place]),
+            "rows_sent": 77 if exchanged and place == 0 else 0,
+            "rows_received": 77 if exchanged and place == 1 else 0,
+            "peak_memory_bytes": 5 << 20,
+            "proportional_memory_bytes": None if place else 3 << 20,
+        }
+        for place in range(ranks)
+    ]
+    record["ranks"] = ranks
+    record["distribution"] = {
+        "partition": partition,
+        "nodes": hosts,
+        "weights": "one copy a node",
+        "shared_bytes": 7 << 20,
+        "messages": {"latency_seconds": 1.5e-5, "bytes_per_second": 3e9},
+        "meetings": 4 if exchanged else 0,
+        "exchanges": [{"before_layer": 13, "rows": 77, "bytes": 1 << 20, "gain": 4e6, "cost": 2e5}] * exchanged,
+        "told": "The gain predicted was more than the cost." if exchanged else "No meeting was needed.",
+        "rows_merged_across_ranks": 0,
+        "imbalance": {
+            "edges": imbalance(edges),
+            "edges_from_exchange": imbalance([one // 2 for one in edges]) if exchanged else None,
+            "seconds": imbalance([computing(one) for one in per_rank]),
+        },
+        "per_rank": per_rank,
+    }
+    return record
+
+
+def on(ranks, seconds, partition="static", case=None, cores=CORES, **problem):
+    """A record of so many ranks, or of one, on a machine of CORES cores; two threads a rank."""
+    known = {key: problem.pop(key) for key in ("uneven", "exchanged", "hosts") if key in problem}
+    name = case or (f"case.t2.r{ranks}-{partition}" if ranks > 1 else "case.t2")
+    record = made_record(name, seconds, **problem)
+    record["environment"]["cores"] = cores
+    return record if ranks == 1 else spread(record, ranks, partition, **known)
+
+
+def strong():
+    return [
+        on(1, (0.8, 0.8, 0.9)),
+        on(2, (0.5, 0.4, 0.6)),
+        on(2, (0.41, 0.42), "rebalanced"),
+        on(4, (0.25, 0.3), "rebalanced"),
+        on(8, (0.3, 0.35), "rebalanced"),
+    ]
+
+
+def weak(*ranks):
+    """Runs with 6,000 inputs for each rank."""
+    found = [on(count, (0.1 * (1 + 0.125 * count),), inputs=6000 * count, case=f"weak.r{count}") for count in ranks]
+    for place, record in enumerate(found):
+        record["problem"]["inputs_sha256"] = f"{place:064x}"
+    return found
+
+
+def section(page):
+    """The text of the section on scaling."""
+    return page.text.split("Runs on several ranks beside")[1].split("Where the time goes")[0]
+
+
+def group(records, kind=scaling.STRONG):
+    page = model.page(records, [], [])
+    return next(one for one in page["scaling"]["groups"] if one["kind"] == kind)
+
+
+def test_the_section_is_left_out_with_one_line_where_no_run_had_several_ranks(tmp_path):
+    page = shown(tmp_path, [made_record()])
+    assert 'id="scaling"' not in page.source
+    assert page.text.count(HOW) == 1
+    assert page.text.count("config/weak.yaml") == 1
+    assert "Several ranks" not in page.text
+    assert HOW not in shown(tmp_path, strong()).text
+    assert HOW not in shown(tmp_path).text
+
+
+def test_numbers_are_the_records(tmp_path):
+    records = strong()
+    page = shown(tmp_path, records)
+    base = statistics.median(records[0]["samples"]["inference_seconds"])
+    for record in records[1:]:
+        seconds, told = statistics.median(record["samples"]["inference_seconds"]), record["distribution"]
+        speedup = base / seconds
+        assert {seconds, speedup, speedup / record["ranks"]} <= set(page.values)
+        assert {value for value in told["imbalance"].values() if value is not None} <= set(page.values)
+        waiting = sum(sum(rank["waiting_seconds"]) for rank in told["per_rank"])
+        whole = sum(sum(rank["inference_seconds"]) for rank in told["per_rank"])
+        assert waiting / whole in page.values
+        for rank in told["per_rank"]:
+            assert {rank["edges_computed"], rank["inputs"], computing(rank), rank["survivors"][-1]} <= set(page.values)
+    assert 0.125 in page.values  # communication, and the seconds that ranks read
+    text = section(page)
+    assert "Before layer 13: 77 rows, 1.0 MiB; predicted gain 4,000,000 and cost 200,000 edges of one rank." in text
+    assert "The gain predicted was more than the cost." in text
+    assert "15.0 µs for a small allgather, 3.00 GB/s between two ranks" in text
+    assert "Weights: one copy a node; 7.0 MiB of weights and inputs in shared windows" in text
+
+
+def test_strong_scaling_has_one_base():
+    rows = group(strong())["rows"]
+    assert [(row["ranks"], row["partition"]) for row in rows] == [
+        (1, None), (2, "rebalanced"), (2, "static"), (4, "rebalanced"), (8, "rebalanced"),
+    ]  # fmt: skip
+    assert [round(row["speedup"], 9) for row in rows] == [1.0, round(0.8 / 0.415, 9), 1.6, round(0.8 / 0.275, 9),
+                                                          round(0.8 / 0.325, 9)]  # fmt: skip
+    assert rows[2]["efficiency"] == 0.8
+    assert rows[0]["waiting"] is None
+
+
+def test_weak_scaling_compares_rates(tmp_path):
+    found = group(weak(1, 2, 4), scaling.WEAK)
+    assert found["inputs_per_rank"] == 6000
+    assert [row["speedup"] for row in found["rows"]] == pytest.approx([1, 2 * 1.125 / 1.25, 4 * 1.125 / 1.5])
+    assert [row["efficiency"] for row in found["rows"]] == pytest.approx([1, 0.9, 0.75])
+    page = shown(tmp_path, weak(1, 2, 4))
+    assert "6,000 inputs for each rank" in section(page)
+    assert "Strong scaling" not in section(page)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("threads", 3),
+        ("span", "layer loop, weights streamed"),
+        ("reductions.requested", []),
+        ("engine.name", "csr"),
+        ("problem.inputs_sha256", "ab" * 32),
+        ("problem.network_identity", "ab" * 32),
+        ("environment.cpu", "Another CPU"),
+        ("environment.cores", 16),
+    ],
+)
+def test_a_base_has_the_same_settings(tmp_path, key, value):
+    base, two, four = on(1, (0.8,), official=False), on(2, (0.5,), official=False), on(4, (0.3,), official=False)
+    place = base
+    *path, last = key.split(".")
+    for part in path:
+        place = place[part]
+    place[last] = value
+    found = group([base, two, four])
+    assert [row["ranks"] for row in found["rows"]] == [2, 4]
+    assert [row["speedup"] for row in found["rows"]] == [None, None]
+    assert "There is no run of one rank with these settings" in section(shown(tmp_path, [base, two, four]))
+
+
+def test_one_run_of_several_ranks_is_listed_without_a_figure(tmp_path):
+    page = shown(tmp_path, [on(4, (0.3,))])
+    text = section(page)
+    assert "Not compared" in text
+    assert "nothing to compare with" in text
+    assert "Strong scaling figure" not in page.source
+    assert 0.3 in page.values
+
+
+def test_of_two_runs_of_one_setting_the_later_is_compared(tmp_path):
+    later = on(2, (0.25,), case="again")
+    later["created"] = "2026-01-02T03:04:05Z"
+    for records in ([*strong(), later], [later, *strong()]):
+        found = group(records)
+        assert [row["seconds"] for row in found["rows"] if row["partition"] == "static"] == [0.25]
+        assert "1 earlier run of a setting" in section(shown(tmp_path, records))
+
+
+@pytest.mark.parametrize(("cores", "hosts", "marked"), [(16, 1, 0), (8, 1, 1), (4, 1, 2), (8, 2, 0), (1, 1, 5)])
+def test_more_threads_than_cores_are_told(tmp_path, cores, hosts, marked):
+    """Runs of 1, 2, 2, 4 and 8 ranks of two threads; those on two nodes have half of them on each."""
+    records = [on(1, (0.8,), cores=cores)]
+    settings = ((2, "static"), (2, "rebalanced"), (4, "static"), (8, "static"))
+    records += [on(ranks, (0.5,), partition, cores=cores, hosts=hosts) for ranks, partition in settings]
+    rows = group(records)["rows"]
+    assert sum(row["oversubscribed"] for row in rows) == marked
+    assert (scaling_figures.shaded_from(rows) is None) == (marked == 0)
+    text = section(shown(tmp_path, records))
+    assert text.count("oversubscribed") - text.count("marked oversubscribed") == marked
+    assert ("no speed-up can be expected there" in text) == (marked > 0)
+
+
+def test_the_shade_begins_between_what_fits_and_what_does_not():
+    def rows(*over):
+        return [{"ranks": 2**place, "oversubscribed": told} for place, told in enumerate(over)]
+
+    assert scaling_figures.shaded_from(rows(False, False, True, True)) == pytest.approx(8**0.5)
+    assert scaling_figures.shaded_from(rows(True, True)) == 0.0
+    assert scaling_figures.shaded_from(rows(False, True, False)) is None
+
+
+def test_figures_tell_partitions_apart_and_are_described(tmp_path):
+    page = shown(tmp_path, [*strong(), *weak(1, 2)])
+    labels = [attrs["aria-label"] for attrs in page.all("svg")]
+    assert sum(label.startswith("Strong scaling, 1024 neurons, 120 layers: time, speed-up") for label in labels) == 1
+    assert sum(label.startswith("Weak scaling") for label in labels) == 1
+    assert sum(label.startswith("Published scaling of at-scale SpDNN") for label in labels) == 1
+    assert len(labels) == len(page.all("figcaption"))
+    assert all("scope" in attrs for attrs in page.all("th"))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    figure = page.source[page.source.index('aria-label="Strong scaling,') :]
+    figure = figure[: figure.index("</svg>")]
+    for text in ("static", "rebalanced", "ideal", "speed-up", "efficiency, %", "ranks"):
+        assert f">{text}<" in figure
+    assert ">cyclic<" not in figure
+
+
+def test_figures_are_the_same_bytes_for_the_same_records(tmp_path):
+    records = [*strong(), *weak(1, 2, 4)]
+    first = shown(tmp_path, records).source
+    assert shown(tmp_path, records[::-1]).source == first
+    assert len(first) < 500_000
+
+
+def test_published_curves_stand_apart(tmp_path):
+    systems = scaling.published(read_baselines(BASELINES))
+    assert [(one["system"], one["devices"][0], one["devices"][-1], len(one["curves"])) for one in systems] == [
+        ("at-scale SpDNN (Hidayetoglu)", 1, 768, 12)
+    ]
+    deepest = systems[0]["curves"][-1]
+    assert (deepest["neurons"], deepest["layers"]) == (65536, 1920)
+    last = deepest["points"][-1]
+    assert last == {"devices": 768, "rate": 1.7137e14, "efficiency": 1.7137e14 / 768 / 3.93e12}
+    page = shown(tmp_path, strong())
+    assert 1.7137e14 in page.values
+    assert "Published figures of another program on other machines (NVIDIA V100 16GB)" in page.text
+    assert "over 1 to 768 of NVIDIA V100 16GB" in page.text
+
+
+def test_several_ranks_are_in_no_ladder_and_no_comparison(tmp_path):
+    reductions = ((), ("dead",), ("dead", "inputs"))
+    settings = [
+        on(1, (1.0 + place,), case=f"one-{place}", reductions=chosen) for place, chosen in enumerate(reductions)
+    ]
+    several = [on(2, (0.5,), case=f"two-{place}", reductions=chosen) for place, chosen in enumerate(reductions)]
+    runs = model.page([*settings, *several], [], [])["own"]
+    assert [run["case"] for run in series.ladders(runs)[0]["runs"]] == ["one-2", "one-1", "one-0"]
+    assert series.ladders(model.page(several, [], [])["own"]) == []
+    compared = [{**record, "comparison": "0123456789abcdef"} for record in (on(1, (0.5,)), on(2, (0.4,)))]
+    assert model.page(compared, [], [])["comparisons"] == []
+
+
+def test_runs_of_several_ranks_tell_what_they_include(tmp_path):
+    page = shown(tmp_path, [on(2, (0.5, 0.4, 0.6), "rebalanced")])
+    assert page.text.count(f"layer loop, resident; {words.IN_SHORT}") == 2  # the tables of rates and of times
+    assert page.text.count(words.SEVERAL) == 3  # above the section, among the meanings, in the provenance
+    assert "cpu, 2 ranks (rebalanced) of 2 threads" in page.text
+    assert "2 ranks (rebalanced) of 2 threads, on 1 node; weights: one copy a node; 7.0 MiB shared" in page.text
+    assert words.SEVERAL not in shown(tmp_path, [made_record()]).text
+    points = series.points(model.page([on(2, (0.5,))], [], [])["networks"])
+    assert [point.who for point in points] == ["this project, several ranks"]
+
+
+def test_the_limit_of_several_ranks_is_the_busiest_ranks(tmp_path):
+    record = measured(on(2, (0.5,), uneven=1.25))
+    busiest = max(rank["edges_computed"] for rank in record["distribution"]["per_rank"])
+    page = shown(tmp_path, [record])
+    assert {4 * busiest / 1e12, 4 * busiest / 1e12 / 0.5} <= set(page.values)
+    assert "the loads are those that the busiest rank had at least" in page.text
+
+
+def test_hostile_text_is_text(tmp_path):
+    records = strong()
+    for record in records:
+        record["engine"]["name"] = HOSTILE[:60]
+        record["case"] = HOSTILE + record["case"]
+        for rank in record.get("distribution", {"per_rank": []})["per_rank"]:
+            rank["host"] = HOSTILE
+        if "distribution" in record:
+            record["distribution"]["told"] = HOSTILE
+    page = shown(tmp_path, records)
+    assert page.all("script") == []
+    assert page.all("img") == []
+    assert "<script>alert(" in section(page)
+
+
+def test_a_failed_verdict_takes_a_run_out_of_the_section(tmp_path):
+    failure = stored_verdict(tmp_path, "case.t2", made_verdict(passed=False))
+    page = shown(tmp_path, strong()[:3], [failure])
+    assert "Not compared" in section(page)
+    assert 0.8 not in page.values
+
+
+def test_predictions_stand_apart_from_what_was_measured(tmp_path):
+    page = model.page(strong(), [], [])["scaling"]
+    rows = page["predicted"]
+    again = [row for row in rows if row["measured"] is not None]
+    assert [(row["ranks"], row["measured"]) for row in again] == [
+        (2, 0.415),
+        (2, 0.5),
+        (4, 0.275),
+        (8, (0.3 + 0.35) / 2),
+    ]
+    beyond = [row for row in rows if row["measured"] is None]
+    assert [row["ranks"] for row in beyond] == [16 << place for place in range(len(beyond))]
+    assert beyond[0]["nodes"] == 4  # of 8 cores, with two threads a rank
+    assert all(one["seconds"] > 1.05 * other["seconds"] for one, other in itertools.pairwise(beyond))
+    shown_page = shown(tmp_path, strong())
+    before, predicted = section(shown_page).split("Predicted", 1)
+    assert "Published scaling" in before
+    assert "those of a cost model, not of runs" in predicted
+    assert {row["seconds"] for row in rows} | {row["efficiency"] for row in rows} <= set(shown_page.values)
+    drawn = shown_page.source[: shown_page.source.index('id="predicted"')]
+    assert not [row for row in rows if f'value="{row["seconds"]}"' in drawn]
+
+
+def test_nothing_is_predicted_without_a_base(tmp_path):
+    assert model.page(strong()[1:], [], [])["scaling"]["predicted"] == []
+    assert "Predicted" not in section(shown(tmp_path, strong()[1:]))
+
+
+def test_a_run_of_very_many_ranks_lists_those_that_computed_longest(tmp_path):
+    page = shown(tmp_path, [on(1, (0.8,)), on(200, (0.1,), uneven=2.0)])
+    assert "the ranks that computed longest, 136 others are left out" in page.text
+    assert len(re.findall(r"node-0, local \d+", page.text)) == scaling.MOST_RANKS
+    assert "node-0, local 0" in page.text  # it waited least
+
+
+def test_the_page_makes_no_request(tmp_path):
+    paths = stored(tmp_path, *strong(), *weak(1, 2))
+    render(paths, [], tmp_path / "page.html", BASELINES)
+    page = Page(tmp_path / "page.html")
+    assert not re.search(r"url\((?!#)|@import", page.source)
+    assert {attrs["href"][1:] for attrs in page.all("a")} <= {attrs.get("id") for _, attrs in page.tags}
