@@ -300,7 +300,7 @@ def launcher(tmp_path):
     ("lines", "told", "untold"),
     [
         (['echo "$@"', "echo 'spdnn: net.h5: no rank can read it' >&2", "exit 3"], r"spdnn: net\.h5: no rank", "pmi2"),
-        (["echo 'spdnn: warning: slow' >&2", "echo no host is left >&2", "exit 3"], "no host is left", "spdnn: net"),
+        (["echo 'spdnn: warning: slow'", "seq 100 130", "echo no host is left", "exit 3"], "no host is left", "100$"),
     ],
 )
 def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(root, tmp_path, launcher, lines, told, untold):
