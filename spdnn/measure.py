@@ -145,15 +145,15 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
     return whole.first(layers or prepared.depth), info["prepare_seconds"]
 
 
-def ceilings(engine: Engine, options: Options) -> dict | None:
+def ceilings(engine: Engine, options: Options, beside: int = 1) -> dict | None:
     """What the machine does at best on the same threads; None where that is not the engine's limit, or where the
-    memory allowed is too small to measure it.
+    memory allowed is too small to measure it. `beside` as machine.measure takes it.
     """
     if not engine.on_kernels:
         return None
     memory = None if options.memory is None else max(0, options.memory - resident_bytes())
     try:
-        return asdict(machine.measure(options.threads, MACHINE_SECONDS, memory))
+        return asdict(machine.measure(options.threads, MACHINE_SECONDS, memory, beside))
     except Unavailable:
         return None
 

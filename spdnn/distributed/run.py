@@ -128,7 +128,7 @@ class Ranks:
         told |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
         found = self._found(session)
         del session
-        ceilings = measure.ceilings(self.engine, options)
+        ceilings = measure.ceilings(self.engine, options, world.local_size)
         messages = _messages(world)
         everyone = world.comm.gather((told, found, self.shared, resident_bytes()))
         if world.rank:

@@ -20,7 +20,7 @@ from spdnn.features import Inputs
 from spdnn.network import Header, Layer, Network
 
 ALIGNMENT = 64  # bytes
-GROUP = 256 << 20  # bytes of layers in one window
+GROUP, GROUPS = 32 << 20, 64  # bytes of layers in one window, which the leader holds twice for a moment; most windows
 SHM = "/dev/shm"  # where MPI libraries keep the windows
 SHM_SHARE = 0.9  # of what is free there
 
@@ -175,7 +175,7 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
 
 def _groups(network: Network, engine: Engine) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:
     """(header, whether the arrays are the engine's own, arrays) of the layers, some GROUP bytes at a time."""
-    group, held = [], 0
+    group, held, enough = [], 0, max(GROUP, network.nbytes // GROUPS)
     for k in range(network.depth):
         layer = network.layer(k)
         laid = engine.layout(layer)
@@ -187,7 +187,7 @@ def _groups(network: Network, engine: Engine) -> Iterator[list[tuple[Header, boo
         held += sum(array.nbytes for array in arrays)
         network.release(k)
         del layer
-        if held >= GROUP:
+        if held >= enough:
             yield group
             group, held = [], 0
     if group:
