@@ -114,6 +114,8 @@ class SharedNetwork(Network):
         return self._headers[k]
 
     def layer(self, k: int) -> Layer:
+        if self.layout is not None:
+            raise TypeError("this network is in the layout of its engine, and has no layers by output any more")
         header, (offsets, indices, values) = self._headers[k], self._arrays[k]
         values = values[0] if header.single_value else values
         return Layer(header.inputs, header.outputs, offsets, indices, values, header.bias, header.activation)

@@ -141,7 +141,7 @@ def batches(
     room = limit - held - extra - kept
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.
-    resident = weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
+    resident = not weights or weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
     room -= weights if resident else 4 * largest
     if room < one_tile:
         least = held + extra + kept + 4 * largest + one_tile

@@ -270,7 +270,7 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int, shared
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
     weights = 0 if shared else sum(moved)
-    resident = weights + min(inputs.count, 64 * options.threads) * one_row <= room
+    resident = shared or weights + min(inputs.count, 64 * options.threads) * one_row <= room
     room -= weights if resident else 0
     if room < one_row:
         raise InputError(

@@ -184,3 +184,33 @@ def test_tiles_of_zeros_stop_early_and_leave_zeros(threads):
     assert level.layers(layers, source, target, 128, 64, 0, masks, threads) == -1
     assert not masks.any()
     assert (target == 0).all()
+
+
+@every_level
+@every_tile
+@pytest.mark.parametrize("neurons", [1, 7, 40])
+def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neurons):
+    rows = np.random.default_rng(0).normal(size=(200, neurons)).astype(np.float32)
+    features, _ = tiled(level, rows, tile)
+    slots = np.array([0, 3, 4, 50, 99, 163, 199])
+    found = np.empty((slots.size, neurons), np.float32)
+    level.take(features, tile, slots, found, 2)
+    np.testing.assert_array_equal(found, rows[slots])
+    for first in (0, 1, 15, 64, 100):
+        out = layouts.buffer(300, neurons, tile)
+        out[:] = np.nan
+        level.place(rows[:first], out, tile, 0, 2)
+        level.place(rows[first:], out, tile, first, 2)
+        np.testing.assert_array_equal(untiled(level, out, 200, neurons, tile), rows)
+    end = layouts.tiles_of(200, tile) * tile  # the lanes of a new tile past the last row are zero
+    assert not untiled(level, out, end, neurons, tile)[200:].any()
+
+
+def test_places_that_do_not_fit_are_refused():
+    level, rows = kernels.level(), np.zeros((20, 3), np.float32)
+    with pytest.raises(ValueError, match="dst is too small"):
+        level.place(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
+    with pytest.raises(ValueError, match="a row number is out of range"):
+        level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
+    with pytest.raises(ValueError, match="as many as slots"):
+        level.take(layouts.buffer(64, 3, 64), 64, np.array([3]), rows, 1)
