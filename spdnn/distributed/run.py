@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from statistics import median
+from dataclasses import asdict
 
 import numpy as np
 
 from spdnn import measure, progress
 from spdnn.distributed import partition as parts
+from spdnn.distributed.gather import gathered, messages_cost, proportional_bytes, with_values
 from spdnn.distributed.meetings import Log, RankMeetings
 from spdnn.distributed.shared import fits, share_inputs, share_prepared
 from spdnn.distributed.world import World
@@ -28,8 +28,6 @@ from spdnn.files import check_ended
 from spdnn.measure import Loaded
 
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
-SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
-PER_INPUT = ("alive", "row_sum", "row_projection", "row_min", "row_max", "row_hash")
 
 
 class Ranks:
@@ -123,14 +121,14 @@ class Ranks:
         if len(set(digests)) != 1:
             raise SpdnnError(f"engine {self.engine.name} gave different outputs in {repeats} repeats of the same run")
         if options.values:
-            result = self._values(result, mine, inputs)
+            result = with_values(world, result, mine)
         told = self._told(meetings, mine, numbers, timer)
         told |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
-        found = self._found(session)
+        found = (session.found, session.span) if session is not None else None
         del session
         ceilings = measure.ceilings(self.engine, options, world.local_size)
-        messages = _messages(world)
-        everyone = world.comm.gather((told, found, self.shared, resident_bytes()))
+        messages = messages_cost(world)
+        everyone = world.comm.gather((told, found, self.shared))
         if world.rank:
             return None, None
         return self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages), result
@@ -169,28 +167,15 @@ class Ranks:
             mine = session.run(meetings) if meetings else session.run()
         waited = world.barrier()
         gathering = time.perf_counter()
-        whole = _gathered(world, mine, inputs)
+        whole = gathered(world, mine, inputs.count)
         end = time.perf_counter()
         waited += world.barrier()
         log = meetings.log if meetings else Log()
         timer.inference.append(time.perf_counter() - start)
         timer.waiting.append(waited + log.waiting)
         timer.communication.append(end - gathering + log.communication)
-        timer.proportional = max(timer.proportional or 0, _proportional_bytes() or 0) or None
+        timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
         return mine, whole
-
-    def _values(self, result: Result | None, mine: Result | None, inputs: Inputs) -> Result | None:
-        """The whole result with the values of all ranks, in the order of its inputs."""
-        world = self.world
-        everyone = world.comm.gather((mine.alive, mine.values) if mine is not None and mine.alive.size else None)
-        if world.rank:
-            return None
-        values = np.empty((result.alive.size, result.outputs), np.float32)
-        for place, one in enumerate(everyone):
-            if one is not None:
-                values[np.searchsorted(result.alive, one[0])] = one[1]
-                everyone[place] = None
-        return replace(result, values=values)
 
     def _told(self, meetings: RankMeetings | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
         """This rank's entry in the record, less what came before the repeats."""
@@ -216,16 +201,12 @@ class Ranks:
             "proportional_memory_bytes": timer.proportional,
         }
 
-    def _found(self, session: Session | None) -> tuple[dict, str]:
-        return ({}, "") if session is None else (session.found, session.span)
-
     def _measurement(
         self, prepared, inputs, options, result, digests, everyone, ceilings, messages
     ) -> measure.Measurement:
         """All ranks' figures together, on rank 0."""
-        ranks = [told for told, _, _, _ in everyone]
-        founds = [found for _, (found, span), _, _ in everyone if span]
-        spans = [span for _, (_, span), _, _ in everyone if span]
+        ranks = [told for told, _, _ in everyone]
+        founds, spans = zip(*(found for _, found, _ in everyone if found), strict=True)
         for told in ranks:
             told["survivors"] = told["survivors"] or [0] * prepared.source.depth
             if self.log.exchanges:  # a rank without inputs was at no meeting
@@ -237,7 +218,7 @@ class Ranks:
         }
         streamed = STREAMED in spans
         nodes = {told["host"]: 0 for told in ranks}
-        windows = dict(zip(self.world.nodes, (shared for _, _, shared, _ in everyone), strict=True))
+        windows = dict(zip(self.world.nodes, (shared for _, _, shared in everyone), strict=True))
         for told in ranks:
             nodes[told["host"]] += told["peak_memory_bytes"]
         log = self.log
@@ -313,61 +294,3 @@ def _together(name: str, founds: list[dict]) -> dict:
     """What the sessions found of one reduction: rows of all, seconds and looks of the rank that spent most."""
     mine = [found[name] for found in founds]
     return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}
-
-
-def _gathered(world: World, mine: Result | None, inputs: Inputs) -> Result | None:
-    """The result of all ranks, on rank 0; values are left out."""
-    whole = world.comm.gather(
-        None
-        if mine is None
-        else ([getattr(mine, name) for name in PER_INPUT], mine.survivors, mine.edges_computed, mine.bytes_moved,
-              mine.bytes_loaded)
-    )  # fmt: skip
-    if world.rank:
-        return None
-    some = [one for one in whole if one is not None]
-    columns = [np.concatenate([one[0][i] for one in some]) for i in range(len(PER_INPUT))]
-    order = np.argsort(columns[0], kind="stable")
-    edges, moved, loaded = (None if None in values else sum(values) for values in zip(*(one[2:] for one in some)))  # noqa: B905
-    return replace(
-        mine,
-        inputs=inputs.count,
-        survivors=sum(one[1] for one in some),
-        edges_computed=edges,
-        bytes_moved=moved,
-        bytes_loaded=loaded,
-        values=None,
-        **dict(zip(PER_INPUT, (column[order] for column in columns), strict=True)),
-    )
-
-
-def _messages(world: World) -> dict:
-    """What messages cost: a small allgather, and large ones between the first and the last rank."""
-    small, all_small = np.zeros(SMALL, np.uint8), np.zeros(SMALL * world.size, np.uint8)
-    large, times = np.zeros(LARGE, np.uint8), []
-    world.barrier()
-    for _ in range(TRIES):
-        start = time.perf_counter()
-        world.comm.Allgather(small, all_small)
-        times.append(time.perf_counter() - start)
-    seconds = []
-    for _ in range(5):
-        world.barrier()
-        start = time.perf_counter()
-        if world.rank == 0:
-            world.comm.Send(large, dest=world.size - 1)
-            world.comm.Recv(small[:0], source=world.size - 1)
-        elif world.rank == world.size - 1:
-            world.comm.Recv(large, source=0)
-            world.comm.Send(small[:0], dest=0)
-        seconds.append(time.perf_counter() - start)
-    return {"latency_seconds": median(times), "bytes_per_second": LARGE / min(seconds)}
-
-
-def _proportional_bytes() -> int | None:
-    """Bytes of this process, what it shares divided by those that share it; None where the system does not tell."""
-    try:
-        with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as stream:
-            return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("Pss:")), None)
-    except OSError:
-        return None

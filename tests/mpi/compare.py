@@ -15,8 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn import infer, measure
-from spdnn.distributed import meetings
-from spdnn.distributed import run as running
+from spdnn.distributed import gather, meetings
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.distributed.run import Ranks
 from spdnn.distributed.world import world
@@ -95,7 +94,7 @@ def main(names):
     ranks, done, moved, merged = world(), 0, 0, 0
     meetings.EXCHANGE = meetings.MOVE = 0  # so that rows move in problems as small as these
     plan.LOOK, plan.LOOK_ROW, plan.SETTLED = 0, 0, 1.0  # and are looked at for equal ones
-    measure.ceilings, running.TRIES, running.LARGE = lambda *_: None, 1, 8  # nothing here is about time
+    measure.ceilings, gather.TRIES, gather.LARGE = lambda *_: None, 1, 8  # nothing here is about time
     if "--collide" in names:
         for rows in (cpu.CpuRows, sparse_rows.SpgemmRows):
             rows.hashes = lambda self: np.zeros(self.count, np.uint64)
