@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     except MemoryError:
         return _failed("out of memory; give a smaller --memory, or fewer inputs (--count)", 1)
     except BaseException as error:
-        if connected():
+        if connected() and not connected().ending:
             if not isinstance(error, SystemExit):
                 traceback.print_exc()
             connected().abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)

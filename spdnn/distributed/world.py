@@ -54,9 +54,11 @@ class World:
         node: the name of this node.
         comm, local: communicators of all ranks and of this node's, None for one rank.
         nodes: the node of each rank.
+        ending: all ranks know that one has failed, and end by themselves.
     """
 
     def __init__(self):
+        self.ending = False
         self.size, self.rank, self.local_size, self.local_rank = 1, 0, 1, 0
         self.node = next((os.environ[name] for name in NODES if os.environ.get(name)), socket.gethostname())
         self.comm = self.local = None
@@ -141,10 +143,8 @@ class World:
         self.barrier(patient=True)
         failed = self.comm.allgather(error is not None)
         if any(failed):
-            if failed.index(True) == self.rank:
-                raise error
-            time.sleep(60)  # that rank ends this one
-            raise SystemExit(1)
+            self.ending = True
+            raise error if failed.index(True) == self.rank else SystemExit(1)
         return done
 
     def on_leaders(self, work: Callable, *arguments) -> Any:
@@ -181,6 +181,9 @@ def tell_and_end(sentence: str, status: int) -> NoReturn:
     When several fail at once, the lowest comes first and ends the others, so that one sentence is printed.
     """
     ranks = connected()
-    time.sleep(min(1.0, GRACE * ranks.rank))
+    if not ranks.ending:
+        time.sleep(min(1.0, GRACE * ranks.rank))
     print(f"spdnn: {ranks.name}: {sentence}", file=sys.stderr, flush=True)
+    if ranks.ending:
+        raise SystemExit(status)
     ranks.abort(status)
