@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from spdnn import challenge, measure, verify
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named, opened
+from spdnn.distributed.local import staged
 from spdnn.distributed.world import world
 from spdnn.engines import ENGINES, Options, engine
 from spdnn.errors import InputError
@@ -80,6 +82,12 @@ def add(commands, formatter) -> None:
     )
     infer.add_argument("--layers", type=arguments.positive, metavar="L", help="the first L layers (default: all)")
     infer.add_argument("--count", type=arguments.positive, metavar="n", help="the first n inputs; more repeats them")
+    infer.add_argument(
+        "--stage",
+        metavar="FOLDER",
+        help="copy the files to a folder on a disk of this node first, and remove the copies at the end; $NAME is "
+        "expanded on the node (default: the environment variable SPDNN_STAGE)",
+    )
     infer.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     infer.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
@@ -128,38 +136,20 @@ def _challenge(chosen) -> int:
 
 
 def _infer(chosen) -> int:
-    from spdnn.formats import open_network
-
     if chosen.top and not chosen.values:
         raise InputError("--top K says what --values holds; give --values out.npz too")
     outputs = (chosen.categories, chosen.values, chosen.record, chosen.samples, chosen.result)
     runner, reductions = world().together(_checked, chosen, *outputs)
-
-    def load() -> Loaded:
-        network, opening = measure.timed(open_network, existing(chosen.network, "network"))
-        network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
-        if chosen.top and chosen.top > network.outputs:
-            raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
-        inputs, read = measure.timed(opened, chosen.inputs, network.inputs, chosen.count)
-        if chosen.truth not in (None, "oracle"):
-            measure.named_truth(chosen.truth, inputs.count)
-        if not chosen.prepared:
-            prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
-            return Loaded(inputs, prepared, opening + read, spent)
-        stored = existing(chosen.prepared, "prepared network")
-        (prepared, spent), took = measure.timed(measure.stored, stored, network, chosen.layers)
-        if chosen.reductions is not None and prepared.reductions != reductions:
-            names = "+".join(prepared.reductions) or "none"
-            raise InputError(
-                f"{stored}: prepared with reductions {names}, but --reductions {chosen.reductions} was given"
-            )
-        return Loaded(inputs, prepared, opening + read + took, spent)
-
-    loaded, measurement, result = _measured(chosen, runner, load)
-    if result is None:  # rank 0 has it
-        return 0
-    wanted = chosen.record or chosen.truth
-    verdict = _judged(chosen, loaded.prepared.source, loaded.inputs, result, chosen.truth) if wanted else None
+    begun = time.perf_counter()
+    with staged(world(), chosen.stage, chosen.network, chosen.inputs, chosen.prepared) as files:
+        staging = time.perf_counter() - begun
+        loaded, measurement, result = _measured(
+            chosen, runner, lambda: _load(chosen, runner, reductions, files, staging)
+        )
+        if result is None:  # rank 0 has it
+            return 0
+        wanted = chosen.record or chosen.truth
+        verdict = _judged(chosen, loaded.prepared.source, loaded.inputs, result, chosen.truth) if wanted else None
     if verdict is None or verdict["passed"]:
         _write_outputs(chosen, measurement, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
@@ -167,6 +157,30 @@ def _infer(chosen) -> int:
         command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
     name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
     return _told(chosen, name, measurement, result, verdict, command)
+
+
+def _load(chosen, runner, reductions: tuple[str, ...], files: list[str | None], staging: float) -> Loaded:
+    """Inputs and prepared network from `files` (network, inputs, prepared), which took so many seconds to stage."""
+    from spdnn.formats import open_network
+
+    network_file, inputs_file, prepared_file = files
+    network, opening = measure.timed(open_network, existing(network_file, "network"))
+    network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
+    if chosen.top and chosen.top > network.outputs:
+        raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
+    inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
+    read += staging + opening
+    if chosen.truth not in (None, "oracle"):
+        measure.named_truth(chosen.truth, inputs.count)
+    if not chosen.prepared:
+        prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
+        return Loaded(inputs, prepared, read, spent)
+    stored = existing(prepared_file, "prepared network")
+    (prepared, spent), took = measure.timed(measure.stored, stored, network, chosen.layers)
+    if chosen.reductions is not None and prepared.reductions != reductions:
+        names = "+".join(prepared.reductions) or "none"
+        raise InputError(f"{chosen.prepared}: prepared with reductions {names}, not with {chosen.reductions}")
+    return Loaded(inputs, prepared, read + took, spent)
 
 
 def _checked(chosen, *paths: str | None) -> tuple:

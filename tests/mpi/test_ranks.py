@@ -127,6 +127,33 @@ def test_two_nodes_have_a_leader_each(problem, tmp_path):
     assert [one["prepare_seconds"] > 0 for one in told["per_rank"]] == leaders
 
 
+def test_stores_are_staged_once_a_node_and_the_copies_are_gone_at_the_end(mpiexec, problem, tmp_path):
+    (tmp_path / "near").mkdir()
+    (tmp_path / "program.py").write_text(
+        "import sys, os\n"
+        "from spdnn.formats import store, inputs\n"
+        "for module, name in ((store, '_read'), (inputs, 'read_inputs')):\n"
+        "    def told(path, read=getattr(module, name)):\n"
+        "        print('read', os.environ['PMI_RANK'], path)\n"
+        "        return read(path)\n"
+        "    setattr(module, name, told)\n"
+        "from spdnn.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, tmp_path / "program.py", "infer", "--network", problem / "net.h5", "--inputs"]
+    command += [problem / "in.h5", "--threads", "1", "--categories", tmp_path / "categories"]
+    status, out, told = mpiexec(2, *command, "--stage", "$NEAR/near", NEAR=str(tmp_path))
+    assert status == 0, told
+    read = [line.split() for line in out.splitlines() if line.startswith("read")]
+    assert [(rank, Path(path).name) for _, rank, path in read] == [("0", "net.h5"), ("0", "in.h5")]
+    assert all(Path(path).parents[2] == tmp_path / "near" for _, _, path in read)
+    assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
+    assert not list((tmp_path / "near").iterdir())
+    status, _, told = mpiexec(2, *command, "--stage", tmp_path / "far")
+    assert status == 1
+    assert told.count("far: not a folder to write to") == 1
+
+
 @pytest.mark.needs("mnist")
 @pytest.mark.parametrize("reductions", ["dead", "all"])
 @pytest.mark.parametrize("ranks", [4, 8])

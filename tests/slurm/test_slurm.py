@@ -58,6 +58,11 @@ def test_ranks_ran_on_two_nodes_and_agree_with_one(smoke):
     assert record["result"]["categories_sha256"] == alone["result"]["categories_sha256"]
 
 
+def test_stores_were_staged_and_the_copies_are_gone(smoke):
+    assert smoke.near.stat().st_mtime > (smoke.folder / "results/networks").stat().st_mtime
+    assert not list(smoke.near.iterdir())
+
+
 def test_a_job_plans_with_the_memory_that_it_was_given(smoke):
     for ranks in ("", RANKS):
         limit = record_of(smoke, ranks=ranks)["memory_limit_bytes"]

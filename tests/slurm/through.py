@@ -28,6 +28,11 @@ class Run:
     process: subprocess.Popen | None = None
 
     @property
+    def near(self) -> Path:
+        """Where jobs copy stores to before they read them."""
+        return self.folder / "near"
+
+    @property
     def log(self) -> Path:
         return self.folder / "snakemake.txt"
 
@@ -41,7 +46,9 @@ class Run:
             *(("--slurm-init-seconds-before-status-checks", "1") if self.profile == "slurm" else ()),
             *("--configfile", self.root / "config/smoke.yaml", *arguments),
         ]
-        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self.near.mkdir(exist_ok=True)
+        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "SPDNN_STAGE": f"{self.folder}/$NEAR"}
+        environment["NEAR"] = self.near.name
         with open(self.log, "w") as stream:
             self.process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, cwd=self.root)
         return self

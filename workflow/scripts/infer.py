@@ -3,27 +3,30 @@
 from spdnn.jobs import logged
 
 with logged(snakemake.log[0]):
+    from spdnn.distributed.local import staged
+    from spdnn.distributed.world import world
     from spdnn.engines import Options, engine
     from spdnn.formats import open_network
     from spdnn.formats.categories import write_categories
     from spdnn.formats.inputs import read_inputs
     from spdnn.measure import measure, stored, timed, write_result, write_samples
 
-    case = snakemake.params.case
-    source = open_network(snakemake.input.network)
-    (prepared, spent), opened = timed(stored, snakemake.input.prepared, source, case.layers)
-    inputs, read = timed(read_inputs, snakemake.input.inputs)
-    if case.count is not None:
-        inputs = inputs.counted(case.count)
-    measurement, result = measure(
-        engine(case.engine),
-        prepared,
-        inputs,
-        Options(case.threads, snakemake.params.memory),
-        snakemake.params.repeats,
-        opened + read,
-        spent,
-    )
+    case, given = snakemake.params.case, snakemake.input
+    with staged(world(), None, given.network, given.prepared, given.inputs) as (network, prepared, inputs):
+        source = open_network(network)
+        (prepared, spent), opened = timed(stored, prepared, source, case.layers)
+        inputs, read = timed(read_inputs, inputs)
+        if case.count is not None:
+            inputs = inputs.counted(case.count)
+        measurement, result = measure(
+            engine(case.engine),
+            prepared,
+            inputs,
+            Options(case.threads, snakemake.params.memory),
+            snakemake.params.repeats,
+            opened + read,
+            spent,
+        )
     write_categories(snakemake.output.categories, result.categories)
     write_result(snakemake.output.result, result)
     write_samples(snakemake.output.samples, measurement, result)

@@ -1,0 +1,67 @@
+"""Copies of files on a disk of this node, made once by its leader, so that what is read again and again is near."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from spdnn.distributed.world import World
+from spdnn.errors import InputError
+from spdnn.files import existing
+
+VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME in it is expanded on the node
+
+
+@contextlib.contextmanager
+def staged(world: World, folder: str | None, *paths: str | None) -> Iterator[list[str | None]]:
+    """The paths of copies of the files `paths` in a folder of this node's own; the copies are gone at the end.
+
+    Args:
+        folder: on a disk of the node; None: the one that SPDNN_STAGE names, and without it, the files as they are.
+        paths: files; a None stays None.
+
+    Raises:
+        InputError: the folder is none, or has no room for the files; a path is not a file.
+    """
+    folder = os.path.expandvars(folder or os.environ.get(VARIABLE, ""))
+    if not folder:
+        yield list(paths)
+        return
+    found = world.on_leaders(_copied, Path(folder), paths)
+    where, copies = found if world.local is None else world.local.bcast(found)
+    try:
+        yield copies
+    finally:
+        if world.leader:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+def _copied(folder: Path, paths: tuple[str | None, ...]) -> tuple[str, list[str | None]]:
+    """(a new folder in `folder`, the copies in it)."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: not a folder to write to; --stage (or {VARIABLE}) names one on a disk of the node")
+    files = [None if path is None else existing(path, "file") for path in paths]
+    for path in filter(None, files):
+        if not path.is_file():
+            raise InputError(f"{path}: a folder; --stage copies files, so make a store of it (spdnn network import)")
+    needed, free = sum(path.stat().st_size for path in files if path), shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(f"{folder}: {free:,} bytes are free, and the files to stage have {needed:,}")
+    where = tempfile.mkdtemp(prefix="spdnn-", dir=folder)
+    try:
+        copies = []
+        for place, path in enumerate(files):  # names may say what a file holds, and stay
+            copies.append(path and str(shutil.copyfile(path, _made(Path(where, str(place))) / path.name)))
+        return where, copies
+    except BaseException:
+        shutil.rmtree(where, ignore_errors=True)
+        raise
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
