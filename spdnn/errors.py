@@ -9,6 +9,14 @@ class InputError(SpdnnError):
     """A file, argument or configuration that is not what it must be."""
 
 
+class MemoryTooSmall(InputError):
+    """A memory limit in which a run does not fit; `least` bytes are what it needs."""
+
+    def __init__(self, sentence: str, least: int):
+        super().__init__(sentence)
+        self.least = least
+
+
 class Unavailable(SpdnnError):
     """A tool, device, library or file that is needed here and is absent."""
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 import traceback
 
-from spdnn.distributed.world import connected, launched_rank, tell_and_end
+from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.errors import SpdnnError
 from spdnn.files import clean_on_terminate
 
@@ -59,6 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         clean_on_terminate()
         chosen = _parsed(arguments)
+        if not getattr(chosen, "several", False) and (ranks := launched()) > 1:
+            return _refused(
+                f"{ranks} processes were started, and this command is of one: challenge and infer take more"
+            )
         status = chosen.run(chosen) or 0
         sys.stdout.flush()
         if connected():
@@ -89,6 +93,13 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         return parser().parse_args(arguments)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stderr(nothing), contextlib.redirect_stdout(nothing):
         return parser().parse_args(arguments)
+
+
+def _refused(sentence: str) -> int:
+    """What every process would say the same of; the first does."""
+    if launched_rank() == 0:
+        print(f"spdnn: {sentence}", file=sys.stderr)
+    return 1
 
 
 def _failed(sentence: str | None, status: int) -> int:

@@ -8,8 +8,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 
 from spdnn.cli import arguments
+from spdnn.errors import InputError
 
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
 
@@ -77,7 +79,10 @@ def _plan(chosen) -> None:
     from spdnn.files import check_target, write_text
 
     if chosen.json:
-        check_target(chosen.json)
+        target = check_target(chosen.json)
+        for path in filter(None, (chosen.record, chosen.few, *(chosen.check or ()))):
+            if target == Path(path).resolve():
+                raise InputError(f"{path}: --json would replace a record; name another file")
     show = _show_published if chosen.published else _show_check if chosen.check else _show_plan
     content = show(chosen)
     if chosen.json:

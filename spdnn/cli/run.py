@@ -46,7 +46,7 @@ def add(commands, formatter) -> None:
     whole.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
     arguments.add_engine(whole)
-    whole.set_defaults(run=_challenge)
+    whole.set_defaults(run=_challenge, several=True)
 
     infer = commands.add_parser(
         "infer",
@@ -92,7 +92,7 @@ def add(commands, formatter) -> None:
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     infer.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
     arguments.add_engine(infer)
-    infer.set_defaults(run=_infer)
+    infer.set_defaults(run=_infer, several=True)
 
     check = commands.add_parser(
         "verify",
@@ -270,6 +270,9 @@ def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, 
         return _failed(verdict)
     if chosen.record:
         _write_record(chosen, name, measurement, result, verdict, command)
+    if chosen.memory and measurement.peak_memory_bytes > chosen.memory:
+        told = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
+        print(f"spdnn: warning: {told}: reading files took more than the run", file=sys.stderr)
     seconds = float(np.median(measurement.samples["inference_seconds"]))
     rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
     print(

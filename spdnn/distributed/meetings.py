@@ -151,7 +151,7 @@ class RankMeetings(Meetings):
         moving = partition.moves(state.rows, wanted)
         gain = float(state.rows.max() - wanted.max()) * _ahead(held.work[k:], deaths)
         cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
-        gain, cost = (float(number) for number in self._gather([gain, cost])[0])  # of one rank, so that all agree
+        gain, cost = (float(number) for number in self._gather([gain, cost]).max(axis=0))  # so that all agree
         if gain <= cost:
             if gain > self.log.best[0]:
                 self.log.best = (gain, cost, k)

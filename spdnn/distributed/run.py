@@ -16,17 +16,18 @@ from spdnn import measure, progress
 from spdnn.distributed import partition as parts
 from spdnn.distributed.gather import gathered, messages_cost, proportional_bytes, with_values
 from spdnn.distributed.meetings import Log, RankMeetings
-from spdnn.distributed.shared import fits, share_inputs, share_prepared
+from spdnn.distributed.shared import room, share_inputs, share_prepared
 from spdnn.distributed.world import World
 from spdnn.distribution_checks import computing, imbalance
 from spdnn.engines import Engine, Options, Prepared, Session
 from spdnn.engines.base import STREAMED
 from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, resident_bytes, shared_bytes
-from spdnn.errors import InputError, SpdnnError, Unavailable
+from spdnn.errors import MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.measure import Loaded
 
+SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
 
 
@@ -64,12 +65,10 @@ class Ranks:
         world = self.world
         found = world.on_leaders(read)
         start = time.perf_counter()
-        inputs = share_inputs(world, found.inputs if world.leader else None)
-        several = world.local_size > 1
-        self.shared = inputs.nbytes if several else 0
+        inputs, self.shared = share_inputs(world, found.inputs if world.leader else None)
         shares = False
-        if world.leader and several and not self.engine.copies_weights:
-            shares = fits(found.prepared.network, int(WEIGHTS_SHARE * self._allowed()) - self.shared)
+        if world.leader and world.local_size > 1 and not self.engine.copies_weights:
+            shares = found.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._allowed() - self.shared, room())
         shares = world.local.bcast(shares)
         own = world.together(lambda: found if shares or world.leader else read())
         prepared = own.prepared if own else None
@@ -126,6 +125,8 @@ class Ranks:
         told |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
         found = (session.found, session.span) if session is not None else None
         del session
+        if meetings:
+            meetings.comm.Free()
         ceilings = measure.ceilings(self.engine, options, world.local_size)
         messages = messages_cost(world)
         everyone = world.comm.gather((told, found, self.shared))
@@ -136,11 +137,13 @@ class Ranks:
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
         try:
             return self.engine.open(prepared, inputs, options) if inputs.count else None
-        except InputError as error:
-            if self.memory is None or self.world.local_size == 1:
-                raise
-            raise InputError(
-                f"{error}; {self.memory:,} were given to {self.world.local_size} ranks of a node"
+        except MemoryTooSmall as error:
+            ranks = self.world.local_size
+            least = int(SLACK * (self.shared + ranks * error.least))
+            raise MemoryTooSmall(
+                f"memory of {self._allowed():,} bytes is too small for the {ranks} ranks of node {self.world.node}; "
+                f"this network, these inputs and {options.threads} threads a rank need about {least:,} (--memory)",
+                least,
             ) from error
 
     def _meetings(self, session: Session | None, prepared: Prepared) -> RankMeetings | None:
@@ -151,6 +154,8 @@ class Ranks:
         rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
         merging = "inputs" in prepared.reductions
         if not self.meets or not (rebalanced or merging) or comm.size == 1:
+            if session is not None:
+                comm.Free()
             return None
         session.turns = comm.allreduce(session.batches, world.mpi.MAX)
         return RankMeetings(world, comm, rebalanced, merging)

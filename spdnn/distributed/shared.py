@@ -6,6 +6,7 @@ Source: Hidayetoglu et al., HPEC 2020, replicate the weights on every device; a 
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -62,10 +63,10 @@ def _broadcast(world: World, content: Any) -> Any:
     return world.local.bcast(content)
 
 
-def share_inputs(world: World, inputs: Inputs | None) -> Inputs:
-    """The leader's inputs on every rank of its node."""
+def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
+    """(the leader's inputs on every rank of its node, bytes of the window that holds them)."""
     if world.local_size == 1:
-        return inputs
+        return inputs, 0
     skeleton = arrays = None
     if world.leader:
         skeleton, rows = copy.copy(inputs), inputs.data
@@ -73,8 +74,8 @@ def share_inputs(world: World, inputs: Inputs | None) -> Inputs:
         arrays = [rows]
         if inputs.kind == "csr":
             arrays = [rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64)]
-    found = _broadcast(world, skeleton)
-    window = Window(world, arrays)
+    found, near = _broadcast(world, (skeleton, world.leader and inputs.nbytes <= room()))
+    window = Window(world, arrays) if near else _Copies(world, arrays)
     if found.kind == "csr":
         values, indices, indptr = window.arrays
         found.data = sp.csr_array((found.base, found.neurons), dtype=np.float32)
@@ -82,7 +83,19 @@ def share_inputs(world: World, inputs: Inputs | None) -> Inputs:
     else:
         (found.data,) = window.arrays
     found.window = window
-    return found
+    return found, window.nbytes
+
+
+class _Copies:
+    """The leader's arrays on every rank of its node, a copy each: where shared memory has no room for a window."""
+
+    nbytes = 0
+
+    def __init__(self, world: World, arrays: Sequence[np.ndarray] | None):
+        specs = _broadcast(world, [(array.dtype.str, array.shape) for array in arrays] if world.leader else None)
+        self.arrays = list(arrays) if world.leader else [np.empty(shape, kind) for kind, shape in specs]
+        for array in self.arrays:
+            world.local.Bcast(np.ascontiguousarray(array) if world.leader else array)
 
 
 class SharedNetwork(Network):
@@ -130,14 +143,13 @@ class SharedNetwork(Network):
         return self._classes
 
 
-def fits(network: Network, room: int) -> bool:
-    """Whether all weights fit, once, into `room` bytes and into what is free where shared memory lies."""
+def room() -> float:
+    """Bytes that windows may take where shared memory lies; infinity where it is somewhere else."""
     try:
         free = os.statvfs(SHM)
-        room = min(room, int(SHM_SHARE * free.f_bavail * free.f_frsize))
     except OSError:
-        pass  # another system; the window itself will say
-    return network.nbytes <= room
+        return math.inf
+    return SHM_SHARE * free.f_bavail * free.f_frsize
 
 
 def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> Prepared:

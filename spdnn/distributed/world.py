@@ -5,6 +5,7 @@ Nothing of MPI is imported until a launcher has started more than one process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -19,6 +20,7 @@ from spdnn.errors import InputError, SpdnnError, Unavailable
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
 NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
+SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
 GRACE = 0.02  # seconds for each rank below this one to tell its error first, when several fail at once
 LONGEST = 0.005  # seconds between two looks at what another rank does
 SPINS = 200  # looks without a pause, before a rank gives its core to others
@@ -155,6 +157,9 @@ class World:
         """End all ranks with `status`, at once."""
         sys.stdout.flush()
         sys.stderr.flush()
+        with contextlib.suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
+            for path in {line.split()[-1] for line in maps if SEGMENT in line}:
+                os.unlink(path)
         self.comm.Abort(status)
         raise SystemExit(status)
 

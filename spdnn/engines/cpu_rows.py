@@ -39,10 +39,6 @@ class CpuRows(HeldRows):
         self.edges, self.work = tally.edges, session.edges.astype(np.float64)
         self.planned = session._depth(k, rows, looks)
 
-    @property
-    def count(self) -> int:
-        return self._rows.count
-
     def inputs(self) -> Representatives:
         return self._rows.inputs
 

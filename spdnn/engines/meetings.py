@@ -53,9 +53,9 @@ class HeldRows(abc.ABC):
     work: np.ndarray
 
     @property
-    @abc.abstractmethod
     def count(self) -> int:
         """The number of rows."""
+        return self.inputs().weights.size
 
     @abc.abstractmethod
     def inputs(self) -> Representatives:

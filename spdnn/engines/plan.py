@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
-from spdnn.errors import InputError
+from spdnn.errors import MemoryTooSmall
 from spdnn.features import Inputs
 from spdnn.layouts import feature_bytes, tiles_of
 from spdnn.network import Network
@@ -124,7 +124,7 @@ def batches(
         widest: outputs of the widest layer; outputs: of the last one, before identical neurons were merged.
 
     Raises:
-        InputError: not even one tile fits; the sentence says the least that does.
+        MemoryTooSmall: not even one tile fits; the sentence says the least that does.
     """
     held, limit = resident_bytes(), limit_bytes(options.memory)
     weights = sum(network.header(k).nbytes for k in range(network.depth) if not network.in_memory(k))
@@ -145,9 +145,10 @@ def batches(
     room -= weights if resident else 4 * largest
     if room < one_tile:
         least = held + extra + kept + 4 * largest + one_tile
-        raise InputError(
+        raise MemoryTooSmall(
             f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
-            f"{options.threads} threads need at least {least:,} (--memory)"
+            f"{options.threads} threads need at least {least:,} (--memory)",
+            least,
         )
     tiles = min(tiles_of(inputs.count, tile), room // one_tile)
     parts = -(-tiles_of(inputs.count, tile) // tiles)

@@ -122,10 +122,6 @@ class SpgemmRows(HeldRows):
         density = rows.nonzeros / max(1, rows.count * self.neurons)
         self.work = np.array([density * header.edges for header in headers])
 
-    @property
-    def count(self) -> int:
-        return self._rows.count
-
     def inputs(self) -> Representatives:
         return self._rows.inputs
 

@@ -26,7 +26,7 @@ from spdnn.engines.duplicates import Looks, representatives
 from spdnn.engines.meetings import Meetings
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.engines.sparse_rows import NONZERO_BYTES, Buffer, SparseRows, SpgemmRows
-from spdnn.errors import InputError
+from spdnn.errors import MemoryTooSmall
 from spdnn.features import Inputs, Result
 from spdnn.network import Header, Layer, Network, index_dtype
 
@@ -251,7 +251,7 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int, shared
         shared: the weights are in memory by input neuron already.
 
     Raises:
-        InputError: not even one input fits; the sentence says the least that does.
+        MemoryTooSmall: not even one input fits; the sentence says the least that does.
     """
     from spdnn.kernels import _cpu
 
@@ -273,9 +273,10 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int, shared
     resident = shared or weights + min(inputs.count, 64 * options.threads) * one_row <= room
     room -= weights if resident else 0
     if room < one_row:
-        raise InputError(
+        raise MemoryTooSmall(
             f"memory of {limit:,} bytes is too small for one input at a time; this network, these inputs and "
-            f"{options.threads} threads need at least {fixed + one_row:,} (--memory)"
+            f"{options.threads} threads need at least {fixed + one_row:,} (--memory)",
+            fixed + one_row,
         )
     rows = min(inputs.count, room // one_row)
     batches = -(-inputs.count // rows)

@@ -169,7 +169,7 @@ def _batches(work: Work, device: Device, ranks: int, per_node: int) -> tuple[int
         return 1, held + features, True
     room = device.memory_bytes / per_node - held
     one = 2 * device.tiles[-1] * work.row_bytes.max()
-    return max(1, math.ceil(features / max(room, one))), held + features, room >= min(one, features)
+    return max(1, math.ceil(features / max(room, one))), held + features, bool(room >= min(one, features))
 
 
 def _parts(work: Work, device: Device, batches: int, ranks: int) -> dict[str, float]:

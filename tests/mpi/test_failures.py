@@ -15,6 +15,8 @@ import pytest
 import scipy.sparse as sp
 from launched import Launched
 
+from spdnn.records import read_record
+
 SPDNN = (sys.executable, "-m", "spdnn")
 SECONDS = 30  # in which a run that is ended has ended; far more than it takes
 
@@ -29,7 +31,7 @@ def sentences(text):
         (["--network", "none.h5", "--inputs", "in.npy"], r"none\.h5: there is no such network"),
         (["--network", "net.npz", "--inputs", "wide.npy"], r"inputs of 7 neurons"),
         (["--network", "net.npz", "--inputs", "in.npy", "--engine", "warp"], r"engine 'warp' is not known"),
-        (["--network", "net.npz", "--inputs", "in.npy", "--memory", "1MB"], "1,000,000 were given to 3 ranks"),
+        (["--network", "net.npz", "--inputs", "in.npy", "--memory", "1MB"], "memory of 1,000,000 bytes is too small for the 3 ranks of node .* need about"),
         (["--network", "net.npz", "--inputs", "in.npy", "--record", "no/run.json"], r"no does not exist"),
         (["--network", "big.npz", "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
     ],
@@ -59,6 +61,42 @@ def folder(tmp_path, monkeypatch):
     np.save("in.npy", rows)
     np.save("wide.npy", np.ones((9, 7), np.float32))
     return tmp_path
+
+
+def test_the_memory_that_is_said_to_be_needed_is_enough(mpiexec, folder):
+    command = [*SPDNN, "infer", "--network", "net.npz", "--inputs", "in.npy", "--threads", "1", "--memory"]
+    _, _, told = mpiexec(3, *command, "1MB")
+    needed = re.search(r"need about ([\d,]+)", told)[1]
+    status, _, told = mpiexec(3, *command, needed.replace(",", ""))
+    assert status == 0, told
+
+
+@pytest.mark.parametrize("command", [["engines"], ["network", "info", "net.npz"]])
+def test_what_is_of_one_process_refuses_several(mpiexec, folder, command):
+    status, out, told = mpiexec(3, *SPDNN, *command)
+    assert status == 1
+    assert not out
+    assert sentences(told) == [
+        "spdnn: 3 processes were started, and this command takes one; challenge and infer take more"
+    ]
+
+
+def test_without_room_for_windows_ranks_have_copies(mpiexec, folder):
+    (folder / "program.py").write_text(
+        "import sys\n"
+        "from spdnn.distributed import run, shared\n"
+        "run.room = shared.room = lambda: 0\n"
+        "from spdnn.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = ["infer", "--network", "net.npz", "--inputs", "in.npy", "--threads", "1", "--record", "run.json"]
+    status, _, told = mpiexec(3, sys.executable, "program.py", *command, "--values", "three.npy")
+    assert status == 0, told
+    distribution = read_record("run.json")["distribution"]
+    assert (distribution["weights"], distribution["shared_bytes"]) == ("a copy a rank", 0)
+    status, _, told = mpiexec(1, *SPDNN, *command, "--values", "one.npy")
+    assert status == 0, told
+    np.testing.assert_array_equal(np.load("three.npy"), np.load("one.npy"))
 
 
 def test_wrong_arguments_are_told_once(mpiexec):

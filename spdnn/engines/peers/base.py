@@ -218,10 +218,6 @@ class PeerRows(HeldRows):
         self.capacity = session.inputs.total
         self.work = np.array([float(weights.edges) for weights in session.weights])
 
-    @property
-    def count(self) -> int:
-        return self._inputs.weights.size
-
     def inputs(self) -> Representatives:
         return self._inputs
 
