@@ -328,12 +328,14 @@ def test_a_second_constant_explains_the_narrow_networks():
 
 def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
     out = tmp_path / "plan.json"
-    command = ["plan", "--record", saved, "--devices", "1,100", "--inputs", "4000,1e9", "--json", str(out)]
+    command = ["plan", "--record", saved, "--devices", "1,100", "--inputs", "4000,1e9", "--memory", "64GB"]
+    command += ["--json", str(out)]
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "all below is predicted" in printed
     assert printed.count("more than") + printed.count("no number of devices") == 2
     content = json.loads(out.read_text())
+    assert {one["fits"] for one in content["plans"]} == {True}
     assert content["predicted"] is True
     assert [(one["ranks"], one["inputs"]) for one in content["plans"]] == [
         (1, 4000), (100, 4000), (1, 10**9), (100, 10**9),

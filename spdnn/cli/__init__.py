@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         chosen = _parsed(arguments)
         if not getattr(chosen, "several", False) and (ranks := launched()) > 1:
             return _refused(
-                f"{ranks} processes were started, and this command is of one: challenge and infer take more"
+                f"{ranks} processes were started, and this command takes one; challenge and infer take more"
             )
         status = chosen.run(chosen) or 0
         sys.stdout.flush()
