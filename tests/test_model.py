@@ -129,7 +129,7 @@ def test_weak_scaling_costs_what_imbalance_and_messages_cost():
 
 
 def test_a_rank_computes_a_tile_at_least():
-    few = model.predict(work(), device(), model.FREE, 60_000)
+    few = model.predict(work(), device(), model.FREE, 60_000, "static")
     least = (16 * 32768 * device().rates(20)).sum() + 20e-6
     assert few.seconds == pytest.approx(least)
     assert few.bound == "tiles that are not full"
@@ -164,7 +164,8 @@ def test_measured_shares_take_the_place_of_chance():
     found = model.predict(work(), device(), ranks=2, partition="static", shares=shares)
     assert found.imbalance == pytest.approx(1.4, rel=0.01)
     even = model.predict(work(), device(), MESSAGES, 2, shares=shares)
-    assert even.exchange_before_layer == 1
+    assert 1 <= even.exchange_before_layer <= 20
+    assert even.seconds < model.predict(work(), device(), MESSAGES, 2, "static", shares=shares).seconds
 
 
 def test_enough_devices():

@@ -42,6 +42,10 @@ class CpuRows(HeldRows):
     def inputs(self) -> Representatives:
         return self._rows.inputs
 
+    @property
+    def gaps(self) -> bool:
+        return bool(self._slots.size and self._slots[-1] >= self._slots.size)
+
     def hashes(self) -> np.ndarray:
         rows, slots = self._rows, self._slots
         found = np.empty(int(slots[-1]) + 1 if slots.size else 0, np.uint64)
@@ -59,12 +63,15 @@ class CpuRows(HeldRows):
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         values = arrived.data.view(np.float32).reshape(-1, self.neurons)
         self._rows.inputs.keep(kept)
-        self._rows.follow(self._slots[kept], values, arrived.numbers, arrived.row_of)
+        spent = self._rows.follow(self._slots[kept], values, arrived.numbers, arrived.row_of)
+        if self.gaps:
+            self.closing += spent
+            self._tally.closing += spent
         self._slots = np.arange(self.count)
 
     def settle(self) -> None:
         """Close the gaps that are left."""
-        if self._slots.size and self._slots[-1] >= self._slots.size:
+        if self.gaps:
             begun = time.perf_counter()
             self._rows.close(self._slots, self.neurons)
             self._tally.closing += time.perf_counter() - begun

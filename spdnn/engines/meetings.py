@@ -40,6 +40,9 @@ class HeldRows(abc.ABC):
         looked: whether this session has just looked for identical rows.
         planned: layers that it would go through next without a break.
         neurons: of a row, for what moving one costs.
+        gaps: whether rows that left have gaps behind them, which `replace` closes: any row may then go as well as
+            another, else the last ones leave none.
+        closing: seconds that `replace` spent on such gaps; they are the session's own, whoever else there is.
         edges: inputs x edges gone through so far.
         work: float64 (layers,), edges that one row goes through in each layer of the network.
     """
@@ -49,6 +52,8 @@ class HeldRows(abc.ABC):
     looked: bool = False
     planned: int = 1
     neurons: int
+    gaps: bool = True
+    closing: float = 0.0
     edges: int
     work: np.ndarray
 

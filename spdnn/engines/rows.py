@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -90,8 +91,11 @@ class Rows:
         self.level.take(self.source, self.tile, slots, found, self.threads)
         return found
 
-    def follow(self, slots: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> None:
+    def follow(self, slots: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
         """The rows in `slots` (int64, ascending), those that `inputs` knows, close up, and others follow them.
+
+        Returns:
+            seconds spent on closing up.
 
         Args:
             values: float32 (rows, neurons), the rows that come in; they may lie in `target`.
@@ -99,12 +103,14 @@ class Rows:
         """
         neurons, count = values.shape[1], slots.size + len(values)
         self.inputs.add(numbers, slots.size + row_of, count)
-        tile = self.tile_for(count)
+        tile, begun = self.tile_for(count), time.perf_counter()
         if tile != self.tile or (slots.size and slots[-1] >= slots.size):
             values = values.copy() if np.shares_memory(values, self.target) else values
             self._compact(slots, neurons, tile)
+        spent = time.perf_counter() - begun
         self.level.place(values, self.source, self.tile, slots.size, self.threads)
         self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
+        return spent
 
     def _compact(self, slots: np.ndarray, neurons: int, tile: int | None = None) -> None:
         tile = tile or self.tile_for(slots.size)

@@ -56,6 +56,7 @@ def from_record(record: dict, run_seconds: float = 0.0) -> tuple[Device, Work]:
         inputs, edges, rows, alive, np.full(layers, 4.0 * problem["neurons"] * left),
         np.full(layers, WEIGHT_BYTES * merged.get("edges_left", problem["edges"]) / layers),
         problem["neurons"] / 8, found.get("inputs", {}).get("rows_merged", 0) > 0, meetings,
+        "inputs" in record["reductions"]["requested"],
     )  # fmt: skip
     return replace(device, seconds_per_edge=tuple(rates.tolist())), work
 

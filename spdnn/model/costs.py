@@ -116,6 +116,7 @@ class Work:
         input_bytes: of one input as it waits in memory.
         merged: identical rows were merged, so more inputs bring fewer new rows.
         meetings: how often ranks compare what they have left, where they may.
+        looks: whether ranks meet in any partition, to look for rows that are equal on several.
     """
 
     inputs: int
@@ -127,6 +128,7 @@ class Work:
     input_bytes: float
     merged: bool = False
     meetings: int = 0
+    looks: bool = False
 
     @property
     def layers(self) -> int:
