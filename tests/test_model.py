@@ -165,7 +165,10 @@ def test_measured_shares_take_the_place_of_chance():
     assert found.imbalance == pytest.approx(1.4, rel=0.01)
     even = model.predict(work(), device(), MESSAGES, 2, shares=shares)
     assert 1 <= even.exchange_before_layer <= 20
-    assert even.seconds < model.predict(work(), device(), MESSAGES, 2, "static", shares=shares).seconds
+    assert even.waiting_seconds < found.waiting_seconds
+    deep, longer = work(layers=200), np.repeat(shares[:, :1], 200, axis=1)
+    kept = model.predict(deep, device(), MESSAGES, 2, "static", shares=longer)
+    assert model.predict(deep, device(), MESSAGES, 2, shares=longer).seconds < kept.seconds
 
 
 def test_enough_devices():

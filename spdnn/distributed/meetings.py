@@ -19,8 +19,8 @@ from spdnn.distributed import partition
 from spdnn.distributed.world import World
 from spdnn.engines.meetings import HeldRows, Meetings, Parcel, parcels
 
-# In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms; it is
-# counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.
+# In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms and
+# is counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.
 EXCHANGE = 3_000_000  # an exchange as such: small messages to all, one large one to some, what Python does about it
 MOVE = 120  # each neuron of a row that moves: packing, sending, placing
 QUIET = 0.02  # of the rows die in a layer: below it, nothing is expected to change soon
