@@ -30,6 +30,7 @@ from spdnn.network import Network
 from spdnn.sources.radixnet import RadixNet
 
 ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
+NOT_AS_IT_IS = ("digests", "distribution", "environment")  # parts of a measurement that a record has elsewhere, or not
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
 
 
@@ -49,6 +50,7 @@ class Measurement:
     machine: dict | None
     ranks: int = 1
     distribution: dict | None = None
+    environment: dict | None = None  # of the process that ran; what joins samples and verdict may run elsewhere
 
 
 class Loaded(NamedTuple):
@@ -125,6 +127,7 @@ def measured(
         digests=digests,
         peak_memory_bytes=peak_memory(),
         machine=None,
+        environment=provenance.environment(""),
     )
 
 
@@ -271,7 +274,7 @@ def record(case: str, measurement: Measurement, result_summary: dict, verdict: d
         "version": 1,
         "case": case,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **{key: value for key, value in asdict(measurement).items() if key not in ("digests", "distribution")},
+        **{key: value for key, value in asdict(measurement).items() if key not in NOT_AS_IT_IS},
         **({"distribution": measurement.distribution} if measurement.distribution else {}),
         "result": {**result_summary, "digests": measurement.digests},
         "edges_per_second": {
@@ -282,7 +285,7 @@ def record(case: str, measurement: Measurement, result_summary: dict, verdict: d
             "resamples": resamples,
         },
         "verdict": verdict,
-        "environment": provenance.environment(command),
+        "environment": {**(measurement.environment or provenance.environment("")), "command": command},
     }
 
 

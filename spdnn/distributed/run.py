@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from spdnn import measure, progress
+from spdnn import measure, progress, provenance
 from spdnn.distributed import partition as parts
 from spdnn.distributed.gather import gathered, messages_cost, proportional_bytes, with_values
 from spdnn.distributed.meetings import Log, RankMeetings
@@ -241,6 +241,7 @@ class Ranks:
             digests=digests,
             peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
             machine=ceilings,
+            environment=provenance.environment(""),
             ranks=self.world.size,
             distribution={
                 "partition": self.partition,
