@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -118,9 +119,10 @@ def _challenge(chosen) -> int:
 
     runner, reductions = world().together(_checked, chosen, chosen.record)
 
-    def load() -> Loaded:
-        network = RadixNet(chosen.neurons, chosen.layers)
-        inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    def load(known: Inputs | None) -> Loaded:
+        network, inputs, read = RadixNet(chosen.neurons, chosen.layers), known, 0.0
+        if known is None:
+            inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
         prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
         return Loaded(inputs, prepared, read, spent)
 
@@ -143,9 +145,8 @@ def _infer(chosen) -> int:
     begun = time.perf_counter()
     with staged(world(), chosen.stage, chosen.network, chosen.inputs, chosen.prepared) as files:
         staging = time.perf_counter() - begun
-        loaded, measurement, result = _measured(
-            chosen, runner, lambda: _load(chosen, runner, reductions, files, staging)
-        )
+        load = partial(_load, chosen, runner, reductions, files, staging)
+        loaded, measurement, result = _measured(chosen, runner, load)
         if result is None:  # rank 0 has it
             return 0
         wanted = chosen.record or chosen.truth
@@ -159,8 +160,12 @@ def _infer(chosen) -> int:
     return _told(chosen, name, measurement, result, verdict, command)
 
 
-def _load(chosen, runner, reductions: tuple[str, ...], files: list[str | None], staging: float) -> Loaded:
-    """Inputs and prepared network from `files` (network, inputs, prepared), which took so many seconds to stage."""
+def _load(
+    chosen, runner, reductions: tuple[str, ...], files: list[str | None], staging: float, known: Inputs | None
+) -> Loaded:
+    """Inputs, unless they are `known`, and prepared network from `files` (network, inputs, prepared), which took
+    `staging` seconds to stage.
+    """
     from spdnn.formats import open_network
 
     network_file, inputs_file, prepared_file = files
@@ -168,7 +173,9 @@ def _load(chosen, runner, reductions: tuple[str, ...], files: list[str | None], 
     network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
     if chosen.top and chosen.top > network.outputs:
         raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
-    inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
+    inputs, read = known, 0.0
+    if known is None:
+        inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
     read += staging + opening
     if chosen.truth not in (None, "oracle"):
         measure.named_truth(chosen.truth, inputs.count)
@@ -190,12 +197,14 @@ def _checked(chosen, *paths: str | None) -> tuple:
     return runner, parse(chosen.reductions or "all", runner.offers)
 
 
-def _measured(chosen, runner, load: Callable[[], Loaded]) -> tuple[Loaded, Measurement | None, Result | None]:
+def _measured(
+    chosen, runner, load: Callable[[Inputs | None], Loaded]
+) -> tuple[Loaded, Measurement | None, Result | None]:
     """Load and run, on as many ranks as were started; rank 0 has the measurement and the result."""
     ranks, values = world(), bool(getattr(chosen, "values", None))
     threads = arguments.threads(chosen.threads, ranks.local_size, tell=ranks.rank == 0)
     if ranks.size == 1:
-        loaded = load()
+        loaded = load(None)
         inputs, prepared, *spent = loaded
         options = Options(threads, chosen.memory, values)
         return loaded, *measure.measure(runner, prepared, inputs, options, chosen.repeats, *spent)

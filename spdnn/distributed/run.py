@@ -56,21 +56,24 @@ class Ranks:
             )
         return None if devices is None else world.local_rank
 
-    def load(self, read: Callable[[], Loaded]) -> Loaded:
+    def load(self, read: Callable[[Inputs | None], Loaded]) -> Loaded:
         """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.
 
         Where weights do not fit the node once, or the engine makes copies of its own, every rank reads and prepares
         them for itself. The source is the network's on leaders alone.
+
+        Args:
+            read: reads inputs and network, and prepares it; given the inputs, it need not read these.
         """
         world = self.world
-        found = world.on_leaders(read)
+        found = world.on_leaders(read, None)
         start = time.perf_counter()
         inputs, self.shared = share_inputs(world, found.inputs if world.leader else None)
         shares = False
         if world.leader and world.local_size > 1 and not self.engine.copies_weights:
             shares = found.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._allowed() - self.shared, room())
         shares = world.local.bcast(shares)
-        own = world.together(lambda: found if shares or world.leader else read())
+        own = world.together(lambda: found if shares or world.leader else read(inputs))
         prepared = own.prepared if own else None
         self.weights = "one copy a node" if shares else "a copy a rank"
         if shares:

@@ -67,7 +67,7 @@ def run(ranks, name, reductions, network, inputs):
     runner = engine(name)
     chosen = parse(reductions, runner.offers)
     several = Ranks(ranks, runner, "static", None)
-    loaded = several.load(lambda: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
+    loaded = several.load(lambda _: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
     options = several.options(1, True)
     for several.partition in PARTITIONS:
         yield several.partition, *several.measure(loaded, options, 2)
