@@ -21,7 +21,8 @@ SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
 NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
 SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
-GRACE = 0.02  # seconds for each rank below this one to tell its error first, when several fail at once
+FORWARDED = 0.1  # seconds in which a launcher hands a sentence on, before all are ended
+GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
 LONGEST = 0.005  # seconds between two looks at what another rank does
 SPINS = 200  # looks without a pause, before a rank gives its core to others
 
@@ -191,4 +192,5 @@ def tell_and_end(sentence: str, status: int) -> NoReturn:
     print(f"spdnn: {ranks.name}: {sentence}", file=sys.stderr, flush=True)
     if ranks.ending:
         raise SystemExit(status)
+    time.sleep(FORWARDED)
     ranks.abort(status)

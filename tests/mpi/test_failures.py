@@ -42,7 +42,7 @@ def test_a_mistake_is_told_once(mpiexec, folder, arguments, sentence):
     assert len(sentences(told)) == 1, told
     assert re.search(rf"^spdnn: rank \d on \S+: .*{sentence}", sentences(told)[0])
     assert "Traceback" not in told
-    assert ("application called MPI_Abort" in told) == ("big.npz" in arguments)  # only what fails on the clock
+    assert "application called MPI_Abort" not in told or "big.npz" in arguments  # only what fails on the clock
     assert not out
     assert sorted(path.name for path in folder.iterdir()) == FILES
 
