@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+from spdnn.engines.memory import told_bytes
+
 PERIOD = 0.02  # seconds
 
 
@@ -32,8 +34,8 @@ def descendants(root: int) -> set[int]:
 
 def proportional(process: int) -> int:
     """Bytes of its proportional set size; 0 when it has ended."""
-    with contextlib.suppress(OSError), open(f"/proc/{process}/smaps_rollup", encoding="ascii") as stream:
-        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("Pss:")), 0)
+    with contextlib.suppress(OSError):
+        return told_bytes(f"/proc/{process}/smaps_rollup", "Pss") or 0
     return 0
 
 

@@ -52,17 +52,20 @@ def size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def clip(text: str) -> float | None:
-    """A positive number, or none."""
-    if text == "none":
-        return None
+def above_zero(text: str, allowed: str = "a positive number") -> float:
+    """A positive number; `allowed` is what the error says is."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a positive number or none")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be {allowed}")
     return number
+
+
+def clip(text: str) -> float | None:
+    """A positive number, or none."""
+    return None if text == "none" else above_zero(text, "a positive number or none")
 
 
 def add_engine(command: argparse.ArgumentParser) -> None:

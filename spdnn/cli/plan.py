@@ -41,9 +41,15 @@ def add(commands, formatter) -> None:
     )
     plan.add_argument("--partition", default="rebalanced", metavar="P", help="static, cyclic or rebalanced (default)")
     plan.add_argument("--per-node", type=arguments.positive, default=1, metavar="n", help="devices on a node")
-    plan.add_argument("--latency", type=_above_zero, default=2e-6, metavar="S", help="of a message (default: 2e-6)")
     plan.add_argument(
-        "--bandwidth", type=_above_zero, default=1e10, metavar="B", help="bytes a second of a message (default: 1e10)"
+        "--latency", type=arguments.above_zero, default=2e-6, metavar="S", help="of a message (default: 2e-6)"
+    )
+    plan.add_argument(
+        "--bandwidth",
+        type=arguments.above_zero,
+        default=1e10,
+        metavar="B",
+        help="bytes a second of a message (default: 1e10)",
     )
     plan.add_argument("--memory", type=arguments.size, metavar="BYTES", help="of a node (default: as the record tells)")
     plan.add_argument("--json", metavar="FILE", help="write all figures")
@@ -63,16 +69,6 @@ def _counts(most: int):
         return sorted({int(number) for number in numbers})
 
     return counts
-
-
-def _above_zero(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a positive number")
-    return number
 
 
 def _plan(chosen) -> None:

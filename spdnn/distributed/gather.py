@@ -1,4 +1,4 @@
-"""What ranks tell rank 0 at the end of a run, and what their messages and memory cost. All through host buffers."""
+"""What ranks tell rank 0 at the end of a run, and what their messages cost. All through host buffers."""
 
 from __future__ import annotations
 
@@ -75,12 +75,3 @@ def messages_cost(world: World) -> dict:
             world.comm.Send(small[:0], dest=0)
         seconds.append(time.perf_counter() - start)
     return {"latency_seconds": median(times), "bytes_per_second": LARGE / min(seconds)}
-
-
-def proportional_bytes() -> int | None:
-    """Bytes of this process, what it shares divided by those that share it; None where the system does not tell."""
-    try:
-        with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as stream:
-            return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("Pss:")), None)
-    except OSError:
-        return None

@@ -55,13 +55,10 @@ def _copied(folder: Path, paths: tuple[str | None, ...]) -> tuple[str, list[str 
     try:
         copies = []
         for place, path in enumerate(files):  # names may say what a file holds, and stay
-            copies.append(path and str(shutil.copyfile(path, _made(Path(where, str(place))) / path.name)))
+            near = Path(where, str(place))
+            near.mkdir()
+            copies.append(path and str(shutil.copyfile(path, near / path.name)))
         return where, copies
     except BaseException:
         shutil.rmtree(where, ignore_errors=True)
         raise
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder

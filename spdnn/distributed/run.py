@@ -14,14 +14,14 @@ import numpy as np
 
 from spdnn import measure, progress, provenance
 from spdnn.distributed import partition as parts
-from spdnn.distributed.gather import gathered, messages_cost, proportional_bytes, with_values
+from spdnn.distributed.gather import gathered, messages_cost, with_values
 from spdnn.distributed.meetings import Log, RankMeetings
 from spdnn.distributed.shared import room, share_inputs, share_prepared
 from spdnn.distributed.world import World
 from spdnn.distribution_checks import computing, imbalance
 from spdnn.engines import Engine, Options, Prepared, Session
 from spdnn.engines.base import STREAMED
-from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, resident_bytes, shared_bytes
+from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.errors import MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended

@@ -109,12 +109,6 @@ class World:
         """Whether this rank reads and prepares for its node."""
         return self.local_rank == 0
 
-    @cached_property
-    def leaders(self):
-        """The communicator of the leaders; None on other ranks."""
-        found = self.comm.Split(0 if self.leader else self.mpi.UNDEFINED, self.rank)
-        return found if self.leader else None
-
     @property
     def name(self) -> str:
         return f"rank {self.rank} on {self.node}"

@@ -8,20 +8,28 @@ DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
 INPUT_BYTES = 160  # of what is kept of every input, beside its features: its number, its row, its statistics, twice
 
 
+def told_bytes(path: str, name: str) -> int | None:
+    """Bytes that a file of /proc tells in kB in its line `name`; None where it has no such line."""
+    with open(path, encoding="ascii", errors="replace") as stream:
+        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith(f"{name}:")), None)
+
+
 def resident_bytes() -> int:
     """Bytes of this process in memory now, less what it shares with the other ranks of its node."""
-    return _status("VmRSS") - shared_bytes()
+    return (told_bytes("/proc/self/status", "VmRSS") or 0) - shared_bytes()
 
 
 def shared_bytes() -> int:
     """Bytes of shared-memory windows that this process has touched."""
-    return _status("RssShmem")
+    return told_bytes("/proc/self/status", "RssShmem") or 0
 
 
-def _status(name: str) -> int:
-    """A number of bytes from /proc/self/status; 0 where it is not told."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as stream:
-        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith(f"{name}:")), 0)
+def proportional_bytes() -> int | None:
+    """Bytes of this process, what it shares divided by those that share it; None where the system does not tell."""
+    try:
+        return told_bytes("/proc/self/smaps_rollup", "Pss")
+    except OSError:
+        return None
 
 
 def limit_bytes(limit: int | None) -> int:
@@ -40,5 +48,4 @@ def limit_bytes(limit: int | None) -> int:
 
 def available_bytes() -> int | None:
     """Bytes that can be taken without swapping, by /proc/meminfo; None where it does not say."""
-    with open("/proc/meminfo", encoding="ascii") as stream:
-        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:")), None)
+    return told_bytes("/proc/meminfo", "MemAvailable")

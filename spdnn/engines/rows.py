@@ -65,10 +65,6 @@ class Rows:
         self.inputs.keep(kept)
         self.close(slots, neurons)
 
-    def close(self, slots: np.ndarray, neurons: int) -> None:
-        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up."""
-        self._compact(slots, neurons)
-
     def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
         """Let one of each group of identical rows stand for all of them; the number of rows that left.
 
@@ -79,7 +75,7 @@ class Rows:
         kept = self.inputs.merge(self._identical(neurons, worthwhile))
         if self.count < before:
             self.merged = True
-            self._compact(np.flatnonzero(kept), neurons)
+            self.close(np.flatnonzero(kept), neurons)
             self.alive = self.count
         return before - self.count
 
@@ -106,13 +102,14 @@ class Rows:
         tile, begun = self.tile_for(count), time.perf_counter()
         if tile != self.tile or (slots.size and slots[-1] >= slots.size):
             values = values.copy() if np.shares_memory(values, self.target) else values
-            self._compact(slots, neurons, tile)
+            self.close(slots, neurons, tile)
         spent = time.perf_counter() - begun
         self.level.place(values, self.source, self.tile, slots.size, self.threads)
         self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
         return spent
 
-    def _compact(self, slots: np.ndarray, neurons: int, tile: int | None = None) -> None:
+    def close(self, slots: np.ndarray, neurons: int, tile: int | None = None) -> None:
+        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up; `tile`: of what they move to."""
         tile = tile or self.tile_for(slots.size)
         self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0

@@ -118,9 +118,7 @@ class SpgemmRows(HeldRows):
         self.may_leave = k >= session.dead_from
         self.neurons = session.network.header(k - 1).outputs
         self.capacity, self.edges = session.batch, session.edges
-        headers = [session.network.header(layer) for layer in range(session.network.depth)]
-        density = rows.nonzeros / max(1, rows.count * self.neurons)
-        self.work = np.array([density * header.edges for header in headers])
+        self.work = rows.nonzeros / max(1, rows.count * self.neurons) * session.layer_edges
 
     def inputs(self) -> Representatives:
         return self._rows.inputs

@@ -71,6 +71,7 @@ class SpgemmSession(Session):
             given = prepared.layout or [None] * network.depth
             self.layers = [bind(network, k, arrays) for k, arrays in enumerate(given)]
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
+        self.layer_edges = np.array([float(network.header(k).edges) for k in range(network.depth)])
         self.workspace = workspace(network, self.kernels.panel, self.threads)
         self.last = LastLayer(network)
         if inputs.kind == "csr":

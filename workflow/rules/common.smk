@@ -49,8 +49,8 @@ def options(**values):
 
 
 def gpus(case):
-    """GPUs that a case needs: what its engine says that a rank uses. Engines on the CPU say nothing."""
-    return case.ranks * getattr(engine(case.engine, usable=False), "gpus", 0)
+    """GPUs that a case needs: one for each rank of an engine that runs on devices."""
+    return 0 if engine(case.engine, usable=False).devices() is None else case.ranks
 
 
 def every_core(threads):

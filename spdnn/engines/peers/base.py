@@ -156,6 +156,7 @@ class PeerSession(Session):
         for k, layer in enumerate(network.layers()):
             largest = bound(layer, largest, k, library.name)
             self.weights.append(library.weights(layer))
+        self.layer_edges = np.array([float(weights.edges) for weights in self.weights])
         self.inputs, self.first = inputs, library.features(rows)
         del rows
         if library.compiles:
@@ -216,7 +217,7 @@ class PeerRows(HeldRows):
         self.may_leave, self.edges = k >= session.dead_from, computed
         self.neurons = session.weights[k].inputs
         self.capacity = session.inputs.total
-        self.work = np.array([float(weights.edges) for weights in session.weights])
+        self.work = session.layer_edges
 
     def inputs(self) -> Representatives:
         return self._inputs
