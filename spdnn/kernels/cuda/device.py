@@ -75,6 +75,10 @@ class Device(abc.ABC):
         """
 
     @abc.abstractmethod
+    def address(self, array: Any) -> int:
+        """Where the first element of `array` is on the device, for tables of pointers that a kernel reads."""
+
+    @abc.abstractmethod
     def synchronize(self) -> None:
         """Wait until all is done. Raises as `read` does."""
 
