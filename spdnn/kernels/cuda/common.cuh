@@ -1,13 +1,46 @@
-// What every kernel of ours may use. The CPU shim of the tests defines SPDNN_SHIM and its own DYNAMIC_SHARED.
+// What the kernels share: the layout of features, the activation, marks of active inputs.
 //
-// Features are tiles of TILE inputs: float (tiles, neurons, TILE), so the TILE values of one neuron are one cache line.
+// Features are tiles of TILE inputs, float (tiles, neurons, TILE): the TILE values of one neuron are one cache line. The
+// features that go into a layer lie in *slots*; `list` names the slots of the rows that are still needed, in order, so a
+// layer that reads through it leaves the dead ones behind, and writes row r to slot r.
+//
+// Every sum is one chain in ascending order of inputs, so all kernels give the same bits; padding adds weight times 0.
 #pragma once
 
 #define TILE 32
 #define FULL_WARP 0xffffffffu
+#define WARPS (THREADS / 32)
+#define LARGEST 3.402823466e38f
 
 #ifndef SPDNN_SHIM
 // The block's dynamic shared memory, as an array of `type` named `name`.
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) unsigned char name##_bytes[]; \
     type* name = reinterpret_cast<type*>(name##_bytes)
 #endif
+
+__device__ __forceinline__ int tiles_of(int count) { return (count + TILE - 1) / TILE; }
+
+// The place of the first neuron of the row in a slot; its neuron n follows at n * TILE.
+__device__ __forceinline__ long long row_start(int slot, int neurons)
+{
+    return (long long)(slot / TILE) * neurons * TILE + slot % TILE;
+}
+
+// The lanes of a tile, from its first row on, that hold rows.
+__device__ __forceinline__ unsigned int held_lanes(int first, int count)
+{
+    return count - first >= TILE ? FULL_WARP : (1u << (count - first)) - 1;
+}
+
+// min(max(sum, low), high); a sum past float32 is told, for a clip would hide it.
+__device__ __forceinline__ float activated(float sum, float low, float high, int* failed, int layer)
+{
+    if (!(fabsf(sum) <= LARGEST)) atomicMin(failed, layer);
+    return fminf(fmaxf(sum, low), high);
+}
+
+// Set bits of a mask in global memory that many blocks set: no atomic where they are set already.
+__device__ __forceinline__ void mark(unsigned int* mask, unsigned int bits)
+{
+    if (bits & ~*reinterpret_cast<volatile unsigned int*>(mask)) atomicOr(mask, bits);
+}

@@ -1,10 +1,30 @@
-"""Every kernel at every setting of its macros that an engine may choose: what tests compile for every architecture."""
+"""The kernels at the settings that engines use: who they are, and what tests compile for every architecture."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from spdnn.kernels.cuda import Kernel
+
+SIMPLE = 256  # threads of kernels that wait for memory
+STAGED_THREADS, STAGED_HELD = 512, 4
+STAGED_LANES = 8  # threads that share an output, of 32 inputs
+STAGED_OUTPUTS = STAGED_HELD * STAGED_THREADS // STAGED_LANES
+PERSISTENT_INPUTS = (1, 4, 8, 16, 32)
+PERSISTENT_THREADS = (256, 1024)
+INDEX_TYPES = {2: "unsigned short", 4: "unsigned int"}
+
+WORDS = Kernel("inputs.cu", "words", SIMPLE)
+DENSE_TILES = Kernel("inputs.cu", "dense_tiles", SIMPLE)
+SPARSE_TILES = Kernel("inputs.cu", "sparse_tiles", SIMPLE)
+BEGIN = Kernel("rows.cu", "begin", SIMPLE)
+NEXT_ROWS = Kernel("rows.cu", "next_rows", 1024)
+SLOTS = Kernel("rows.cu", "slots", SIMPLE)
+RESOLVE = Kernel("rows.cu", "resolve", SIMPLE)
+HASH_ROWS = Kernel("merge.cu", "hash_rows", SIMPLE)
+INSERT_ROWS = Kernel("merge.cu", "insert_rows", SIMPLE)
+COMPARE_ROWS = Kernel("merge.cu", "compare_rows", SIMPLE)
+ROW_STATISTICS = Kernel("last.cu", "row_statistics", SIMPLE)
 
 
 class Setting(NamedTuple):
@@ -19,4 +39,43 @@ class Setting(NamedTuple):
     blocks: int = 1
 
 
-SETTINGS: tuple[Setting, ...] = ()
+def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
+    """csr_layer, csr_bits or ell_layer, for indices of so many bytes; `valued`: edges have values of their own."""
+    return Kernel("layer.cu", name, SIMPLE, (("INDEX", INDEX_TYPES[index_bytes]), ("VALUED", int(valued))))
+
+
+def staged(valued: bool) -> Kernel:
+    """staged_layer, for parts of STAGED_OUTPUTS outputs."""
+    return Kernel("staged.cu", "staged_layer", STAGED_THREADS, (("HELD", STAGED_HELD), ("VALUED", int(valued))))
+
+
+def persistent(inputs: int, threads: int, valued: bool) -> Kernel:
+    """persistent_layers, with the features of so many inputs in a block."""
+    return Kernel("persistent.cu", "persistent_layers", threads, (("INPUTS", inputs), ("VALUED", int(valued))))
+
+
+# Threads that a multiprocessor holds at once, for a kernel that only waits for memory: enough to hide its latency.
+_OVERLAPPED = 1024
+SETTINGS = (
+    *(
+        Setting(kernel, _OVERLAPPED // kernel.threads)
+        for kernel in (WORDS, DENSE_TILES, SPARSE_TILES, BEGIN, NEXT_ROWS, SLOTS, RESOLVE)
+    ),
+    *(
+        Setting(kernel, _OVERLAPPED // kernel.threads)
+        for kernel in (HASH_ROWS, INSERT_ROWS, COMPARE_ROWS, ROW_STATISTICS)
+    ),
+    *(
+        Setting(layer(name, index_bytes, valued), _OVERLAPPED // SIMPLE)
+        for name in ("csr_layer", "csr_bits", "ell_layer")
+        for index_bytes in INDEX_TYPES
+        for valued in (False, True)
+    ),
+    *(Setting(staged(valued), 2) for valued in (False, True)),
+    *(
+        Setting(persistent(inputs, threads, valued), max(1, 512 // threads))
+        for inputs in PERSISTENT_INPUTS
+        for threads in PERSISTENT_THREADS
+        for valued in (False, True)
+    ),
+)

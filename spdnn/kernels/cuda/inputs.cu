@@ -1,0 +1,69 @@
+// Inputs, as they are given, to what the first layer reads.
+//
+// words         packed bits (base, bytes), most significant bit first, to words (tiles, neurons): bit i is input i of the
+//               tile. A warp takes 32 inputs x 32 neurons: each lane reads one input's 32 bits, and 32 votes turn them.
+// dense_tiles   float (base, neurons) to features: 32 x 32 values at a time through shared memory, both sides coalesced.
+// sparse_tiles  CSR float to features that are zero already: a warp for each input.
+//
+// `stored` names the row of the given inputs behind each row of the batch. Launch: THREADS a block, any number of blocks.
+#include "common.cuh"
+
+#define GROUPS 8 // of 32 neurons that a warp turns one after the other: a sector of each input's bits
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
+    const unsigned char* __restrict__ bits, const int* __restrict__ stored, int count, int neurons,
+    unsigned int* __restrict__ found)
+{
+    const int lane = threadIdx.x % 32, bytes = (neurons + 7) / 8;
+    const int wide = (neurons + 32 * GROUPS - 1) / (32 * GROUPS);
+    const long long items = (long long)tiles_of(count) * wide;
+    for (long long item = (long long)blockIdx.x * WARPS + threadIdx.x / 32; item < items;
+         item += (long long)gridDim.x * WARPS) {
+        const int tile = (int)(item / wide), row = tile * TILE + lane;
+        const unsigned char* from = bits + (long long)stored[min(row, count - 1)] * bytes;
+        for (int group = (int)(item % wide) * GROUPS; group < (int)(item % wide + 1) * GROUPS; ++group) {
+            if (group * 32 >= neurons) break;
+            unsigned int word = 0;
+            for (int byte = 0; byte < 4; ++byte)
+                if (row < count && group * 4 + byte < bytes)
+                    word |= (unsigned int)from[group * 4 + byte] << (24 - 8 * byte);
+            unsigned int mine = 0;
+            for (int neuron = 0; neuron < 32; ++neuron) {
+                const unsigned int column = __ballot_sync(FULL_WARP, word >> (31 - neuron) & 1);
+                if (lane == neuron) mine = column;
+            }
+            if (group * 32 + lane < neurons) found[(long long)tile * neurons + group * 32 + lane] = mine;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) dense_tiles(
+    const float* __restrict__ values, const int* __restrict__ stored, int count, int neurons,
+    float* __restrict__ features)
+{
+    __shared__ float square[TILE][TILE + 1];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wide = (neurons + 31) / 32;
+    const long long items = (long long)tiles_of(count) * wide;
+    for (long long item = blockIdx.x; item < items; item += gridDim.x) {
+        const int tile = (int)(item / wide), first = (int)(item % wide) * 32;
+        __syncthreads();
+        for (int i = warp; i < TILE; i += WARPS) {
+            const int row = min(tile * TILE + i, count - 1);
+            square[i][lane] = first + lane < neurons ? values[(long long)stored[row] * neurons + first + lane] : 0.f;
+        }
+        __syncthreads();
+        for (int i = warp; i < 32 && first + i < neurons; i += WARPS)
+            features[((long long)tile * neurons + first + i) * TILE + lane] = square[lane][i];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) sparse_tiles(
+    const long long* __restrict__ offsets, const int* __restrict__ columns, const float* __restrict__ values,
+    const int* __restrict__ stored, int count, int neurons, float* __restrict__ features)
+{
+    for (int row = blockIdx.x * WARPS + threadIdx.x / 32; row < count; row += gridDim.x * WARPS) {
+        const int from = stored[row];
+        for (long long i = offsets[from] + threadIdx.x % 32; i < offsets[from + 1]; i += 32)
+            features[row_start(row, neurons) + (long long)columns[i] * TILE] = values[i];
+    }
+}

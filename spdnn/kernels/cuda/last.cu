@@ -1,0 +1,56 @@
+// What is told of the rows that are nonzero at the end: sums, projections, extremes, hashes.
+//
+// A neuron here stands for `counts` original ones, and `weights` is the sum of their projection weights. The outputs are of
+// rows 0..*rows-1 in the order of `list`. Sums are double, in an order of their own that is always the same: each warp
+// takes every WARPS-th neuron, then the warps' sums are added in order. A block takes a tile, a lane is a row.
+// Launch: THREADS a block, any number of blocks; no dynamic shared memory.
+#include "common.cuh"
+#include "hash.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) row_statistics(
+    const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
+    const double* __restrict__ counts, const double* __restrict__ weights, double* __restrict__ sums,
+    double* __restrict__ projections, float* __restrict__ least, float* __restrict__ most,
+    unsigned long long* __restrict__ hashes)
+{
+    __shared__ double all_sums[WARPS][TILE], all_projections[WARPS][TILE];
+    __shared__ float all_least[WARPS][TILE], all_most[WARPS][TILE];
+    __shared__ unsigned long long all_hashes[WARPS][TILE];
+    const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
+        const int row = tile * TILE + lane;
+        const float* from = features + row_start(list[min(row, count - 1)], neurons);
+        double sum = 0, projection = 0;
+        float low = __uint_as_float(0x7f800000u), high = __uint_as_float(0xff800000u);
+        unsigned long long hash = 0;
+        for (int neuron = warp; neuron < neurons; neuron += WARPS) {
+            const float value = from[(long long)neuron * TILE];
+            sum += counts[neuron] * value;
+            projection += weights[neuron] * value;
+            low = fminf(low, value);
+            high = fmaxf(high, value);
+            hash += hashed(value, neuron);
+        }
+        all_sums[warp][lane] = sum;
+        all_projections[warp][lane] = projection;
+        all_least[warp][lane] = low;
+        all_most[warp][lane] = high;
+        all_hashes[warp][lane] = hash;
+        __syncthreads();
+        if (warp == 0 && row < count) {
+            for (int other = 1; other < WARPS; ++other) {
+                sum += all_sums[other][lane];
+                projection += all_projections[other][lane];
+                low = fminf(low, all_least[other][lane]);
+                high = fmaxf(high, all_most[other][lane]);
+                hash += all_hashes[other][lane];
+            }
+            sums[row] = sum;
+            projections[row] = projection;
+            least[row] = low;
+            most[row] = high;
+            hashes[row] = hash;
+        }
+        __syncthreads();
+    }
+}

@@ -1,0 +1,114 @@
+// Rows that became identical: found by their hashes, compared bit by bit, merged into the first of them.
+//
+// hash_rows     a hash of each active row, a 64-bit sum over its neurons; the survivors of the pass are counted before any
+//               row is merged; `keep` becomes a copy of the marks. Whether it is worth looking is decided here: when more
+//               than `settled` of 1,024 rows died in a layer of the pass, the next two kernels do nothing.
+// insert_rows   each hash into a table (open addressing, linear probing), with the lowest row that has it
+// compare_rows  each row with the lowest of its hash; where all bits are equal, it leaves: its mark in `keep` goes, its
+//               origin's parent becomes the other's. So which row stands for others depends on no order of threads.
+//
+// Layout: a block takes a tile; a lane is a row, a warp takes every WARPS-th neuron. Launch: any number of blocks.
+// The table has `mask` + 1 places, at least twice the rows, keys all ones (none) and firsts 0x7f7f7f7f at the start.
+#include "common.cuh"
+#include "hash.cuh"
+#include "tally.cuh"
+
+#define NO_KEY 0xffffffffffffffffull
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
+    const float* __restrict__ features, int neurons, const int* __restrict__ rows, int tiles, int first, int last,
+    const unsigned int* __restrict__ active, int settled, const int* __restrict__ origin,
+    const int* __restrict__ weight, unsigned long long* __restrict__ hashes, unsigned int* __restrict__ keep,
+    int* __restrict__ open, unsigned long long* survivors)
+{
+    __shared__ unsigned long long sums[TILE];
+    __shared__ int counted[WARPS];
+    const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned int* marks = active + (long long)(last - 1) * tiles;
+    int alive = 0; // rows, counted by every block for itself
+    for (int i = threadIdx.x; i < tiles_of(count); i += THREADS) alive += __popc(marks[i]);
+    for (int distance = 16; distance; distance /= 2) alive += __shfl_xor_sync(FULL_WARP, alive, distance);
+    if (lane == 0) counted[warp] = alive;
+    __syncthreads();
+    alive = 0;
+    for (int i = 0; i < WARPS; ++i) alive += counted[i];
+    const bool worth = alive > 1 && (long long)(count - alive) * 1024 <= (long long)settled * (last - first) * count;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *open = worth;
+    for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
+        const int slot = tile * TILE + lane;
+        if (warp == 0) {
+            tally(active, tiles, first, last, tile, slot < count ? weight[origin[slot]] : 0, survivors);
+            if (lane == 0) keep[tile] = marks[tile];
+        }
+        if (!worth) continue;
+        if (warp == 0) sums[lane] = 0;
+        __syncthreads();
+        const float* row = features + row_start(slot, neurons);
+        unsigned long long sum = 0;
+        for (int neuron = warp; neuron < neurons; neuron += WARPS)
+            sum += hashed(row[(long long)neuron * TILE], neuron);
+        atomicAdd(sums + lane, sum);
+        __syncthreads();
+        if (warp == 0 && slot < count) hashes[slot] = sums[lane] == NO_KEY ? 0 : sums[lane];
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
+    const int* __restrict__ open, const int* __restrict__ rows, const unsigned int* __restrict__ marks,
+    const unsigned long long* __restrict__ hashes, int mask, unsigned long long* keys, int* firsts,
+    int* __restrict__ place_of)
+{
+    if (!*open) return;
+    for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS) {
+        if (!(marks[row / TILE] >> row % TILE & 1)) continue;
+        const unsigned long long hash = hashes[row];
+        int place = (int)(hash >> 20) & mask;
+        while (true) {
+            const unsigned long long found = atomicCAS(keys + place, NO_KEY, hash);
+            if (found == NO_KEY || found == hash) break;
+            place = (place + 1) & mask;
+        }
+        atomicMin(firsts + place, row);
+        place_of[row] = place;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) compare_rows(
+    const int* __restrict__ open, const float* __restrict__ features, int neurons, const int* __restrict__ rows,
+    const unsigned int* __restrict__ marks, const int* __restrict__ firsts, const int* __restrict__ place_of,
+    const int* __restrict__ origin, int* parent, int* weight, unsigned int* __restrict__ keep, int* merged)
+{
+    if (!*open) return;
+    __shared__ unsigned int differ;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int tile = blockIdx.x; tile * TILE < *rows; tile += gridDim.x) {
+        const int slot = tile * TILE + lane;
+        const bool active = marks[tile] >> lane & 1;
+        const int first = active ? firsts[place_of[slot]] : slot;
+        const unsigned int copies = __ballot_sync(FULL_WARP, first != slot);
+        if (threadIdx.x == 0) differ = 0;
+        __syncthreads();
+        if (copies) {
+            const float *mine = features + row_start(slot, neurons), *other = features + row_start(first, neurons);
+            bool same = true;
+            for (int neuron = warp; neuron < neurons; neuron += WARPS)
+                same &= __float_as_uint(mine[(long long)neuron * TILE]) == __float_as_uint(other[(long long)neuron * TILE]);
+            const unsigned int found = __ballot_sync(FULL_WARP, !same);
+            if (lane == 0 && found) atomicOr(&differ, found);
+        }
+        __syncthreads();
+        const unsigned int leave = copies & ~differ;
+        if (warp == 0 && leave >> lane & 1) {
+            const int gone = origin[slot], stays = origin[first];
+            parent[gone] = stays;
+            atomicAdd(weight + stays, weight[gone]);
+            weight[gone] = 0;
+        }
+        if (threadIdx.x == 0 && leave) {
+            keep[tile] &= ~leave;
+            atomicAdd(merged, __popc(leave));
+        }
+        __syncthreads();
+    }
+}

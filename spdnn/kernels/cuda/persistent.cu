@@ -1,0 +1,94 @@
+// Many layers in one launch: a block keeps the features of INPUTS inputs in shared memory while layers pass.
+//
+// Two buffers (neurons, INPUTS) take turns; weights, in slices (gather.cuh), are read from global memory, that is from the
+// second-level cache which all blocks share. LANES threads share an output; an output is in one place of `order`. Rows go
+// from slots of `source` to slots of `target` once for all layers. A group of rows that is zero after a layer from which
+// zeros stay zeros goes no further.
+//
+// Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
+// number that are left, which the device alone knows.
+//
+// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (width + 1) * INPUTS * 4, width: of the widest
+// features; the neuron after the last one is zeros, which padding reads. Macros: THREADS; INPUTS (1, 4, 8, 16, 32); VALUED.
+#include "common.cuh"
+#include "gather.cuh"
+
+#define COLUMNS 8 // of `layers`, 8 bytes each: what Layer holds
+
+struct Layer {
+    const int* starts;
+    const unsigned short* indices;
+    const float* values;
+    const int* order;
+    const float* bias;
+    int bias_step, places, outputs, none;
+    float low, high;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
+    const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
+    const int* __restrict__ rows, int least, int most, const unsigned long long* __restrict__ layers, int first,
+    int last, int inputs, int width, int dead_from, int tiles, unsigned int* active, unsigned long long* work,
+    int* failed)
+{
+    static_assert(sizeof(Layer) == COLUMNS * sizeof(long long), "a row of the table is a Layer");
+    const int count = *rows;
+    if (count < least || count > most) return;
+    DYNAMIC_SHARED(float, shared);
+    __shared__ unsigned int marks[3]; // of this layer; of the one before, which is still read; of the next, cleared
+    const int lane = threadIdx.x % 32, part = threadIdx.x % LANES;
+    for (int group = blockIdx.x; group * INPUTS < count; group += gridDim.x) {
+        float *here = shared, *there = shared + (width + 1) * INPUTS;
+        const int row = group * INPUTS, tile = row / TILE, shift = row % TILE;
+        for (int i = threadIdx.x; i < inputs * INPUTS; i += THREADS) {
+            const int slot = list[min(row + i % INPUTS, count - 1)];
+            here[i] = source[row_start(slot, inputs) + (long long)(i / INPUTS) * TILE];
+        }
+        if (threadIdx.x < INPUTS) here[inputs * INPUTS + threadIdx.x] = 0.f;
+        if (threadIdx.x < 3) marks[threadIdx.x] = 0;
+        const unsigned int held = INPUTS == TILE ? held_lanes(row, count)
+                                                 : held_lanes(row, min(count, row + INPUTS));
+        __syncthreads();
+
+        int neurons = inputs;
+        bool ended = false;
+        for (int k = first; k < last; ++k) {
+            const Layer layer = *reinterpret_cast<const Layer*>(layers + (long long)k * COLUMNS);
+            unsigned int bits = 0;
+            for (int place = threadIdx.x / LANES; place < layer.places; place += THREADS / LANES) {
+                const int output = layer.order[place], slice = place / SLICE;
+                Held sum = nothing();
+                add_chunks(sum, reinterpret_cast<const Held*>(here) + part, layer.indices, layer.values,
+                           place % SLICE, layer.starts[slice], layer.starts[slice + 1]);
+                if (output < 0) continue;
+                const float bias = layer.bias[output * layer.bias_step];
+                unsigned int found = 0;
+                reinterpret_cast<Held*>(there)[output * LANES + part] =
+                    finished(sum, bias, layer.low, layer.high, failed, k, found);
+                bits |= found << part * VECTOR;
+            }
+            if (threadIdx.x < INPUTS) there[layer.outputs * INPUTS + threadIdx.x] = 0.f;
+            __syncwarp();
+            for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
+            unsigned int* mine = marks + (k - first) % 3;
+            if (lane == 0 && bits) atomicOr(mine, bits);
+            __syncthreads();
+            const unsigned int alive = *mine & held;
+            if (threadIdx.x == 0) {
+                marks[(k - first + 2) % 3] = 0;
+                if (alive) atomicOr(active + (long long)k * tiles + tile, alive << shift);
+                atomicAdd(work + k, (unsigned long long)INPUTS);
+            }
+            float* swapped = here;
+            here = there, there = swapped, neurons = layer.outputs;
+            if (!alive && k + 1 >= dead_from) {
+                ended = true;
+                break;
+            }
+        }
+        if (!ended)
+            for (int i = threadIdx.x; i < neurons * INPUTS; i += THREADS)
+                target[row_start(row + i % INPUTS, neurons) + (long long)(i / INPUTS) * TILE] = here[i];
+        __syncthreads();
+    }
+}

@@ -1,0 +1,86 @@
+// Which rows there are: at the start, after each pass, and at the end. The host never needs to know how many.
+//
+// A row stands for one input at first, its *origin*. Where rows became identical (merge.cu), `parent` leads from an origin
+// to the one that its row was merged into, and `weight` of an origin is for how many inputs its row stands.
+//
+// begin      all inputs have a row of their own, in the order of their numbers; counters are zero
+// next_rows  the rows that `keep` has set, in order, are the ones that go on: `list` names their slots; and the survivors
+//            of the layers first..last-1 of the pass are counted. A block takes WARPS tiles, and adds up the marks of all
+//            tiles before its own itself: reading them costs less than a second launch would.
+// slots      of each origin, the place of its row at the end
+// resolve    of each input, the place of the row that it has at the end, or -1
+//
+// Launch: begin, slots, resolve: any number of blocks; next_rows: one for every WARPS tiles.
+#include "common.cuh"
+#include "tally.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS) begin(
+    int count, int layers, int tiles, int* list, int* origin, int* parent, int* weight, int* rows,
+    unsigned int* active, unsigned long long* survivors, unsigned long long* work, int* failed, int* merged)
+{
+    const long long first = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
+    for (long long i = first; i < count; i += step) {
+        list[i] = origin[i] = parent[i] = (int)i;
+        weight[i] = 1;
+    }
+    for (long long i = first; i < layers; i += step) survivors[i] = work[i] = 0;
+    for (long long i = first; i < (long long)layers * tiles; i += step) active[i] = 0;
+    for (long long i = first; i <= layers; i += step) rows[i] = i ? 0 : count;
+    if (first == 0) *failed = layers, *merged = 0;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) next_rows(
+    const unsigned int* __restrict__ keep, const unsigned int* __restrict__ active, int tiles, int first, int last,
+    const int* __restrict__ rows, int* __restrict__ next, int may_leave, const int* __restrict__ origin,
+    const int* __restrict__ weight, int* __restrict__ list, int* __restrict__ next_origin,
+    unsigned long long* survivors)
+{
+    __shared__ int before[WARPS];
+    const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int block_tile = blockIdx.x * WARPS, tile = block_tile + warp;
+    if (block_tile * TILE >= count) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) *next = 0;
+        return;
+    }
+    int sum = 0; // of the marks in tiles before this block's
+    for (int i = threadIdx.x; i < block_tile; i += THREADS) sum += may_leave ? __popc(keep[i]) : TILE;
+    for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+    if (lane == 0) before[warp] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < WARPS; ++i) sum += before[i];
+    __syncthreads();
+    const bool any = tile * TILE < count;
+    const unsigned int marks = !any ? 0 : may_leave ? keep[tile] : held_lanes(tile * TILE, count);
+    if (lane == 0) before[warp] = __popc(marks);
+    __syncthreads();
+    for (int i = 0; i < warp; ++i) sum += before[i];
+    if (!any) return;
+
+    const int slot = tile * TILE + lane;
+    const int mine = slot < count ? origin[slot] : -1;
+    if (marks >> lane & 1) {
+        const int place = sum + __popc(marks & ((1u << lane) - 1));
+        list[place] = slot;
+        next_origin[place] = mine;
+    }
+    if (tile == tiles_of(count) - 1 && lane == 0) *next = sum + __popc(marks);
+    if (first < last) tally(active, tiles, first, last, tile, mine < 0 ? 0 : weight[mine], survivors);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) slots(
+    const int* __restrict__ rows, const int* __restrict__ origin, int* __restrict__ slot_of)
+{
+    for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS)
+        slot_of[origin[row]] = row;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) resolve(
+    int count, const int* __restrict__ parent, const int* __restrict__ slot_of, int* __restrict__ row_of)
+{
+    for (int input = blockIdx.x * THREADS + threadIdx.x; input < count; input += gridDim.x * THREADS) {
+        int root = input;
+        while (parent[root] != root) root = parent[root];
+        row_of[input] = slot_of[root];
+    }
+}
