@@ -51,29 +51,29 @@ __device__ __forceinline__ Held finished(
 __device__ __forceinline__ void add_chunks(Held& sum, const Held* features, const unsigned short* indices,
                                            const float* values, int output, int begin, int end)
 {
-    const uint4* packed = reinterpret_cast<const uint4*>(indices) + ((long long)begin * SLICE + output);
-#if VALUED
-    const float4* weighted = reinterpret_cast<const float4*>(values) + ((long long)begin * SLICE + output) * 2;
-#else
+#if !VALUED
     const float weight = values[0];
 #endif
-    for (int chunks = end - begin; chunks > 0; --chunks) {
-        const uint4 eight = *packed;
+    // Places of CHUNK edges of an output; of a layer they can be counted in an int (spdnn/layouts/sliced.py).
+    for (int place = begin * SLICE + output; place < end * SLICE; place += SLICE) {
+        const uint4 eight = reinterpret_cast<const uint4*>(indices)[place];
         const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
-        packed += SLICE;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) { // the weights of one half at a time, for registers are short
 #if VALUED
-        const float4 first = weighted[0], second = weighted[1];
-        const float weights[CHUNK] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
-        weighted += SLICE * 2;
+            const float4 four = reinterpret_cast<const float4*>(values)[place * 2 + half];
+            const float weights[CHUNK / 2] = {four.x, four.y, four.z, four.w};
 #endif
 #pragma unroll
-        for (int edge = 0; edge < CHUNK; ++edge) {
-            const unsigned int index = edge % 2 ? pairs[edge / 2] >> 16 : pairs[edge / 2] & 0xffffu;
+            for (int edge = 0; edge < CHUNK / 2; ++edge) {
+                const unsigned int pair = pairs[half * 2 + edge / 2];
+                const unsigned int index = edge % 2 ? pair >> 16 : pair & 0xffffu;
 #if VALUED
-            add(sum, weights[edge], features[index * LANES]);
+                add(sum, weights[edge], features[index * LANES]);
 #else
-            add(sum, weight, features[index * LANES]);
+                add(sum, weight, features[index * LANES]);
 #endif
+            }
         }
     }
 }

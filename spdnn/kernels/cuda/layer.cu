@@ -123,7 +123,7 @@ struct EllRows {
             const long long place = (long long)chunk * (SLICE * CHUNK) + threadIdx.x % 32;
             const int index = indices[place];
             const float mine = values[VALUED ? place : 0];
-#pragma unroll 4
+#pragma unroll 2
             for (int edge = 0; edge < CHUNK; ++edge)
 #pragma unroll
                 for (int i = 0; i < SLICE; ++i) {

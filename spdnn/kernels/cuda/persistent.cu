@@ -38,13 +38,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
     __shared__ unsigned int marks[3]; // of this layer; of the one before, which is still read; of the next, cleared
     const int lane = threadIdx.x % 32, part = threadIdx.x % LANES;
     for (int group = blockIdx.x; group * INPUTS < count; group += gridDim.x) {
-        float *here = shared, *there = shared + (width + 1) * INPUTS;
+        int here = 0, there = (width + 1) * INPUTS; // places of the two buffers
         const int row = group * INPUTS, tile = row / TILE, shift = row % TILE;
         for (int i = threadIdx.x; i < inputs * INPUTS; i += THREADS) {
             const int slot = list[min(row + i % INPUTS, count - 1)];
-            here[i] = source[row_start(slot, inputs) + (long long)(i / INPUTS) * TILE];
+            shared[i] = source[row_start(slot, inputs) + (long long)(i / INPUTS) * TILE];
         }
-        if (threadIdx.x < INPUTS) here[inputs * INPUTS + threadIdx.x] = 0.f;
+        if (threadIdx.x < INPUTS) shared[inputs * INPUTS + threadIdx.x] = 0.f;
         if (threadIdx.x < 3) marks[threadIdx.x] = 0;
         const unsigned int held = INPUTS == TILE ? held_lanes(row, count)
                                                  : held_lanes(row, min(count, row + INPUTS));
@@ -58,16 +58,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
             for (int place = threadIdx.x / LANES; place < layer.places; place += THREADS / LANES) {
                 const int output = layer.order[place], slice = place / SLICE;
                 Held sum = nothing();
-                add_chunks(sum, reinterpret_cast<const Held*>(here) + part, layer.indices, layer.values,
+                add_chunks(sum, reinterpret_cast<const Held*>(shared + here) + part, layer.indices, layer.values,
                            place % SLICE, layer.starts[slice], layer.starts[slice + 1]);
                 if (output < 0) continue;
                 const float bias = layer.bias[output * layer.bias_step];
                 unsigned int found = 0;
-                reinterpret_cast<Held*>(there)[output * LANES + part] =
+                reinterpret_cast<Held*>(shared + there)[output * LANES + part] =
                     finished(sum, bias, layer.low, layer.high, failed, k, found);
                 bits |= found << part * VECTOR;
             }
-            if (threadIdx.x < INPUTS) there[layer.outputs * INPUTS + threadIdx.x] = 0.f;
+            if (threadIdx.x < INPUTS) shared[there + layer.outputs * INPUTS + threadIdx.x] = 0.f;
             __syncwarp();
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
             unsigned int* mine = marks + (k - first) % 3;
@@ -79,8 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
                 if (alive) atomicOr(active + (long long)k * tiles + tile, alive << shift);
                 atomicAdd(work + k, (unsigned long long)INPUTS);
             }
-            float* swapped = here;
-            here = there, there = swapped, neurons = layer.outputs;
+            here = there, there = (width + 1) * INPUTS - here, neurons = layer.outputs;
             if (!alive && k + 1 >= dead_from) {
                 ended = true;
                 break;
@@ -88,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
         }
         if (!ended)
             for (int i = threadIdx.x; i < neurons * INPUTS; i += THREADS)
-                target[row_start(row + i % INPUTS, neurons) + (long long)(i / INPUTS) * TILE] = here[i];
+                target[row_start(row + i % INPUTS, neurons) + (long long)(i / INPUTS) * TILE] = shared[here + i];
         __syncthreads();
     }
 }

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from spdnn.kernels.cuda import Kernel
 
 SIMPLE = 256  # threads of kernels that wait for memory
-STAGED_THREADS, STAGED_HELD = 512, 4
+STAGED_HELD = 4  # outputs of a thread
+STAGED_THREADS = {False: 512, True: 384}  # without and with values, which take registers; two blocks at once
 STAGED_LANES = 8  # threads that share an output, of 32 inputs
-STAGED_OUTPUTS = STAGED_HELD * STAGED_THREADS // STAGED_LANES
 PERSISTENT_INPUTS = (1, 4, 8, 16, 32)
 PERSISTENT_THREADS = (256, 1024)
 INDEX_TYPES = {2: "unsigned short", 4: "unsigned int"}
@@ -45,8 +45,13 @@ def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
 
 
 def staged(valued: bool) -> Kernel:
-    """staged_layer, for parts of STAGED_OUTPUTS outputs."""
-    return Kernel("staged.cu", "staged_layer", STAGED_THREADS, (("HELD", STAGED_HELD), ("VALUED", int(valued))))
+    """staged_layer, for parts of staged_outputs(valued) outputs."""
+    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], (("HELD", STAGED_HELD), ("VALUED", int(valued))))
+
+
+def staged_outputs(valued: bool) -> int:
+    """Outputs that a block of staged_layer computes."""
+    return STAGED_HELD * STAGED_THREADS[valued] // STAGED_LANES
 
 
 def persistent(inputs: int, threads: int, valued: bool) -> Kernel:

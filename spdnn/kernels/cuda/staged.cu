@@ -22,30 +22,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     unsigned long long* work, int* failed, int layer)
 {
     DYNAMIC_SHARED(float, staged);
+    constexpr int groups = THREADS / LANES;
+    static_assert(groups % SLICE == 0, "the outputs of a slice are computed side by side");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_of_tile = threadIdx.x % LANES;
-    const int group = threadIdx.x / LANES, groups = THREADS / LANES;
+    const int group = threadIdx.x / LANES;
     const int count = *rows;
-    const long long items = (long long)tiles_of(count) * parts;
+    const int items = tiles_of(count) * parts; // the host sees to it that they can be counted
     if (warp == 0) staged[room * TILE + lane] = 0.f;
-    for (long long item = blockIdx.x; item < items; item += gridDim.x) {
-        const int tile = (int)(item / parts), part = (int)(item % parts);
-        const float* row = source + row_start(list[min(tile * TILE + lane, count - 1)], inputs);
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const int tile = item / parts, part = item % parts;
         Held sums[HELD];
 #pragma unroll
         for (int held = 0; held < HELD; ++held) sums[held] = nothing();
 
         for (int stage = stages[part]; stage < stages[part + 1]; ++stage) {
             const int first = map_starts[stage], size = map_starts[stage + 1] - first;
+            const float* row = source + row_start(list[min(tile * TILE + lane, count - 1)], inputs);
             __syncthreads(); // the stage before is read
 #pragma unroll 2
             for (int i = warp; i < size; i += WARPS) staged[i * TILE + lane] = row[(long long)map[first + i] * TILE];
             __syncthreads();
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
-                const int place = held * groups + group;
-                const int slice = (stage * HELD * groups + place) / SLICE;
+                const int slice = (stage * HELD + held) * (groups / SLICE) + group / SLICE;
                 add_chunks(sums[held], reinterpret_cast<const Held*>(staged) + part_of_tile, indices, values,
-                           place % SLICE, starts[slice], starts[slice + 1]);
+                           group % SLICE, starts[slice], starts[slice + 1]);
             }
         }
 
