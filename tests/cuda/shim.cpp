@@ -16,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -32,7 +31,7 @@ __thread ShimPlace shim_place __attribute__((tls_model("initial-exec")));
 // Only in a process that AddressSanitizer's library was loaded into.
 extern "C" {
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, size_t);
-__attribute__((weak)) void __asan_set_error_report_callback(void (*)(const char*));
+__attribute__((weak)) const char* __asan_locate_address(void*, char*, size_t, void**, size_t*);
 }
 
 namespace {
@@ -325,18 +324,6 @@ void work(Launch* launch, Worker* mine) {
     worker = nullptr;
 }
 
-// AddressSanitizer's report, shortened: "heap-buffer-overflow, WRITE of size 4, 0 bytes to the right of 40-byte region".
-void sanitizer_report(const char* report) {
-    if (!worker) return;
-    const auto part = [report](const char* before, const char* ends) {
-        const char* found = strstr(report, before);
-        return found ? std::string(found + strlen(before), strcspn(found + strlen(before), ends)) : std::string();
-    };
-    record(worker->current, "made an error that AddressSanitizer found: %s, %s of %s bytes, %s",
-           part("AddressSanitizer: ", " \n").c_str(), strstr(report, "WRITE of size ") ? "a write" : "a read",
-           part(" of size ", " \n").c_str(), part(" is located ", "[(\n").c_str());
-}
-
 }  // namespace
 
 int shim_barrier(ShimKind kind, int predicate) {
@@ -379,6 +366,27 @@ uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argume
     return me.value;
 }
 
+// What kernels of the sanitized build call on an access out of bounds, before it is made.
+extern "C" void shim_bad_access(bool write, uintptr_t address, size_t size) {
+    char name[100] = "";
+    void* start = nullptr;
+    size_t bytes = 0;
+    const char* kind = __asan_locate_address(reinterpret_cast<void*>(address), name, sizeof name, &start, &bytes);
+    const long long offset = address - reinterpret_cast<uintptr_t>(start);
+    const bool heap = kind && !strcmp(kind, "heap"), inside = offset >= 0 && size_t(offset) < bytes;
+    const char* what = start == shim_place.dynamic ? "the block's dynamic shared memory"
+                       : heap                      ? inside ? "a freed array" : "an array"
+                                                   : *name ? "the variable " : "a local variable";
+    const char* act = write ? "writes" : "reads";
+    if (!start) FAIL("%s %zu bytes out of bounds, near no array", act, size);
+    FAIL("%s %zu bytes at byte %lld of %s%s, which has %zu bytes", act, size, offset, what, heap ? "" : name, bytes);
+    abort();
+}
+extern "C" void shim_misaligned(const char* type, uintptr_t address, size_t alignment) {
+    FAIL("accesses %s at an address that is %zu bytes past a multiple of %zu", type, address % alignment, alignment);
+    abort();
+}
+
 // Run a grid. Returns 0, or 1 with a sentence in `error`.
 extern "C" int shim_run(void (*entry)(void**), void (*shared_variables)(char**, char**), void** arguments, int64_t blocks,
                         int threads, int64_t dynamic, int order, uint64_t serial, int workers, char* error,
@@ -387,7 +395,6 @@ extern "C" int shim_run(void (*entry)(void**), void (*shared_variables)(char**, 
     static std::mutex lock;
     static std::vector<std::unique_ptr<Worker>> kept;
     std::lock_guard<std::mutex> locked(lock);
-    if (__asan_set_error_report_callback) __asan_set_error_report_callback(sanitizer_report);
     Launch launch{entry, shared_variables, arguments, blocks, threads, dynamic, order, serial, error, error_bytes};
     if (order > 1) {
         Random random{serial * 0xd1342543de82ef95u + order};

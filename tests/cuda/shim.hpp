@@ -211,8 +211,37 @@ template <class... P> inline void shim_call(void (*kernel)(P...), void** argumen
 }
 
 #ifdef SHIM_SANITIZED
-extern "C" __attribute__((weak, visibility("hidden"))) char __start_shim_variables[], __stop_shim_variables[];
-extern "C" void shim_shared(char** begin, char** end) { *begin = __start_shim_variables, *end = __stop_shim_variables; }
+extern "C" {
+extern __attribute__((weak, visibility("hidden"))) char __start_shim_variables[], __stop_shim_variables[];
+void shim_shared(char** begin, char** end) { *begin = __start_shim_variables, *end = __stop_shim_variables; }
+
+// What sanitized code calls instead of the sanitizers' libraries: an error ends the launch, and not the process.
+[[noreturn]] void shim_bad_access(bool write, uintptr_t address, size_t size);
+[[noreturn]] void shim_misaligned(const char* type, uintptr_t address, size_t alignment);
+#define SHIM_REPORT(size)                                                                                          \
+    __attribute__((visibility("hidden"))) void __asan_report_load##size(void* at) {                               \
+        shim_bad_access(false, uintptr_t(at), size);                                                               \
+    }                                                                                                              \
+    __attribute__((visibility("hidden"))) void __asan_report_store##size(void* at) {                              \
+        shim_bad_access(true, uintptr_t(at), size);                                                                \
+    }
+SHIM_REPORT(1) SHIM_REPORT(2) SHIM_REPORT(4) SHIM_REPORT(8) SHIM_REPORT(16)
+__attribute__((visibility("hidden"))) void __asan_report_load_n(void* at, size_t size) {
+    shim_bad_access(false, uintptr_t(at), size);
+}
+__attribute__((visibility("hidden"))) void __asan_report_store_n(void* at, size_t size) {
+    shim_bad_access(true, uintptr_t(at), size);
+}
+__attribute__((visibility("hidden"))) void __asan_handle_no_return() {}  // the runtime cleans the stacks of fibers
+struct ShimMismatch {  // as the undefined behaviour sanitizer's code is given it
+    struct { const char* file; uint32_t line, column; } place;
+    struct { uint16_t kind, info; char name[1]; }* type;
+    unsigned char log_alignment, access;
+};
+__attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1_abort(ShimMismatch* found, void* at) {
+    shim_misaligned(found->type->name, uintptr_t(at), size_t(1) << found->log_alignment);
+}
+}
 #else
 // The thread_local variables of this library are the kernel's shared variables and the marker. A thread gets them when it
 // first touches one, and the dynamic linker tells where.
