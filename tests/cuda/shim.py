@@ -1,0 +1,241 @@
+"""A CUDA device that is this computer's processor: our kernels, unmodified, compiled by g++ and run by fibers.
+
+shim.hpp says what is modelled. What a kernel does wrong (a barrier that not all threads reach, a shuffle from a lane that
+takes no part) is an SpdnnError that names kernel, block and thread. Memory that nobody has written holds 0xFF bytes: NaN
+as float. To find races, run a kernel in several orders: 0 takes threads and blocks ascending, 1 descending, each number
+from 2 on in a permutation of its own that changes at every barrier.
+
+Accesses out of bounds are found in a process that AddressSanitizer's library was loaded into: `sanitized` starts one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.errors import MemoryTooSmall, SpdnnError
+from spdnn.files import replacing
+from spdnn.kernels import cuda
+from spdnn.kernels.cuda.device import Device, Properties
+
+HERE = Path(__file__).parent
+COMPILER = os.environ.get("CXX", "g++")
+POISON = 0xFF
+MOST_THREADS = 1024  # of a block
+SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
+# Nothing is contracted, so that sums have the bits that they have on every machine; wrapping and aliasing are as on the device.
+FLAGS = ["-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
+SANITIZER = ["-DSHIM_SANITIZED", "-fsanitize=address,alignment", "-fno-sanitize-recover=all", "-fsanitize-sections=shim_variables"]
+SANITIZER += ["-fno-tree-loop-distribute-patterns"]  # loops stay loops: memset would report to the process, which ends
+
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_libc.free.restype, _libc.free.argtypes = None, [ctypes.c_void_p]
+
+
+class ShimDevice(Device):
+    """This computer as a CUDA device; launches are done when they return.
+
+    Args:
+        order: of threads and blocks; by default the environment variable SHIM_ORDER, or 0.
+        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be; memory is limited to the last.
+        workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
+
+    Attributes:
+        launches: how often each kernel was launched, by its name.
+    """
+
+    def __init__(
+        self,
+        order: int | None = None,
+        capability: int = 90,
+        multiprocessors: int = 4,
+        shared_per_block: int = 227 * 1024,
+        memory_bytes: int = 4 << 30,
+        workers: int | None = None,
+    ):
+        self.order = int(os.environ.get("SHIM_ORDER", "0")) if order is None else order
+        self.workers = 1 if SANITIZED else workers or os.cpu_count() or 1
+        self.launches: Counter[str] = Counter()
+        self.used = 0
+        self.properties = Properties(
+            name="CPU shim",
+            capability=capability,
+            multiprocessors=multiprocessors,
+            threads=2048,
+            shared_per_block=shared_per_block,
+            shared=shared_per_block + 1024,
+            l2_bytes=4 << 20,
+            memory_bytes=memory_bytes,
+            software=_version(),
+        )
+
+    def upload(self, host):
+        array = self.empty(host.size, host.dtype).reshape(host.shape)
+        array[...] = host
+        return array
+
+    def empty(self, size, dtype):
+        dtype = np.dtype(dtype)
+        raw = np.asarray(_Block(self, size * dtype.itemsize))
+        raw[:] = POISON
+        return raw.view(dtype)
+
+    def fill(self, array, byte):
+        array.reshape(-1).view(np.uint8)[:] = byte
+
+    def read(self, array):
+        return array.copy()
+
+    def synchronize(self):
+        pass
+
+    def seconds(self, work):
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    def free_bytes(self):
+        return self.properties.memory_bytes - self.used
+
+    def _bind(self, kernel, blocks, values, shared):
+        if not 1 <= kernel.threads <= MOST_THREADS:
+            raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
+        library = _library(kernel)
+        cells = [
+            np.array([_address(value)]) if isinstance(value, np.ndarray) else np.array([value]) for value in values
+        ]
+        arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
+        error = ctypes.create_string_buffer(1000)
+
+        def launch(alive=(values, cells)):
+            serial = self.launches.total()
+            self.launches[kernel.name] += 1
+            given = (library.shim_entry, library.shim_shared, arguments, blocks, kernel.threads, shared)
+            if _runtime().shim_run(*given, self.order, serial, self.workers, error, len(error)):
+                raise SpdnnError(f"kernel {kernel}: {error.value.decode()}")
+
+        return launch
+
+
+class _Block:
+    """Memory of exactly so many bytes, with nothing beside it that NumPy keeps, so that AddressSanitizer knows its ends."""
+
+    def __init__(self, device: ShimDevice, size: int):
+        self.address = None
+        if size > device.free_bytes():
+            raise MemoryTooSmall(
+                f"{size:,} bytes of device memory were asked for, and {device.free_bytes():,} of"
+                f" {device.properties.memory_bytes:,} are free",
+                device.used + size,
+            )
+        self.device, self.size = device, size
+        self.address = _libc.malloc(max(size, 1))
+        if not self.address:
+            raise MemoryError
+        device.used += size
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+
+    def __del__(self):
+        if self.address:
+            _libc.free(self.address)
+            self.device.used -= self.size
+
+
+def sanitized(*selection: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run pytest with these arguments, out-of-bounds accesses in kernels being errors: its exit status, stdout, stderr."""
+    # libstdc++ too: AddressSanitizer looks for what throws exceptions when it starts, before Python loads any C++.
+    preload = [
+        subprocess.check_output([COMPILER, f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libstdc++.so")
+    ]
+    options = "detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
+    settings = {"LD_PRELOAD": " ".join(preload), "ASAN_OPTIONS": options, "SHIM_SANITIZE": "1", **environment}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *selection]
+    return subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
+
+
+def _address(array: np.ndarray) -> np.uintp:
+    return np.uintp(array.ctypes.data)
+
+
+def _library(kernel: cuda.Kernel) -> ctypes.CDLL:
+    defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
+    return _compiled_kernel(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel))
+
+
+@lru_cache(maxsize=None)
+def _compiled_kernel(file: str, name: str, defines: str, source: str, kernel: str) -> ctypes.CDLL:
+    # The namespace makes everything local, so that kernels of the same names at other settings never meet. Macros come
+    # after the header, so that theirs are not its names.
+    text = f'#include "shim.hpp"\n{defines}namespace {{\n#line 1 "{file}"\n{source}\n}}\n'
+    text += f'extern "C" void shim_entry(void** arguments) {{ shim_call({name}, arguments); }}\n'
+    _runtime()
+    flags = [f"-std={cuda.STANDARD}", "-DSPDNN_SHIM", *FLAGS, *_fma(), *(SANITIZER if SANITIZED else [])]
+    return ctypes.CDLL(str(_compiled(text, [*flags, "-fno-gnu-unique"], f"kernel {kernel}")))
+
+
+@lru_cache
+def _runtime() -> ctypes.CDLL:
+    """shim.cpp, whose names all kernels find. It is not sanitized: it only calls what AddressSanitizer offers, if that is there."""
+    path = _compiled((HERE / "shim.cpp").read_text(), [f"-std={cuda.STANDARD}", *FLAGS, "-pthread"], "shim.cpp")
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    pointer, wide = ctypes.c_void_p, ctypes.c_int64
+    library.shim_run.argtypes = [
+        pointer,
+        pointer,
+        pointer,
+        wide,
+        ctypes.c_int,
+        wide,
+        ctypes.c_int,
+        ctypes.c_uint64,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
+    return library
+
+
+def _compiled(text: str, flags: list[str], what: str) -> Path:
+    """The shared library of `text`, from the cache or compiled now.
+
+    Raises:
+        SpdnnError: it does not compile; the compiler's log is in the sentence.
+    """
+    parts = [text, (HERE / "shim.hpp").read_text(), _version(), *flags]
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    folder = Path(tempfile.gettempdir()) / f"spdnn-shim-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{digest}.so"
+    if not path.exists():
+        with replacing(path) as temporary:
+            command = [COMPILER, *flags, f"-I{HERE}", "-x", "c++", "-", "-o", str(temporary)]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SpdnnError(f"{what} does not compile:\n{done.stderr}")
+    return path
+
+
+@lru_cache
+def _version() -> str:
+    return subprocess.check_output([COMPILER, "--version"], text=True).splitlines()[0]
+
+
+@lru_cache
+def _fma() -> list[str]:
+    """The flag that makes fmaf one instruction, where this processor has it; elsewhere the mathematical library is called."""
+    try:
+        return ["-mfma"] if " fma " in Path("/proc/cpuinfo").read_text() else []
+    except OSError:
+        return []
