@@ -8,7 +8,7 @@ from spdnn.kernels.cuda import Kernel
 
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
-STAGED_THREADS = {False: 512, True: 384}  # without and with values, which take registers; two blocks at once
+STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take registers; two blocks at once
 STAGED_LANES = 8  # threads that share an output, of 32 inputs
 PERSISTENT_INPUTS = (1, 4, 8, 16, 32)
 PERSISTENT_THREADS = (256, 1024)
