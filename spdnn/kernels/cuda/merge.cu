@@ -1,8 +1,9 @@
 // Rows that became identical: found by their hashes, compared bit by bit, merged into the first of them.
 //
-// hash_rows     a hash of each active row, a 64-bit sum over its neurons; the survivors of the pass are counted before any
-//               row is merged; `keep` becomes a copy of the marks. Whether it is worth looking is decided here: when more
-//               than `settled` of 1,024 rows died in a layer of the pass, the next two kernels do nothing.
+// hash_rows     `keep` becomes the rows that go on: the active ones, or all where dead rows may not leave. Each gets a
+//               hash, a 64-bit sum over its neurons. The survivors of the pass are counted before any row is merged.
+//               Whether it is worth looking is decided here: when more than `settled` of 1,024 rows left in a layer of
+//               the pass, the next two kernels do nothing.
 // insert_rows   each hash into a table (open addressing, linear probing), with the lowest row that has it
 // compare_rows  each row with the lowest of its hash; where all bits are equal, it leaves: its mark in `keep` goes, its
 //               origin's parent becomes the other's. So which row stands for others depends on no order of threads.
@@ -17,7 +18,7 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
     const float* __restrict__ features, int neurons, const int* __restrict__ rows, int tiles, int first, int last,
-    const unsigned int* __restrict__ active, int settled, const int* __restrict__ origin,
+    const unsigned int* __restrict__ active, int may_leave, int settled, const int* __restrict__ origin,
     const int* __restrict__ weight, unsigned long long* __restrict__ hashes, unsigned int* __restrict__ keep,
     int* __restrict__ open, unsigned long long* survivors)
 {
@@ -25,20 +26,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
     __shared__ int counted[WARPS];
     const int count = *rows, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned int* marks = active + (long long)(last - 1) * tiles;
-    int alive = 0; // rows, counted by every block for itself
-    for (int i = threadIdx.x; i < tiles_of(count); i += THREADS) alive += __popc(marks[i]);
-    for (int distance = 16; distance; distance /= 2) alive += __shfl_xor_sync(FULL_WARP, alive, distance);
-    if (lane == 0) counted[warp] = alive;
+    int going = 0; // rows that go on, counted by every block for itself
+    for (int i = threadIdx.x; i < tiles_of(count); i += THREADS) going += __popc(marks[i]);
+    for (int distance = 16; distance; distance /= 2) going += __shfl_xor_sync(FULL_WARP, going, distance);
+    if (lane == 0) counted[warp] = going;
     __syncthreads();
-    alive = 0;
-    for (int i = 0; i < WARPS; ++i) alive += counted[i];
-    const bool worth = alive > 1 && (long long)(count - alive) * 1024 <= (long long)settled * (last - first) * count;
+    going = 0;
+    for (int i = 0; i < WARPS; ++i) going += counted[i];
+    if (!may_leave) going = count;
+    const bool worth = going > 1 && (long long)(count - going) * 1024 <= (long long)settled * (last - first) * count;
     if (blockIdx.x == 0 && threadIdx.x == 0) *open = worth;
     for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
         const int slot = tile * TILE + lane;
         if (warp == 0) {
             tally(active, tiles, first, last, tile, slot < count ? weight[origin[slot]] : 0, survivors);
-            if (lane == 0) keep[tile] = marks[tile];
+            if (lane == 0) keep[tile] = may_leave ? marks[tile] : held_lanes(tile * TILE, count);
         }
         if (!worth) continue;
         if (warp == 0) sums[lane] = 0;
@@ -55,13 +57,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
-    const int* __restrict__ open, const int* __restrict__ rows, const unsigned int* __restrict__ marks,
+    const int* __restrict__ open, const int* __restrict__ rows, const unsigned int* __restrict__ keep,
     const unsigned long long* __restrict__ hashes, int mask, unsigned long long* keys, int* firsts,
     int* __restrict__ place_of)
 {
     if (!*open) return;
     for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS) {
-        if (!(marks[row / TILE] >> row % TILE & 1)) continue;
+        if (!(keep[row / TILE] >> row % TILE & 1)) continue;
         const unsigned long long hash = hashes[row];
         int place = (int)(hash >> 20) & mask;
         while (true) {
@@ -76,16 +78,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) compare_rows(
     const int* __restrict__ open, const float* __restrict__ features, int neurons, const int* __restrict__ rows,
-    const unsigned int* __restrict__ marks, const int* __restrict__ firsts, const int* __restrict__ place_of,
-    const int* __restrict__ origin, int* parent, int* weight, unsigned int* __restrict__ keep, int* merged)
+    const int* __restrict__ firsts, const int* __restrict__ place_of, const int* __restrict__ origin, int* parent,
+    int* weight, unsigned int* __restrict__ keep, int* merged)
 {
     if (!*open) return;
     __shared__ unsigned int differ;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int tile = blockIdx.x; tile * TILE < *rows; tile += gridDim.x) {
         const int slot = tile * TILE + lane;
-        const bool active = marks[tile] >> lane & 1;
-        const int first = active ? firsts[place_of[slot]] : slot;
+        const bool goes_on = keep[tile] >> lane & 1;
+        const int first = goes_on ? firsts[place_of[slot]] : slot;
         const unsigned int copies = __ballot_sync(FULL_WARP, first != slot);
         if (threadIdx.x == 0) differ = 0;
         __syncthreads();

@@ -1,0 +1,163 @@
+"""Layers on a device, each laid out for one kind of kernel, and the launches that take features through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spdnn.engines.cuda.schedule import BITS, CSR, ELL, PERSISTENT, STAGED, Variant
+from spdnn.errors import Unsuitable
+from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda.device import Device
+from spdnn.layouts.sliced import SLICE, sliced, staged
+from spdnn.network import Layer
+
+WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
+COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
+MOST_CHUNKS = 2**28  # of a layer: kernels count two loads for each output of a chunk in an int
+
+
+@dataclass(frozen=True)
+class DeviceLayer:
+    """A layer on the device.
+
+    Attributes:
+        arrays: its arrays and numbers, by the names of its kernel's arguments.
+        valued: whether its edges have values of their own.
+        places: of outputs in its order; padding: the share of places for edges that hold none.
+    """
+
+    kind: str
+    inputs: int
+    outputs: int
+    valued: bool
+    arrays: dict[str, Any]
+    places: int
+    padding: float = 0.0
+
+    def row(self, device: Device) -> np.ndarray:
+        """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
+        row = np.zeros(COLUMNS, np.uint64)
+        for i, name in enumerate(("starts", "indices", "values", "order", "bias")):
+            row[i] = device.address(self.arrays[name])
+        row.view(np.int32)[10:13] = self.arrays["bias_step"], self.places, self.outputs
+        row.view(np.float32)[14:16] = self.arrays["low"], self.arrays["high"]
+        return row
+
+
+def lay_out(device: Device, layer: Layer, kind: str, room: int = 0) -> DeviceLayer:
+    """The layer on the device, for kernels of that kind; `room`: neurons of a stage.
+
+    Raises:
+        MemoryTooSmall: the device has no room for it.
+        Unsuitable: it has more edges than such kernels count.
+    """
+    valued = not layer.single_value
+    numbers: dict[str, Any] = {"low": layer.activation.low, "high": layer.activation.high}
+    numbers["bias_step"] = int(np.ndim(layer.bias) > 0)
+    host = {"bias": np.atleast_1d(layer.bias).astype(np.float32)}
+    places, padding = layer.outputs, 0.0
+    if kind in (BITS, CSR):
+        values = np.atleast_1d(layer.values).astype(np.float32)
+        host |= {"offsets": layer.offsets.astype(np.int64), "indices": layer.indices, "values": values}
+    else:
+        if kind == STAGED:
+            found = staged(layer, settings.staged_outputs(valued), room)
+            slices = found.slices
+            host |= {"stages": found.stages, "map_starts": found.map_starts, "map": found.map}
+            numbers |= {"parts": found.parts, "room": room}
+        else:
+            slices = sliced(layer)
+            numbers |= {"slices": slices.order.size // SLICE} if kind == ELL else {}
+        if slices.starts[-1] >= MOST_CHUNKS:
+            raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
+        host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
+        places, padding = slices.order.size, slices.padding
+    arrays = {name: device.upload(np.ascontiguousarray(array).reshape(-1)) for name, array in host.items()}
+    return DeviceLayer(kind, layer.inputs, layer.outputs, valued, {**arrays, **numbers}, places, padding)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the kernels of a run share on the device.
+
+    Attributes:
+        tiles: that there is room for; list, active, work, failed: as the kernels describe them; dead_from: see Prepared.
+    """
+
+    device: Device
+    tiles: int
+    list: Any
+    active: Any
+    work: Any
+    failed: Any
+    dead_from: int
+
+    def marks(self, k: int) -> Any:
+        """uint32 (tiles,), the active inputs after layer k."""
+        return self.active[k * self.tiles : (k + 1) * self.tiles]
+
+    def blocks(self, items: int, each: int = settings.SIMPLE // 32) -> int:
+        """Blocks for so many items, `each` of which fill one: at most what all multiprocessors hold."""
+        return max(1, min(-(-items // each), WAITING * self.device.properties.multiprocessors))
+
+    def layer(self, k: int, layer: DeviceLayer, source: Any, target: Any, rows: Any) -> Callable[[], None]:
+        """The launch of one layer; `source`: features, or words for BITS; `rows`: int32 (1,), how many there are."""
+        size = 32 * self.tiles
+        shared, sizes = 0, {"target": size * layer.outputs}
+        common = {"target": target, "rows": rows, "inputs": layer.inputs, "outputs": layer.outputs}
+        common |= {"active": self.marks(k), "work": self.work, "failed": self.failed, "layer": k, **layer.arrays}
+        if layer.kind == BITS:
+            kernel, common["words"] = "csr_bits", source
+            sizes["words"] = self.tiles * layer.inputs
+        else:
+            kernel, common["source"], common["list"] = f"{layer.kind}_layer", source, self.list
+        if layer.kind == STAGED:
+            chosen = settings.staged(layer.valued)
+            shared = (layer.arrays["room"] + 1) * 32 * 4
+            blocks = self.blocks(self.tiles * layer.arrays["parts"], 1)
+            if self.tiles * layer.arrays["parts"] >= 2**31:
+                raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
+        else:
+            chosen = settings.layer(kernel, layer.arrays["indices"].dtype.itemsize, layer.valued)
+            blocks = self.blocks(self.tiles * -(-layer.outputs // SLICE))
+        return self.device.bind(chosen, blocks, common, shared, sizes)
+
+    def layers(
+        self,
+        first: int,
+        last: int,
+        table: Any,
+        variant: Variant,
+        layers: Sequence[DeviceLayer],
+        source: Any,
+        target: Any,
+        rows: Any,
+    ) -> Callable[[], None]:
+        """The launch of layers first..last-1, which keep features in shared memory, at one setting.
+
+        Args:
+            table: uint64 (depth x COLUMNS,), a row for each layer of the network; layers: first..last-1.
+        """
+        width = max(layers[0].inputs, *(layer.outputs for layer in layers))
+        size = 32 * self.tiles
+        arguments = {"source": source, "target": target, "list": self.list, "rows": rows, "layers": table}
+        arguments |= {"least": variant.least, "most": variant.most, "first": first, "last": last, "width": width}
+        arguments |= {"inputs": layers[0].inputs, "dead_from": self.dead_from, "tiles": self.tiles}
+        arguments |= {"active": self.active, "work": self.work, "failed": self.failed}
+        kernel = settings.persistent(variant.inputs, variant.threads, layers[0].valued)
+        groups = min(size, variant.most) // variant.inputs + 1
+        sizes = {"source": size * layers[0].inputs, "target": size * layers[-1].outputs}
+        return self.device.bind(kernel, min(variant.blocks, groups), arguments, variant.shared, sizes)
+
+
+def widths(layers: Sequence[DeviceLayer]) -> tuple[int, int]:
+    """(width, places): of the widest features of these layers, and of the layer with most outputs."""
+    width = max(layers[0].inputs, *(layer.outputs for layer in layers))
+    return width, max(layer.places for layer in layers)
+
+
+__all__ = ["COLUMNS", "PERSISTENT", "DeviceLayer", "Run", "lay_out", "widths"]

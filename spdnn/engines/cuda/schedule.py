@@ -1,0 +1,121 @@
+"""When the engine `cuda` does what: passes of layers, looks for identical rows, which kernel for how many rows.
+
+All of it is decided before a run from what is known of the network, and the device decides the rest from counts that the
+host never sees. So a run launches the same kernels in the same order whatever its inputs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spdnn.kernels.cuda.device import Properties
+from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS
+
+BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"
+KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; the first of equals is taken
+
+# Layers of a pass that keeps features in shared memory: (until layer, layers). Rows leave only between passes, and most
+# that die do so early; without reductions nothing leaves, and passes only end so that signals are answered.
+LENGTHS = ((16, 1), (32, 2), (64, 4), (128, 8))
+LONGEST = 64
+FIRST_LOOK = 2  # layers before the first look for identical rows
+AHEAD = 96  # edges for each neuron that must lie ahead of a look
+SETTLED = 51  # of 1,024 rows may leave in a layer when a look makes sense: 5 %
+RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
+NARROWER = 8  # inputs of a block: the step between one and as many as fit
+ALL_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Layers first..last-1, with kernels of one kind; `look`: for identical rows, after them."""
+
+    first: int
+    last: int
+    kind: str
+    look: bool
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A setting of the persistent kernel, for least..most rows: inputs and threads of a block, and blocks."""
+
+    inputs: int
+    threads: int
+    shared: int
+    blocks: int
+    least: int
+    most: int
+
+
+def passes(
+    kinds: Sequence[str], valued: Sequence[bool], leaving: bool, looking: bool, ahead: Sequence[float]
+) -> list[Pass]:
+    """All layers, in order.
+
+    Args:
+        kinds, valued: of each layer its kernel, and whether its edges have values; a pass has one of each.
+        leaving: rows may leave between passes.
+        looking: so do identical ones.
+        ahead: of each layer, the edges for each of its inputs from it to the end.
+    """
+    found, k, depth, next_look = [], 0, len(kinds), FIRST_LOOK
+    while k < depth:
+        last = k + (_length(k, leaving) if kinds[k] == PERSISTENT else 1)
+        same = (
+            j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k])
+        )
+        last = next(same, min(last, depth))
+        look = looking and next_look <= last < depth and ahead[last] >= AHEAD
+        if look:
+            next_look = last + max(2, min(4, last), last // 4)
+        found.append(Pass(k, last, kinds[k], look))
+        k = last
+    return found
+
+
+def _length(k: int, leaving: bool) -> int:
+    return next((length for until, length in LENGTHS if k < until), LONGEST) if leaving else LONGEST
+
+
+def persistent_shared(inputs: int, width: int) -> int:
+    """Bytes of shared memory of a block that holds two buffers of so many inputs x (width + 1)."""
+    return 2 * (width + 1) * inputs * 4
+
+
+def variants(properties: Properties, width: int, places: int) -> list[Variant]:
+    """Settings of the persistent kernel for features of at most `width` neurons, the narrowest first; none if one input
+    does not fit. Few rows take narrow blocks, so that all multiprocessors have work: each setting but the widest is for
+    as many rows as it holds at once.
+
+    Args:
+        places: of outputs, in the widest layer.
+    """
+    fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= properties.shared_per_block]
+    if not fitting:
+        return []
+    widest = fitting[-1]
+    chosen = sorted({1, widest} | ({NARROWER} if widest > NARROWER else {4} if widest > 4 else set()))
+    found, taken = [], 0
+    for inputs in chosen:
+        shared = persistent_shared(inputs, width)
+        lanes = max(1, inputs // 4)
+        threads = PERSISTENT_THREADS[-1 if places * lanes >= 2 * PERSISTENT_THREADS[0] else 0]
+        resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), properties.threads // threads))
+        blocks = resident * properties.multiprocessors
+        most = ALL_ROWS if inputs == widest else inputs * blocks
+        found.append(Variant(inputs, threads, shared, blocks, taken + 1, most))
+        taken = most
+    return found
+
+
+def stage_room(properties: Properties, footprint: int, blocks: int = 4) -> int:
+    """Neurons of a stage: so few that `blocks` blocks share a multiprocessor where the largest `footprint` fits, else
+    as many as two leave room for."""
+    for beside in range(blocks, 1, -1):
+        free = min(properties.shared // beside - RESERVED_SHARED, properties.shared_per_block)
+        room = free // (32 * 4) - 1
+        if footprint <= room or beside == 2:
+            return max(1, min(room, footprint))
+    raise AssertionError("blocks is at least 2")
