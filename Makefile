@@ -43,9 +43,12 @@ $(VENV)/.locked: envs/run.txt
 	@$(INSTALL) --require-hashes -r envs/run.txt
 	@touch $@
 
-$(VENV)/.tested: envs/test.txt $(VENV)/.locked
-	@echo "adding the test tools from envs/test.txt"
+# NVRTC 13 has a folder of its own: its cuda-bindings cannot live beside those of 12.9.
+$(VENV)/.tested: envs/test.txt envs/nvrtc13.txt $(VENV)/.locked
+	@echo "adding the test tools from envs/test.txt and envs/nvrtc13.txt"
 	@$(INSTALL) --require-hashes -r envs/test.txt
+	@rm -rf $(VENV)/nvrtc13
+	@$(INSTALL) --require-hashes --target $(VENV)/nvrtc13 -r envs/nvrtc13.txt
 	@touch $@
 
 lint: $(VENV)/.tested setup

@@ -2,14 +2,14 @@
 # Renews the locks from pyproject.toml: sh envs/compile.sh   (needs uv)
 set -eu
 cd "$(dirname "$0")/.."
-for name in run test peers; do
-    case $name in
-        run) extras="--extra workflow --extra build" ;;
-        test) extras="--extra test --extra build --constraint envs/run.txt" ;;
-        peers) extras="--extra peers --constraint envs/test.txt" ;;
-    esac
-    # shellcheck disable=SC2086
-    uv pip compile pyproject.toml $extras --universal --python-version 3.11 \
+compile() { # what it is made from, the lock, extras and constraints
+    from=$1 to=$2
+    shift 2
+    uv pip compile "$from" "$@" --universal --python-version 3.11 \
         --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-package spdnn \
-        --custom-compile-command "sh envs/compile.sh" -o "envs/$name.txt" --quiet
-done
+        --custom-compile-command "sh envs/compile.sh" -o "envs/$to.txt" --quiet
+}
+compile pyproject.toml run --extra workflow --extra build
+compile pyproject.toml test --extra test --extra build --constraint envs/run.txt
+compile pyproject.toml peers --extra peers --constraint envs/test.txt
+compile envs/nvrtc13.in nvrtc13

@@ -1,0 +1,262 @@
+"""A GPU through CuPy: the device that the CUDA engines open, and what is missing where there is none.
+
+CuPy is imported when a device is opened, never to find out whether there is one: that asks the driver itself. CuPy
+compiles with NVRTC, for the architecture of the device, and keeps what it compiled in its cache; to the options of a
+kernel it adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.kernels.cuda import Kernel, source
+from spdnn.kernels.cuda.device import Device, Properties
+
+DRIVER = "libcuda.so.1"
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+BRINGS = "pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
+LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
+
+
+def missing() -> str | None:
+    """None where a device can be opened, else one sentence that says what is missing. It does not import CuPy."""
+    if importlib.util.find_spec("cupy") is None:
+        return f"the package cupy is not installed; {BRINGS}"
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError:
+        return f"NVIDIA's driver is not installed here ({DRIVER} is not found)"
+    status = driver.cuInit(0)
+    if status not in (0, NO_DEVICE):
+        return f"NVIDIA's driver does not start (cuInit gives error {status})"
+    if status == NO_DEVICE or not _asked(driver.cuDeviceGetCount):
+        return "NVIDIA's driver sees no device here"
+    version, needed = _asked(driver.cuDriverGetVersion), _built_for()
+    if version < 1000 * needed:
+        return f"NVIDIA's driver is for CUDA {_version(version)}, and the CuPy installed needs one for CUDA {needed}"
+    return None
+
+
+def count() -> int:
+    """How many devices there are; 0 where `missing` has something to say."""
+    return 0 if missing() else _asked(ctypes.CDLL(DRIVER).cuDeviceGetCount)
+
+
+def open_device(ordinal: int | None = None) -> CupyDevice:
+    """The device of this number (default: the first), which becomes the calling thread's.
+
+    Raises:
+        Unavailable: something is missing; the sentence says what.
+        InputError: there is no device of this number.
+    """
+    sentence = missing()
+    if sentence:
+        raise Unavailable(sentence)
+    devices = count()
+    if not 0 <= (ordinal or 0) < devices:
+        raise InputError(f"device {ordinal}: the devices here are numbered 0 to {devices - 1}")
+    try:
+        import cupy
+    except Exception as error:
+        raise Unavailable(f"CuPy is installed and cannot be imported: {_line(error)}") from error
+    try:
+        return CupyDevice(cupy, ordinal or 0)
+    except RuntimeError as error:
+        raise Unavailable(f"CuPy cannot open device {ordinal or 0}: {_line(error)}") from error
+
+
+class CupyDevice(Device):
+    """A GPU. Its arrays are CuPy's, from CuPy's pool of memory; its stream does not wait for the default stream."""
+
+    def __init__(self, cupy: Any, ordinal: int):
+        """`cupy`: the module; the devices are numbered from 0."""
+        self._cupy = cupy
+        self._device = cupy.cuda.Device(ordinal)
+        self._device.use()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._pool = cupy.get_default_memory_pool()
+        self._functions: dict[Kernel, Any] = {}
+        self._shared: dict[Kernel, int] = {}  # the most dynamic shared memory that a kernel was allowed
+        self._last = "none"
+        self._flushed = None
+        self._faults = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+        self.properties = _properties(cupy, ordinal)
+
+    def upload(self, host: np.ndarray) -> Any:
+        host = np.ascontiguousarray(host)
+        array = self._array(host.shape, host.dtype)
+        with self._working(), self._current():
+            array.set(host, stream=self._stream)
+            self._stream.synchronize()  # the caller may change `host` now, even where it is pinned
+        return array
+
+    def empty(self, size: int, dtype: Any) -> Any:
+        return self._array((int(size),), np.dtype(dtype))
+
+    def _array(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        wanted = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        try:
+            with self._working(), self._current():
+                return self._cupy.empty(shape, dtype=dtype)
+        except self._cupy.cuda.memory.OutOfMemoryError as error:
+            free, taken = self.free_bytes(), self._pool.used_bytes()
+            raise MemoryTooSmall(
+                f"{wanted:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
+                f" {taken:,} in use",
+                taken + wanted,
+            ) from error
+
+    def fill(self, array: Any, byte: int) -> None:
+        with self._working(), self._current():
+            array.data.memset_async(byte, array.nbytes, self._stream)
+
+    def read(self, array: Any) -> np.ndarray:
+        with self._working(), self._current():
+            host = array.get(stream=self._stream)
+            self._stream.synchronize()
+        return host
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+    def synchronize(self) -> None:
+        with self._working():
+            self._stream.synchronize()
+
+    def seconds(self, work: Callable[[], Any]) -> float:
+        events = self._cupy.cuda
+        with self._working(), self._current():
+            before, after = events.Event(), events.Event()
+            before.record(self._stream)
+            work()
+            after.record(self._stream)
+            after.synchronize()
+            return events.get_elapsed_time(before, after) / 1000  # of milliseconds
+
+    def free_bytes(self) -> int:
+        """Of the device and of CuPy's pool, and no more than CuPy was allowed (CUPY_GPU_MEMORY_LIMIT)."""
+        with self._working(), self._current():
+            free = self._cupy.cuda.runtime.memGetInfo()[0] + self._pool.free_bytes()
+            limit = self._pool.get_limit()
+        return max(0, min(free, limit - self._pool.used_bytes())) if limit else free
+
+    def flush(self) -> None:
+        """Write twice as many bytes as the second-level cache has, so that what comes next finds nothing in it."""
+        if self._flushed is None:
+            self._flushed = self.empty(2 * self.properties.l2_bytes, np.uint8)
+        self.fill(self._flushed, 0)
+
+    def _bind(self, kernel: Kernel, blocks: int, values: tuple, shared: int) -> Callable[[], None]:
+        launch = f"kernel {kernel}, {blocks:,} blocks of {kernel.threads} threads, {shared:,} bytes of shared memory"
+        function = self._function(kernel)
+        if shared > self._shared.get(kernel, 0):
+            with self._working(launch), self._current():
+                function.max_dynamic_shared_size_bytes = shared
+                function.preferred_shared_memory_carveout = LARGEST_CARVEOUT
+            self._shared[kernel] = shared
+        with self._current():
+            compiled = function.kernel
+        device, stream, faults, grid, block = self._device, self._stream, self._faults, (blocks,), (kernel.threads,)
+
+        def call() -> None:  # thousands of times in a run: no more than what a launch needs
+            self._last = launch
+            try:
+                with device:
+                    compiled(grid, block, values, shared_mem=shared, stream=stream)
+            except faults as error:
+                raise SpdnnError(f"{launch}: {_line(error)}") from error
+
+        return call
+
+    def _function(self, kernel: Kernel) -> Any:
+        """The kernel, compiled.
+
+        Raises:
+            SpdnnError: it does not compile, with the compiler's log; or the compiler cannot be loaded.
+        """
+        if kernel not in self._functions:
+            try:
+                with self._current():
+                    module = self._cupy.RawModule(code=source(kernel.file), options=kernel.options, backend="nvrtc")
+                    self._functions[kernel] = module.get_function(kernel.name)
+            except self._cupy.cuda.compiler.CompileException as error:
+                raise SpdnnError(f"kernel {kernel} does not compile:\n{str(error).strip()}") from error
+            except RuntimeError as error:  # NVRTC, the headers or the driver, each of which has errors of its own
+                raise SpdnnError(f"kernel {kernel} cannot be compiled or loaded: {_line(error)}") from error
+        return self._functions[kernel]
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """This device and its stream are those that CuPy uses."""
+        with self._device, self._stream:
+            yield
+
+    @contextmanager
+    def _working(self, launch: str | None = None) -> Iterator[None]:
+        """A fault of CUDA in here is an SpdnnError that names this launch, or else the last one."""
+        try:
+            yield
+        except self._faults as error:
+            raise SpdnnError(f"{launch or f'a call of CUDA (last launch: {self._last})'}: {_line(error)}") from error
+
+
+def _properties(cupy: Any, ordinal: int) -> Properties:
+    told = cupy.cuda.runtime.getDeviceProperties(ordinal)
+    return Properties(
+        name=told["name"].decode(),
+        capability=10 * told["major"] + told["minor"],
+        multiprocessors=told["multiProcessorCount"],
+        threads=told["maxThreadsPerMultiProcessor"],
+        shared_per_block=told["sharedMemPerBlockOptin"],
+        shared=told["sharedMemPerMultiprocessor"],
+        l2_bytes=told["l2CacheSize"],
+        memory_bytes=told["totalGlobalMem"],
+        software=_software(cupy),
+    )
+
+
+def _software(cupy: Any) -> str:
+    cuda = cupy.cuda
+    return ", ".join(
+        (
+            f"CuPy {cupy.__version__}",
+            f"CUDA driver {_version(cuda.runtime.driverGetVersion())}",
+            f"CUDA runtime {_version(cuda.runtime.runtimeGetVersion())}",
+            f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
+        )
+    )
+
+
+def _version(number: int) -> str:
+    """CUDA's 12090 as 12.9."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _asked(question: Any) -> int:
+    """What a function of the driver writes into the integer that it is given; 0 when it fails."""
+    answer = ctypes.c_int(0)
+    return 0 if question(ctypes.byref(answer)) else answer.value
+
+
+def _built_for() -> int:
+    """The major version of CUDA that the installed wheel of CuPy needs; 0 when it came in another way."""
+    for major in (13, 12):
+        try:
+            importlib.metadata.version(f"cupy-cuda{major}x")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return major
+    return 0
+
+
+def _line(error: BaseException) -> str:
+    """An error's text in one line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,226 @@
+"""Every kernel in use, compiled for every architecture: what the compilers say of it, and whether that was meant.
+
+`python tests/cuda/nvrtc.py` prints it all as a table. The compilers are NVRTC 12.9, of the test environment, and NVRTC
+13, in the folder nvrtc13 beside it (envs/nvrtc13.txt). They make machine code, so ptxas has its say, with the options
+that CuPy adds to a kernel's own: what is checked here is what runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from spdnn.kernels.cuda import Kernel, source
+from spdnn.kernels.cuda.settings import SETTINGS, Setting
+
+# Threads and blocks that a multiprocessor holds at most. Source: the CUDA C++ Programming Guide, technical
+# specifications per compute capability; all of them have 65,536 registers.
+HOLDS = {
+    70: (2048, 32),
+    75: (1024, 16),
+    80: (2048, 32),
+    86: (1536, 16),
+    89: (1536, 24),
+    90: (2048, 32),
+    100: (2048, 32),
+    120: (1536, 24),
+}
+TOOLKITS = {12: tuple(HOLDS), 13: tuple(arch for arch in HOLDS if arch >= 75)}  # NVRTC 13 has no sm_70
+CUPY_ADDS = ("-ftz=true", "--device-as-default-execution-space")
+REGISTERS = 65_536
+PARTITIONS, GRANULE = 4, 256  # of a multiprocessor's registers; what a warp is given is a multiple of 256
+FOLDER_13 = Path(sys.prefix) / "nvrtc13"
+PROCESS = Path(__file__).with_name("nvrtc_process.py")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a block of a kernel takes on one architecture.
+
+    Attributes:
+        registers: of a thread; spills: bytes stored and loaded for want of registers; stack: bytes of a thread.
+        shared: static bytes of a block; blocks: that a multiprocessor holds at once, by registers and threads.
+    """
+
+    kernel: Kernel
+    arch: int
+    registers: int
+    spills: int
+    stack: int
+    shared: int
+
+    @property
+    def blocks(self) -> int:
+        """By the rules of cuda_occupancy.h: registers lie in four partitions, and a warp's are in one of them."""
+        threads, blocks = HOLDS[self.arch]
+        warps = -(-self.kernel.threads // 32)
+        given = -(-self.registers * 32 // GRANULE) * GRANULE
+        if given * -(-warps // PARTITIONS) * PARTITIONS > REGISTERS:
+            return 0  # the launch is refused
+        held = REGISTERS // PARTITIONS // given * PARTITIONS
+        return min(held // warps, threads // (32 * warps), blocks)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A setting compiled: its resources, or the compiler's log."""
+
+    setting: Setting
+    arch: int
+    resources: Resources | None
+    log: str
+
+    def faults(self) -> Iterator[str]:
+        """Sentences; none when it is as it was meant."""
+        found = self.resources
+        if found is None:
+            yield f"does not compile:\n{self.log}"
+            return
+        if found.spills:
+            yield f"spills {found.spills} bytes"
+        if found.stack:
+            yield f"keeps {found.stack} bytes of stack"
+        if found.registers * self.setting.kernel.threads > REGISTERS:
+            yield f"needs {found.registers} registers for each of {self.setting.kernel.threads} threads"
+        if found.blocks < self.setting.blocks:
+            yield (
+                f"fits {found.blocks} times on a multiprocessor, and {self.setting.blocks} were meant"
+                f" ({found.registers} registers)"
+            )
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All settings, compiled by one toolkit for one architecture; `known`: the architectures that it supports."""
+
+    version: tuple[int, int]
+    known: tuple[int, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def faults(self) -> list[str]:
+        return [
+            f"{outcome.setting.kernel}, sm_{outcome.arch}: {fault}"
+            for outcome in self.outcomes
+            for fault in outcome.faults()
+        ]
+
+
+def resources(kernel: Kernel, arch: int, log: str) -> Resources:
+    """What ptxas says of one kernel in a log (`--ptxas-options=-v`), the functions that it calls included.
+
+    Raises:
+        ValueError: it says nothing of this kernel.
+    """
+    sections = log.split(f"Compiling entry function '{kernel.name}' for 'sm_{arch}'")
+    section = sections[-1].split("Compiling entry function")[0]
+    used = re.search(r"Used (\d+) registers", section)
+    frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", section)
+    if len(sections) != 2 or not used or not frames:
+        raise ValueError(f"the log says nothing of {kernel} for sm_{arch}:\n{log}")
+    stacks = [*(frame[0] for frame in frames), *re.findall(r"(\d+) bytes cumulative stack", section)]
+    shared = re.search(r"(\d+) bytes smem", section)
+    spills = sum(int(stored) + int(loaded) for _, stored, loaded in frames)
+    return Resources(kernel, arch, int(used[1]), spills, max(map(int, stacks)), int(shared[1]) if shared else 0)
+
+
+def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, extra: Iterable[str] = ()) -> Compiled:
+    """Compile each source at each of its settings once, in as many processes as there are processors.
+
+    Args:
+        toolkit: a key of TOOLKITS; arch: 90 for sm_90; extra: more options.
+
+    Raises:
+        RuntimeError: a compiling process failed (not: a kernel does not compile).
+    """
+    added = (f"-arch=sm_{arch}", "--ptxas-options=-v", *CUPY_ADDS, *extra)
+    jobs = list(dict.fromkeys((setting.kernel.file, setting.kernel.options) for setting in settings))
+    processes = min(len(os.sched_getaffinity(0)), len(jobs))
+    parts = [jobs[first::processes] for first in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:  # each thread waits for a process
+        answers = list(pool.map(lambda part: _answer(toolkit, part, added), parts))
+    logs = {
+        job: log
+        for part, answer in zip(parts, answers, strict=True)
+        for job, log in zip(part, answer["logs"], strict=True)
+    }
+    outcomes = tuple(
+        _outcome(setting, arch, *logs[setting.kernel.file, setting.kernel.options]) for setting in settings
+    )
+    return Compiled(tuple(answers[0]["version"]), tuple(answers[0]["architectures"]), outcomes)
+
+
+def _answer(toolkit: int, jobs: list[tuple[str, tuple[str, ...]]], added: tuple[str, ...]) -> dict:
+    """What a process of this toolkit says of (file, options)."""
+    folder = [str(FOLDER_13)] if toolkit == 13 else []
+    done = subprocess.run(
+        [sys.executable, str(PROCESS), *folder],
+        input=json.dumps([{"source": source(file), "options": [*options, *added]} for file, options in jobs]),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folder)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the process of NVRTC {toolkit} ended with {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def _outcome(setting: Setting, arch: int, works: bool, log: str) -> Outcome:
+    return Outcome(setting, arch, resources(setting.kernel, arch, log) if works else None, log)
+
+
+def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """A line a kernel, setting and architecture."""
+    row = "{:18} {:46} {:>6} {:>9} {:>6} {:>6} {:>7} {:>7} {:>6}".format
+    yield row("kernel", "setting", "arch", "registers", "spills", "stack", "shared", "blocks", "meant")
+    for outcome in outcomes:
+        kernel, found = outcome.setting.kernel, outcome.resources
+        setting = " ".join(f"{name}={value}" for name, value in kernel.defines.items())
+        told = ("does not compile",) + ("",) * 4
+        if found:
+            told = (found.registers, found.spills, found.stack, found.shared, found.blocks)
+        yield row(kernel.name, setting, f"sm_{outcome.arch}", *told, outcome.setting.blocks)
+
+
+def overview(toolkits: dict[int, Sequence[Outcome]]) -> Iterator[str]:
+    """A line a kernel and setting: registers/blocks of each toolkit and architecture."""
+    columns = {(toolkit, outcome.arch): None for toolkit, outcomes in toolkits.items() for outcome in outcomes}
+    cells = {
+        (toolkit, outcome.arch, outcome.setting.kernel): outcome
+        for toolkit, outcomes in toolkits.items()
+        for outcome in outcomes
+    }
+    kernels = dict.fromkeys(kernel for _, _, kernel in cells)
+    yield f"{'registers/blocks; NVRTC:sm_':64}" + "".join(f"{f'{toolkit}:{arch}':>8}" for toolkit, arch in columns)
+    for kernel in kernels:
+        setting = " ".join(f"{name}={value}" for name, value in kernel.defines.items())
+        found = [cells.get((*column, kernel)) for column in columns]
+        yield f"{kernel.name} {setting}"[:64].ljust(64) + "".join(f"{_cell(outcome):>8}" for outcome in found)
+
+
+def _cell(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return ""
+    found = outcome.resources
+    return f"{found.registers}/{found.blocks}{'!' if any(outcome.faults()) else ''}" if found else "fails"
+
+
+def main() -> int:
+    faults = []
+    for toolkit, architectures in TOOLKITS.items():
+        for arch in architectures:
+            done = compiled(toolkit, arch)
+            print(f"\nNVRTC {'.'.join(map(str, done.version))}", *table(done.outcomes), sep="\n")
+            faults += done.faults()
+    print("", *faults, sep="\n")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

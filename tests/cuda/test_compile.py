@@ -1,0 +1,164 @@
+"""Every kernel at every setting in use compiles for every architecture, without spills, as often on a multiprocessor as
+meant; and what is not so is caught."""
+
+from __future__ import annotations
+
+import nvrtc
+import pytest
+
+from spdnn.kernels.cuda import Kernel
+from spdnn.kernels.cuda.settings import SETTINGS, Setting
+
+VERSIONS = {12: (12, 9), 13: (13,)}
+MATRIX = [(toolkit, arch) for toolkit, architectures in nvrtc.TOOLKITS.items() for arch in architectures]
+CROWDED = """
+extern "C" __global__ void __launch_bounds__(THREADS) crowded(float* __restrict__ values, int count)
+{
+    float held[VALUES];
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) held[i] = values[i * count + threadIdx.x];
+    __syncthreads();
+    for (int round = 0; round < count; ++round)
+#pragma unroll
+        for (int i = 0; i < VALUES; ++i) held[i] = fmaf(held[i], held[(i + 7) % VALUES], values[round]);
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) values[i * count + threadIdx.x] = held[i];
+}
+"""
+STACKED = """
+extern "C" __global__ void __launch_bounds__(THREADS) stacked(int* __restrict__ values, int count)
+{
+    __shared__ int places[1000];
+    int held[400];
+    for (int i = 0; i < 400; ++i) held[i] = 0;
+    for (int i = 0; i < count; ++i) held[values[i]] += places[i];
+    for (int i = 0; i < count; ++i) values[held[i]] = i;
+}
+"""
+WRONG = """
+extern "C" __global__ void __launch_bounds__(THREADS) wrong(float* __restrict__ values, int count)
+{
+    values[count] = undeclared;
+}
+"""
+
+
+class Table:
+    """Printed when the tests end: registers and blocks of what was compiled."""
+
+    def __init__(self):
+        self.outcomes: dict[int, list[nvrtc.Outcome]] = {}
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if self.outcomes:
+            terminalreporter.section("CUDA kernels, compiled")
+            for line in nvrtc.overview(self.outcomes):
+                terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="module")
+def printed(request):
+    table = Table()
+    request.config.pluginmanager.register(table)
+    return table.outcomes
+
+
+def setting(folder, name, text, threads=128, blocks=1, **macros):
+    """A kernel that is not in the package."""
+    path = folder / f"{name}.cu"
+    path.write_text(text)
+    return Setting(Kernel(str(path), name, threads, tuple(macros.items())), blocks)
+
+
+def told(folder, name, text, toolkit=12, **chosen):
+    """That kernel, compiled for sm_80."""
+    return nvrtc.compiled(toolkit, 80, [setting(folder, name, text, **chosen)])
+
+
+@pytest.mark.parametrize(("toolkit", "arch"), MATRIX)
+def test_compiles_as_meant(toolkit, arch, printed):
+    done = nvrtc.compiled(toolkit, arch)
+    printed.setdefault(toolkit, []).extend(done.outcomes)
+    assert done.version[: len(VERSIONS[toolkit])] == VERSIONS[toolkit]
+    assert len(done.outcomes) == len(SETTINGS)
+    if done.faults():
+        pytest.fail("\n".join(done.faults()), pytrace=False)
+
+
+def test_settings_differ_and_declare_what_they_take():
+    assert len({setting.kernel for setting in SETTINGS}) == len(SETTINGS)
+    for one in SETTINGS:
+        assert one.kernel.parameters
+        assert 1 <= one.blocks <= nvrtc.HOLDS[75][0] // one.kernel.threads
+
+
+@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
+def test_the_architectures_are_those_of_the_toolkit(toolkit, tmp_path):
+    known = told(tmp_path, "crowded", CROWDED, toolkit, VALUES=4).known
+    assert set(nvrtc.TOOLKITS[toolkit]) <= set(known)
+    assert (70 in known) == (toolkit == 12)
+
+
+@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
+def test_spills_are_caught(toolkit, tmp_path):
+    assert not told(tmp_path, "crowded", CROWDED, toolkit, VALUES=8, threads=1024).faults()
+    done = told(tmp_path, "crowded", CROWDED, toolkit, VALUES=150, threads=1024)
+    assert done.outcomes[0].resources.registers == 64
+    assert [fault for fault in done.faults() if "spills" in fault]
+
+
+@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
+def test_a_stack_is_caught_and_static_shared_memory_told(toolkit, tmp_path):
+    done = told(tmp_path, "stacked", STACKED, toolkit)
+    assert done.outcomes[0].resources.shared == 4000
+    assert done.outcomes[0].resources.stack >= 1600
+    assert [fault for fault in done.faults() if "bytes of stack" in fault]
+
+
+def test_fewer_blocks_than_meant_are_caught(tmp_path):
+    assert not told(tmp_path, "crowded", CROWDED, VALUES=40, threads=256, blocks=1).faults()
+    (fault,) = told(tmp_path, "crowded", CROWDED, VALUES=40, threads=256, blocks=8).faults()
+    assert "and 8 were meant" in fault
+
+
+@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
+def test_what_does_not_compile_shows_the_log_and_the_others_are_told_too(toolkit, tmp_path):
+    chosen = [setting(tmp_path, "wrong", WRONG), setting(tmp_path, "crowded", CROWDED, VALUES=150, threads=1024)]
+    faults = nvrtc.compiled(toolkit, 80, chosen).faults()
+    assert "does not compile" in faults[0]
+    assert 'identifier "undeclared" is undefined' in faults[0]
+    assert any("spills" in fault for fault in faults[1:])
+
+
+def test_a_log_without_the_kernel_is_an_error():
+    with pytest.raises(ValueError, match="says nothing of"):
+        nvrtc.resources(Kernel("none.cu", "absent", 32), 80, "ptxas info    : 0 bytes gmem")
+
+
+@pytest.mark.parametrize(
+    ("arch", "threads", "registers", "blocks"),
+    [  # by the CUDA Occupancy Calculator's rules, worked out by hand
+        (80, 256, 32, 8),
+        (80, 256, 33, 6),  # 40 registers a thread: 1280 a warp, 12 warps a partition, 48 of 8
+        (80, 1024, 64, 1),
+        (80, 1024, 65, 0),
+        (80, 32, 16, 32),
+        (75, 256, 32, 4),
+        (89, 32, 16, 24),
+        (80, 96, 168, 4),  # 5376 a warp: 3 warps a partition, 12 of 3
+        (120, 512, 40, 3),
+    ],
+)
+def test_blocks_of_a_multiprocessor(arch, threads, registers, blocks):
+    assert nvrtc.Resources(Kernel("none.cu", "some", threads), arch, registers, 0, 0, 0).blocks == blocks
+
+
+def test_the_table_has_a_line_a_kernel(tmp_path):
+    done = told(tmp_path, "crowded", CROWDED, VALUES=8, threads=1024)
+    head, line = nvrtc.table(done.outcomes)
+    found = done.outcomes[0].resources
+    names = ["registers", "spills", "stack", "shared", "blocks", "meant"]
+    assert head.split() == ["kernel", "setting", "arch", *names]
+    values = [found.registers, 0, 0, 0, found.blocks, 1]
+    assert line.split() == ["crowded", "THREADS=1024", "VALUES=8", "sm_80", *map(str, values)]
+    assert f"{found.registers}/{found.blocks}" in list(nvrtc.overview({12: done.outcomes}))[1]
