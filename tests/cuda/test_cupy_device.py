@@ -1,0 +1,484 @@
+"""The device behind CuPy, without a GPU: what is missing, every call that it makes of CuPy (a stand-in records them),
+and that the CuPy installed has what is called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import cupy
+import numpy as np
+import nvrtc
+import pytest
+from cupy.cuda import compiler
+
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.kernels.cuda import Kernel, cupy_device, source
+from spdnn.kernels.cuda.cupy_device import CupyDevice
+
+PROBE = """
+extern "C" __global__ void __launch_bounds__(THREADS) probe(
+    const float* __restrict__ values, VALUE* marks, int count, long long places, float bias, unsigned long long bits)
+{
+}
+"""
+ARGUMENTS = {"count": 3, "places": 5, "bias": -1, "bits": 2**63}
+
+
+class RuntimeFault(RuntimeError):
+    pass
+
+
+class DriverFault(RuntimeError):
+    pass
+
+
+class CompileFault(Exception):
+    pass
+
+
+class OutOfMemory(MemoryError):
+    pass
+
+
+class Stream:
+    """Also stands for a device: both are entered."""
+
+    def __init__(self, cuda, name):
+        self.cuda, self.name, self.entered = cuda, name, 0
+
+    def __enter__(self):
+        self.entered += 1
+        return self
+
+    def __exit__(self, *_):
+        self.entered -= 1
+
+    def use(self):
+        self.cuda.calls.append((self.name, "use"))
+
+    def synchronize(self):
+        self.cuda.calls.append((self.name, "synchronize"))
+        self.cuda.fail()
+
+
+class Event:
+    def __init__(self, cuda):
+        self.cuda = cuda
+
+    def record(self, stream):
+        self.cuda.calls.append(("record", stream.name))
+
+    def synchronize(self):
+        self.cuda.fail()
+
+
+class Array:
+    def __init__(self, cuda, shape, dtype):
+        self.cuda, self.held = cuda, np.empty(shape, dtype)
+        self.dtype, self.size, self.nbytes, self.flags = dtype, self.held.size, self.held.nbytes, self.held.flags
+        self.data = SimpleNamespace(ptr=4096, memset_async=self.memset)
+
+    def memset(self, byte, size, stream):
+        assert (size, stream) == (self.nbytes, self.cuda.stream)
+        self.held.view(np.uint8)[...] = byte
+
+    def set(self, host, stream):
+        assert stream is self.cuda.stream
+        self.cuda.calls.append(("set", host.shape))
+        self.held[...] = host
+
+    def get(self, stream):
+        assert stream is self.cuda.stream
+        self.cuda.fail()
+        return self.held.copy()
+
+
+class Function:
+    """A kernel of RawModule and, as its `kernel`, what is launched."""
+
+    def __init__(self, cuda, name):
+        self.__dict__.update(cuda=cuda, name=name, kernel=self)
+
+    def __setattr__(self, name, value):
+        self.cuda.calls.append((name, value))
+        self.cuda.fail()
+
+    def __call__(self, grid, block, values, shared_mem, stream):
+        assert stream is self.cuda.stream
+        assert self.cuda.device.entered
+        self.cuda.fail()
+        self.cuda.launched.append((self.name, grid, block, values, shared_mem))
+
+
+class Cuda:
+    """Stands in for the module cupy; `fault` is raised once, by the next call that can fail."""
+
+    __version__ = "14.0"
+
+    def __init__(self):
+        self.calls, self.launched, self.compiled = [], [], []
+        self.fault = self.compile_fault = None
+        self.free, self.limit = 10_000, 0
+        self.device, self.stream = Stream(self, "device"), Stream(self, "stream")
+        told = {"name": b"Made up", "major": 8, "minor": 6, "multiProcessorCount": 4, "l2CacheSize": 512}
+        told |= {"maxThreadsPerMultiProcessor": 1536, "sharedMemPerBlockOptin": 101_376, "totalGlobalMem": 10_000}
+        told |= {"sharedMemPerMultiprocessor": 102_400}
+        self.cuda = SimpleNamespace(
+            Device=lambda ordinal: self.device,
+            Stream=lambda non_blocking: self.stream,
+            Event=lambda: Event(self),
+            get_elapsed_time=lambda before, after: 1500.0,
+            runtime=SimpleNamespace(
+                CUDARuntimeError=RuntimeFault,
+                getDeviceProperties=lambda ordinal: told,
+                memGetInfo=lambda: (self.free, 10_000),
+                driverGetVersion=lambda: 12_090,
+                runtimeGetVersion=lambda: 12_080,
+            ),
+            driver=SimpleNamespace(CUDADriverError=DriverFault),
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
+            compiler=SimpleNamespace(CompileException=CompileFault),
+            nvrtc=SimpleNamespace(getVersion=lambda: (12, 9)),
+        )
+
+    def fail(self):
+        fault, self.fault = self.fault, None
+        if fault:
+            raise fault
+
+    def get_default_memory_pool(self):
+        return SimpleNamespace(used_bytes=lambda: 700, free_bytes=lambda: 24, get_limit=lambda: self.limit)
+
+    def empty(self, shape, dtype):
+        assert self.device.entered
+        assert self.stream.entered
+        array = Array(self, shape, np.dtype(dtype))
+        if array.nbytes > self.free:
+            raise OutOfMemory("Out of memory")
+        return array
+
+    def RawModule(self, code, options, backend):
+        if self.compile_fault:
+            raise self.compile_fault
+        self.compiled.append((code, options, backend))
+        return SimpleNamespace(get_function=lambda name: Function(self, name))
+
+
+@pytest.fixture
+def cuda():
+    return Cuda()
+
+
+@pytest.fixture
+def device(cuda):
+    return CupyDevice(cuda, 0)
+
+
+@pytest.fixture
+def probe(tmp_path):
+    (tmp_path / "probe.cu").write_text(PROBE)
+    return Kernel(str(tmp_path / "probe.cu"), "probe", 64, (("VALUE", "unsigned char"),))
+
+
+@pytest.fixture
+def arguments(device):
+    return {**ARGUMENTS, "values": device.empty(6, np.float32), "marks": device.empty(6, np.uint8)}
+
+
+def test_properties(device, cuda):
+    found = device.properties
+    assert (found.name, found.capability, found.multiprocessors, found.threads) == ("Made up", 86, 4, 1536)
+    assert (found.shared_per_block, found.shared, found.l2_bytes, found.memory_bytes) == (101_376, 102_400, 512, 10_000)
+    assert found.software == "CuPy 14.0, CUDA driver 12.9, CUDA runtime 12.8, NVRTC 12.9"
+    assert ("device", "use") in cuda.calls
+
+
+def test_scalars_have_the_declared_types_and_arrays_stay_themselves(device, cuda, probe, arguments):
+    launch = device.bind(probe, 7, arguments)
+    assert cuda.launched == []
+    launch()
+    ((name, grid, block, values, shared),) = cuda.launched
+    assert (name, grid, block, shared) == ("probe", (7,), (64,), 0)
+    assert values[0] is arguments["values"]
+    assert values[1] is arguments["marks"]
+    assert [type(value) for value in values[2:]] == [np.int32, np.int64, np.float32, np.uint64]
+    assert list(values[2:]) == [3, 5, -1, 2**63]
+    assert cuda.compiled == [(source(probe.file), probe.options, "nvrtc")]
+    assert all(isinstance(option, str) for option in probe.options)
+
+
+def test_a_kernel_is_compiled_once(device, cuda, probe, arguments):
+    first, second = device.bind(probe, 1, arguments), device.bind(probe, 2, arguments)
+    first(), second(), first()
+    assert len(cuda.compiled) == 1
+    assert [launch[1] for launch in cuda.launched] == [(1,), (2,), (1,)]
+
+
+def test_shared_memory_is_asked_for_and_never_taken_back(device, cuda, probe, arguments):
+    for shared in (60_000, 1_000, 101_376):
+        device.bind(probe, 1, arguments, shared)()
+    assert [launch[4] for launch in cuda.launched] == [60_000, 1_000, 101_376]
+    asked = [call for call in cuda.calls if "shared" in call[0]]
+    assert asked == [
+        ("max_dynamic_shared_size_bytes", 60_000),
+        ("preferred_shared_memory_carveout", 100),
+        ("max_dynamic_shared_size_bytes", 101_376),
+        ("preferred_shared_memory_carveout", 100),
+    ]
+
+
+def test_without_shared_memory_nothing_is_asked_for(device, cuda, probe, arguments):
+    device.bind(probe, 1, arguments)
+    assert not [call for call in cuda.calls if "shared" in call[0]]
+
+
+def test_bad_launches_are_refused_before_anything_is_compiled(device, cuda, probe, arguments):
+    for changed, shared, sentence in (
+        ({"count": 2**31}, 0, "count is 2147483648, beyond int32"),
+        ({"values": np.zeros(3)}, 0, "values must be a C-contiguous array of float32 on the device, not float64"),
+        ({}, 101_377, "101,377 bytes of shared memory; a block of Made up has 101,376"),
+    ):
+        with pytest.raises(SpdnnError, match=sentence):
+            device.bind(probe, 1, {**arguments, **changed}, shared)
+    assert cuda.compiled == []
+
+
+def test_a_kernel_that_does_not_compile_shows_the_log(device, cuda, probe, arguments):
+    cuda.compile_fault = CompileFault('kernel.cu(3): error: identifier "y" is undefined\n')
+    with pytest.raises(SpdnnError, match=r"probe \(.*THREADS=64.*does not compile:\n.*\"y\" is undefined$"):
+        device.bind(probe, 1, arguments)
+
+
+def test_a_compiler_that_cannot_be_loaded_is_one_sentence(device, cuda, probe, arguments):
+    cuda.compile_fault = RuntimeError('Failure finding "libnvrtc.so":\n  no such file')
+    with pytest.raises(SpdnnError, match=r'cannot be compiled or loaded: Failure finding "libnvrtc.so": no such file$'):
+        device.bind(probe, 1, arguments)
+
+
+@pytest.mark.parametrize("fault", [RuntimeFault, DriverFault])
+def test_a_launch_that_fails_is_named(device, cuda, probe, arguments, fault):
+    launch = device.bind(probe, 12_345, arguments, 2_000)
+    cuda.fault = fault("CUDA_ERROR_INVALID_VALUE: invalid argument")
+    named = r"kernel probe \(.*\), 12,345 blocks of 64 threads, 2,000 bytes of shared memory: CUDA_ERROR_INVALID_VALUE"
+    with pytest.raises(SpdnnError, match=named):
+        launch()
+
+
+def test_shared_memory_that_is_refused_is_named(device, cuda, probe, arguments):
+    cuda.fault = DriverFault("CUDA_ERROR_INVALID_VALUE: invalid argument")
+    with pytest.raises(SpdnnError, match=r"kernel probe .* 2,000 bytes of shared memory: CUDA_ERROR_INVALID_VALUE"):
+        device.bind(probe, 1, arguments, 2_000)
+
+
+def test_what_fails_later_names_the_last_launch(device, cuda, probe, arguments):
+    device.bind(probe, 9, arguments)()
+    for call in (device.synchronize, lambda: device.read(arguments["values"]), lambda: device.seconds(lambda: None)):
+        cuda.fault = RuntimeFault("cudaErrorIllegalAddress: an illegal memory access was encountered")
+        with pytest.raises(SpdnnError, match=r"last launch: kernel probe .* 9 blocks of 64 .*cudaErrorIllegalAddress"):
+            call()
+
+
+def test_an_upload_is_done_before_the_host_array_can_change(device, cuda):
+    host = np.arange(12, dtype=np.float32).reshape(3, 4)
+    array = device.upload(host.T)
+    assert cuda.calls[-2:] == [("set", (4, 3)), ("stream", "synchronize")]
+    np.testing.assert_array_equal(device.read(array), host.T)
+    assert array.flags.c_contiguous
+
+
+def test_fill_flush_and_addresses(device, cuda):
+    array = device.empty(5, np.int32)
+    device.fill(array, 255)
+    np.testing.assert_array_equal(device.read(array), np.full(5, -1, np.int32))
+    assert device.address(array) == 4096
+    device.flush()
+    device.flush()
+    assert device._flushed.nbytes == 2 * 512
+
+
+def test_arrays_without_elements_pass(device, cuda, probe, arguments):
+    none = device.upload(np.zeros((0, 4), np.float32))
+    assert none.size == 0
+    device.fill(none, 0)
+    device.bind(probe, 1, {**arguments, "values": none})()
+    assert cuda.launched[0][3][0] is none
+    assert device.read(none).size == 0
+
+
+def test_seconds_are_between_events_of_the_stream(device, cuda):
+    done = []
+    assert device.seconds(lambda: done.append(list(cuda.calls))) == 1.5
+    assert done[0][-1] == ("record", "stream")
+    assert cuda.calls[-1] == ("record", "stream")
+
+
+def test_too_little_memory_says_how_much(device):
+    with pytest.raises(MemoryTooSmall, match=r"^40,000 bytes were asked for on Made up, and 10,024 are free") as caught:
+        device.empty(10_000, np.float32)
+    assert caught.value.least == 40_700
+    with pytest.raises(MemoryTooSmall, match="80,000 bytes"):
+        device.upload(np.zeros(10_000))
+
+
+def test_free_memory_is_no_more_than_cupy_was_allowed(device, cuda):
+    assert device.free_bytes() == 10_024
+    cuda.limit = 1_000
+    assert device.free_bytes() == 300
+
+
+class Driver:
+    """Stands in for the driver's library."""
+
+    def __init__(self, init=0, devices=1, version=13_000):
+        self.cuInit = lambda flags: init
+        self.cuDeviceGetCount = lambda pointer: self.answer(pointer, devices)
+        self.cuDriverGetVersion = lambda pointer: self.answer(pointer, version)
+
+    @staticmethod
+    def answer(pointer, value):
+        pointer._obj.value = value
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A function that puts a driver there, or takes it away (None), beside a CuPy that is installed."""
+    monkeypatch.setattr(cupy_device.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(cupy_device, "_built_for", lambda: 12)
+
+    def put(found):
+        def load(name):
+            assert name == "libcuda.so.1"
+            if found is None:
+                raise OSError
+            return found
+
+        monkeypatch.setattr(cupy_device.ctypes, "CDLL", load)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (None, "NVIDIA's driver is not installed here (libcuda.so.1 is not found)"),
+        (Driver(init=100), "NVIDIA's driver sees no device here"),
+        (Driver(devices=0), "NVIDIA's driver sees no device here"),
+        (Driver(init=803), "NVIDIA's driver does not start (cuInit gives error 803)"),
+        (
+            Driver(version=11_080),
+            "NVIDIA's driver is for CUDA 11.8, and the CuPy installed needs one for CUDA 12",
+        ),
+        (Driver(), None),
+    ],
+)
+def test_what_is_missing_is_one_sentence(driver, found, sentence):
+    driver(found)
+    assert cupy_device.missing() == sentence
+    assert cupy_device.count() == (0 if sentence else 1)
+    if sentence:
+        with pytest.raises(Unavailable) as caught:
+            cupy_device.open_device()
+        assert str(caught.value) == sentence
+
+
+def test_cupy_that_is_not_installed_is_the_first_thing_missing(driver, monkeypatch):
+    driver(None)
+    monkeypatch.setattr(cupy_device.importlib.util, "find_spec", lambda name: None)
+    sentence = "the package cupy is not installed; pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
+    assert cupy_device.missing() == sentence
+    assert cupy_device.count() == 0
+
+
+def test_devices_are_opened_by_number(driver, monkeypatch, cuda):
+    driver(Driver(devices=2))
+    monkeypatch.setitem(sys.modules, "cupy", cuda)
+    opened = []
+    monkeypatch.setattr(cuda.cuda, "Device", lambda ordinal: opened.append(ordinal) or cuda.device)
+    assert cupy_device.count() == 2
+    cupy_device.open_device()
+    cupy_device.open_device(1)
+    assert opened == [0, 1]
+    for ordinal in (2, -1):
+        with pytest.raises(InputError, match=f"device {ordinal}: the devices here are numbered 0 to 1"):
+            cupy_device.open_device(ordinal)
+
+
+def test_cupy_that_cannot_use_the_driver_is_one_sentence(driver, monkeypatch, cuda):
+    driver(Driver())
+
+    def refuse(ordinal):
+        raise RuntimeFault("cudaErrorInsufficientDriver:\n too old")
+
+    monkeypatch.setattr(cuda.cuda, "Device", refuse)
+    monkeypatch.setitem(sys.modules, "cupy", cuda)
+    with pytest.raises(Unavailable, match="^CuPy cannot open device 0: cudaErrorInsufficientDriver: too old$"):
+        cupy_device.open_device()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(Unavailable, match="^CuPy is installed and cannot be imported: "):
+        cupy_device.open_device()
+
+
+def test_the_wheel_of_cupy_tells_which_driver_it_needs():
+    assert cupy_device._built_for() == 12  # that of envs/test.txt
+
+
+def test_asking_does_not_import_cupy():
+    asked = "import sys; from spdnn.kernels.cuda import cupy_device as c; c.missing(); print('cupy' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", asked], text=True).strip() == "False"
+
+
+def test_cupy_has_what_is_called():
+    """The stand-in is as the CuPy installed: names, and what their callers pass by name."""
+    for owner, names in {
+        cupy: "RawModule empty get_default_memory_pool __version__",
+        cupy.cuda: "Device Stream Event get_elapsed_time",
+        cupy.cuda.Device: "use __enter__ __exit__",
+        cupy.cuda.Stream: "synchronize __enter__ __exit__",
+        cupy.cuda.Event: "record synchronize",
+        cupy.cuda.runtime: "CUDARuntimeError getDeviceProperties memGetInfo driverGetVersion runtimeGetVersion",
+        cupy.cuda.driver: "CUDADriverError",
+        cupy.cuda.memory: "OutOfMemoryError",
+        cupy.cuda.compiler: "CompileException",
+        cupy.cuda.nvrtc: "getVersion",
+        cupy.RawModule: "get_function",
+        cupy.RawKernel: "kernel max_dynamic_shared_size_bytes preferred_shared_memory_carveout",
+        cupy.cuda.MemoryPointer: "memset_async ptr",
+        cupy.cuda.MemoryPool: "used_bytes free_bytes get_limit",
+        cupy.ndarray: "set get data nbytes size dtype flags",
+    }.items():
+        for name in names.split():
+            assert hasattr(owner, name), f"{owner} has no {name}"
+    assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
+    assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
+    cupy.RawModule(code="", options=("-std=c++17",), backend="nvrtc")
+
+
+@pytest.mark.parametrize(("named", "wrong"), [({"shared_mem": 0, "stream": None}, False), ({"shared": 0}, True)])
+def test_cupy_launches_with_these_arguments(named, wrong):
+    """An empty function is refused by CUDA, or for want of it; a wrong argument by Python."""
+    function = cupy.cuda.Function
+    empty = function.__new__(function)
+    stream = SimpleNamespace(ptr=0)
+    with pytest.raises(TypeError if wrong else RuntimeError):
+        empty((1,), (1,), (np.int32(1),), **{**named, **({} if wrong else {"stream": stream})})
+
+
+def test_the_compile_matrix_has_the_options_that_cupy_adds(monkeypatch, probe):
+    seen = []
+
+    class Program(compiler._NVRTCProgram):
+        def compile(self, options=(), log_stream=None):
+            if self.src:
+                seen.append(options)
+                raise CompileFault
+            return super().compile(options, log_stream)
+
+    monkeypatch.setattr(compiler, "_NVRTCProgram", Program)
+    monkeypatch.setattr(compiler, "_get_arch_for_options_for_nvrtc", lambda arch: (f"-arch=sm_{arch}", "cubin"))
+    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")
+    with pytest.raises(CompileFault):
+        compiler._compile_module_with_cache(source(probe.file), probe.options, arch="80")
+    assert sorted(seen[0]) == sorted((*probe.options, "-arch=sm_80", *nvrtc.CUPY_ADDS))
