@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.schedule import BITS, CSR, ELL, PERSISTENT, STAGED, Variant
+from spdnn.engines.cuda.schedule import ALL_ROWS, BITS, CSR, ELL, STAGED, Variant
 from spdnn.errors import Unsuitable
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
@@ -136,20 +136,23 @@ class Run:
         source: Any,
         target: Any,
         rows: Any,
+        always: bool = False,
     ) -> Callable[[], None]:
         """The launch of layers first..last-1, which keep features in shared memory, at one setting.
 
         Args:
+            always: for any number of rows, not just those of the setting.
             table: uint64 (depth x COLUMNS,), a row for each layer of the network; layers: first..last-1.
         """
         width = max(layers[0].inputs, *(layer.outputs for layer in layers))
         size = 32 * self.tiles
         arguments = {"source": source, "target": target, "list": self.list, "rows": rows, "layers": table}
-        arguments |= {"least": variant.least, "most": variant.most, "first": first, "last": last, "width": width}
+        least, most = (1, ALL_ROWS) if always else (variant.least, variant.most)
+        arguments |= {"least": least, "most": most, "first": first, "last": last, "width": width}
         arguments |= {"inputs": layers[0].inputs, "dead_from": self.dead_from, "tiles": self.tiles}
         arguments |= {"active": self.active, "work": self.work, "failed": self.failed}
         kernel = settings.persistent(variant.inputs, variant.threads, layers[0].valued)
-        groups = min(size, variant.most) // variant.inputs + 1
+        groups = -(-min(size, most) // variant.inputs)
         sizes = {"source": size * layers[0].inputs, "target": size * layers[-1].outputs}
         return self.device.bind(kernel, min(variant.blocks, groups), arguments, variant.shared, sizes)
 
@@ -160,4 +163,3 @@ def widths(layers: Sequence[DeviceLayer]) -> tuple[int, int]:
     return width, max(layer.places for layer in layers)
 
 
-__all__ = ["COLUMNS", "PERSISTENT", "DeviceLayer", "Run", "lay_out", "widths"]

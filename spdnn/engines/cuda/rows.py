@@ -1,0 +1,122 @@
+"""The rows of a batch on the device: what is counted, which go on after a pass, and what is read at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from spdnn.engines.base import LastLayer
+from spdnn.engines.cuda.layers import Run
+from spdnn.engines.cuda.schedule import SETTLED, Pass
+from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda.device import Device
+
+STATISTICS = {"sums": np.float64, "projections": np.float64, "least": np.float32, "most": np.float32}
+FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
+
+
+class DeviceRows:
+    """Counters and lists of one batch, as rows.cu and merge.cu describe them.
+
+    Args:
+        tiles: that there is room for; depth: of the network; looking: identical rows are merged.
+    """
+
+    def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, looking: bool):
+        self.device, self.tiles, self.depth, self.dead_from = device, tiles, depth, dead_from
+        size = 32 * tiles
+        self.list, self.parent, self.weight, self.row_of, self.slot_of = (
+            device.empty(size, np.int32) for _ in range(5)
+        )
+        self.origins = [device.empty(size, np.int32) for _ in range(2)]  # they take turns; the current one first
+        self.first_origin = self.origins[0]
+        self.counts = device.empty(depth + 1, np.int32)
+        self.survivors, self.work = (device.empty(depth, np.uint64) for _ in range(2))
+        self.failed, self.merged, self.open = (device.empty(1, np.int32) for _ in range(3))
+        self.active = device.empty(depth * tiles, np.uint32)
+        self.found = {name: device.empty(size, kind) for name, kind in STATISTICS.items()}
+        self.found["hashes"] = device.empty(size, np.uint64)
+        self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
+        self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
+        if looking:
+            self.keep = device.empty(tiles, np.uint32)
+            self.places = 1 << (2 * size - 1).bit_length()
+            self.keys, self.firsts = device.empty(self.places, np.uint64), device.empty(self.places, np.int32)
+            self.hashes, self.place_of = device.empty(size, np.uint64), device.empty(size, np.int32)
+
+    def into(self, k: int) -> Any:
+        """int32 (1,), the number of rows that go into layer k."""
+        return self.counts[k : k + 1]
+
+    def begin(self, count: int) -> None:
+        """All of a batch's `count` inputs have a row."""
+        arguments = {"count": count, "layers": self.depth, "tiles": self.tiles, "list": self.list}
+        arguments |= {"origin": self.first_origin, "parent": self.parent, "weight": self.weight, "rows": self.counts}
+        arguments |= {"active": self.active, "survivors": self.survivors, "work": self.work, "failed": self.failed}
+        blocks = self.run.blocks(max(self.depth * self.tiles, count), settings.SIMPLE)
+        self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})()
+
+    def boundary(self, part: Pass, features: Any, neurons: int) -> list[Callable[[], None]]:
+        """The launches after a pass that left `features` of so many neurons."""
+        origin, following = self.origins
+        self.last_pass = part.first
+        rows, marks = self.into(part.first), self.run.marks(part.last - 1)
+        may_leave = int(part.last >= self.dead_from or part.last == self.depth)
+        found = self._look(part, features, neurons, rows, may_leave) if part.look else []
+        arguments = {"keep": self.keep if part.look else marks, "active": self.active, "tiles": self.tiles}
+        arguments |= {"first": part.last if part.look else part.first, "last": part.last, "rows": rows}
+        arguments |= {"next": self.into(part.last), "may_leave": int(part.look or may_leave), "origin": origin}
+        arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
+        kernel = settings.NEXT_ROWS
+        blocks = -(-self.tiles // (kernel.threads // 32))
+        self.origins.reverse()
+        return [*found, self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})]
+
+    def _look(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Callable[[], None]]:
+        """Find and merge identical rows."""
+        device, blocks = self.device, self.run.blocks(self.tiles, 1)
+        origin = self.origins[0]
+        common = {"open": self.open, "rows": rows, "keep": self.keep}
+        rest = {"features": features, "neurons": neurons, "origin": origin, "weight": self.weight}
+        table = {"firsts": self.firsts, "place_of": self.place_of}
+        hashed = {"tiles": self.tiles, "first": part.first, "last": part.last, "active": self.active}
+        hashed |= {"may_leave": may_leave, "settled": SETTLED, "hashes": self.hashes, "survivors": self.survivors}
+        inserted = {"hashes": self.hashes, "mask": self.places - 1, "keys": self.keys}
+        return [
+            lambda: device.fill(self.keys, 0xFF),
+            lambda: device.fill(self.firsts, FIRST_NONE),
+            device.bind(settings.HASH_ROWS, blocks, {**common, **rest, **hashed}),
+            device.bind(settings.INSERT_ROWS, self.run.blocks(32 * self.tiles, settings.SIMPLE),
+                        {**common, **table, **inserted}),
+            device.bind(settings.COMPARE_ROWS, blocks,
+                        {**common, **rest, **table, "parent": self.parent, "merged": self.merged}),
+        ]  # fmt: skip
+
+    def statistics(self, features: Any, neurons: int) -> Callable[[], None]:
+        """The launch that sums up the last rows."""
+        arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
+        arguments |= {"counts": self.class_counts, "weights": self.class_weights, **self.found}
+        return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
+
+    def resolve(self, count: int) -> None:
+        """Launch what finds the last row of each of a batch's `count` inputs."""
+        blocks = self.run.blocks(count, settings.SIMPLE)
+        self.device.fill(self.slot_of, 0xFF)
+        rows, origin = self.into(self.depth), self.origins[0]
+        arguments = {"rows": rows, "origin": origin, "slot_of": self.slot_of}
+        self.device.bind(settings.SLOTS, blocks, arguments)()
+        arguments = {"count": count, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
+        self.device.bind(settings.RESOLVE, blocks, arguments)()
+
+    def read(self, count: int) -> dict[str, Any]:
+        """What is told of a batch of `count` inputs: arrays of the rows at the end, counters, and where inputs are."""
+        read = self.device.read
+        counts = read(self.counts)
+        rows = int(counts[-1])
+        found = {name: read(array[:rows]) for name, array in self.found.items()}
+        found |= {"row_of": read(self.row_of[:count]), "list": read(self.list[:rows])}
+        found |= {"survivors": read(self.survivors), "work": read(self.work)}
+        return {**found, "failed": int(read(self.failed)[0]), "merged": int(read(self.merged)[0]),
+                "last_rows": int(counts[self.last_pass])}  # fmt: skip

@@ -1,0 +1,251 @@
+"""A session of the engine `cuda`: everything on the device, and a list of launches that a run goes through.
+
+Data flow of a batch, all of it on the device:
+
+    inputs (bits, dense or CSR) -> words or features -> pass of layers -> next rows -> pass of layers -> ... -> statistics
+
+`rows` holds how many rows go into each layer; kernels read it, the host does not. Between passes, rows that died leave
+(*dead*), and where a look is due, identical ones are merged (*inputs*); *neurons* is done in `prepare`.
+Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); deciding on the device what the host need not know: SNIG, Lin
+and Huang, HPEC 2020.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from spdnn import progress
+from spdnn.engines.base import LastLayer, Options, Prepared, Session
+from spdnn.engines.compiled import past_float32
+from spdnn.engines.cuda.choice import choose, edges_ahead
+from spdnn.engines.cuda.layers import Run, lay_out, widths
+from spdnn.engines.cuda.rows import DeviceRows
+from spdnn.engines.cuda.schedule import BITS, PERSISTENT, passes, variants
+from spdnn.errors import MemoryTooSmall
+from spdnn.features import Inputs, Result
+from spdnn.files import check_ended
+from spdnn.kernels.cuda import settings
+from spdnn.kernels.cuda.device import Device
+from spdnn.layouts import tiles_of
+
+TILE = 32
+ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
+SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
+CHECKED = 64  # launches between two looks at signals
+
+
+class CudaSession(Session):
+    """Weights and inputs on the device, two feature buffers for one batch of inputs, and all launches bound.
+
+    Args:
+        kind: of the kernels (schedule.KINDS), or None: the ones that are fastest.
+    """
+
+    def __init__(
+        self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
+    ):
+        super().__init__()
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        self.device, self.inputs, self.depth = device, inputs, network.depth
+        self.last, self.keep_values = LastLayer(network), options.values
+        self.outputs, self.dead_from = network.outputs, prepared.dead_from
+        self.edges = np.array([network.header(k).edges for k in range(self.depth)], np.int64)
+        if "dead" in prepared.reductions:
+            self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
+        begun = time.perf_counter()
+        self.given = _upload_inputs(device, inputs)
+        device.synchronize()
+        copied = time.perf_counter()
+        first = 1 if inputs.kind == "bits" else 0
+        self.choice = choose(device, network, first, tiles_of(inputs.count, TILE), kind)
+        kinds = [BITS] * first + self.choice.kinds[first:]
+        chosen = time.perf_counter()
+        self.layers = _upload_layers(device, network, kinds, self.choice.room)
+        self.table = device.upload(np.concatenate([self._row(layer) for layer in self.layers]))
+        device.synchronize()
+        laid = time.perf_counter()
+        looking = "inputs" in prepared.reductions
+        leaving = looking or "dead" in prepared.reductions
+        valued = [layer.valued for layer in self.layers]
+        self.passes = passes(kinds, valued, leaving, looking, edges_ahead(network))
+        widest = max([layer.outputs for layer in self.layers] + [network.inputs] * (1 - first))
+        self.tiles = self._batch_tiles(widest)
+        self.buffers = [device.empty(self.tiles * TILE * widest, np.float32) for _ in range(2)]
+        self.words = device.empty(self.tiles * network.inputs, np.uint32) if first else None
+        self.rows = DeviceRows(device, self.tiles, self.depth, self.dead_from, self.last, looking)
+        self.body = self._bind_body(looking)
+        self.notes = {
+            "device": {"name": device.properties.name, "capability": device.properties.capability / 10,
+                       "multiprocessors": device.properties.multiprocessors, "software": device.properties.software},
+            "kernels": self.choice.told,
+            "passes": len(self.passes),
+            "padding": self._padding(),
+            "copy_inputs_seconds": copied - begun,
+            "choose_seconds": chosen - copied,
+            "lay_out_and_copy_weights_seconds": laid - chosen,
+        }  # fmt: skip
+
+    @property
+    def batches(self) -> int:
+        return -(-self.inputs.count // (self.tiles * TILE))
+
+    def run(self, meetings=None) -> Result:
+        size = self.tiles * TILE
+        turns = max(self.turns or 0, self.batches)
+        advance, close = progress.ticker("inference", turns * len(self.passes), " passes")
+        seconds, parts = 0.0, []
+        try:
+            for turn in range(turns):
+                numbers = self.inputs.numbered(turn * size, (turn + 1) * size)
+                if numbers.size:
+                    seconds += self.device.seconds(lambda numbers=numbers: self._launch(numbers, advance))
+                    parts.append((numbers, self._finish(numbers.size)))
+        finally:
+            close()
+        return self._result(parts, seconds)
+
+    def _launch(self, numbers: np.ndarray, advance: Callable[[int], Any]) -> None:
+        """All launches of a batch, from its inputs to the statistics of its last rows."""
+        self.rows.begin(numbers.size)
+        stored = self.device.upload(self.inputs.stored(numbers).astype(np.int32))
+        self._first_features(stored, numbers.size)
+        for i, launch in enumerate(self.body):
+            if i % CHECKED == 0:
+                check_ended()
+            launch()
+        advance(len(self.passes))
+        self.rows.resolve(numbers.size)
+
+    def _first_features(self, stored: Any, count: int) -> None:
+        """The inputs of a batch as the first layer reads them."""
+        arguments = {"stored": stored, "count": count, "neurons": self.inputs.neurons}
+        blocks = self.rows.run.blocks(tiles_of(count, TILE) * -(-self.inputs.neurons // TILE))
+        if self.inputs.kind == "bits":
+            arguments |= {"bits": self.given[0], "found": self.words}
+            return self.device.bind(settings.WORDS, blocks, arguments)()
+        arguments["features"] = self.buffers[0]
+        if self.inputs.kind == "dense":
+            return self.device.bind(settings.DENSE_TILES, blocks, {"values": self.given[0], **arguments})()
+        self.device.fill(self.buffers[0][: tiles_of(count, TILE) * TILE * self.inputs.neurons], 0)
+        offsets, columns, values = self.given
+        arguments |= {"offsets": offsets, "columns": columns, "values": values}
+        return self.device.bind(settings.SPARSE_TILES, blocks, arguments)()
+
+    def _bind_body(self, looking: bool) -> list[Callable[[], None]]:
+        """The launches of all passes; `source` after them is the buffer with the last features."""
+        found, source, target = [], *self.buffers
+        run: Run = self.rows.run
+        for part in self.passes:
+            rows = self.rows.into(part.first)
+            layers = self.layers[part.first : part.last]
+            if part.kind == BITS:
+                found.append(run.layer(part.first, layers[0], self.words, target, rows))
+            elif part.kind == PERSISTENT:
+                for variant in variants(self.device.properties, *widths(layers)):
+                    found.append(
+                        run.layers(part.first, part.last, self.table, variant, layers, source, target, rows)
+                    )
+            else:
+                found.append(run.layer(part.first, layers[0], source, target, rows))
+            source, target = target, source
+            found += self.rows.boundary(part, source, layers[-1].outputs)
+        self.features = source
+        return [*found, self.rows.statistics(source, self.outputs)]
+
+    def _row(self, layer) -> np.ndarray:
+        return layer.row(self.device) if layer.kind == PERSISTENT else np.zeros(8, np.uint64)
+
+    def _batch_tiles(self, widest: int) -> int:
+        """Tiles of inputs in a batch, as many as the memory that is left allows.
+
+        Raises:
+            MemoryTooSmall: not one fits.
+        """
+        each = TILE * (2 * 4 * widest + ROW_BYTES) + 4 * (self.depth + self.inputs.neurons)
+        free, needed = int(SHARE * self.device.free_bytes()), tiles_of(self.inputs.count, TILE)
+        most = min(needed, free // each, 2**30 // TILE)
+        if not most:
+            raise MemoryTooSmall(
+                f"{self.device.properties.name} has {free:,} bytes of memory left beside weights and inputs, and {TILE} "
+                f"inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) would fit",
+                each,
+            )
+        return -(-needed // -(-needed // most))
+
+    def _finish(self, count: int) -> dict[str, Any]:
+        """What a batch left on the device, on the host."""
+        found = self.rows.read(count)
+        if found["failed"] < self.depth:
+            raise past_float32(found["failed"])
+        if self.keep_values:
+            tiles = tiles_of(found["last_rows"], TILE)
+            values = self.device.read(self.features[: tiles * TILE * self.outputs])
+            rows = values.reshape(tiles, self.outputs, TILE).transpose(0, 2, 1).reshape(-1, self.outputs)
+            found["values"] = rows[found["list"]]
+        return found
+
+    def _result(self, parts: list[tuple[np.ndarray, dict]], seconds: float) -> Result:
+        alive, columns, kept = [], [[] for _ in range(5)], []
+        for numbers, found in parts:
+            living = np.flatnonzero(found["row_of"] >= 0)
+            row_of = found["row_of"][living].astype(np.int64)
+            alive.append(numbers[living])
+            for column, name in zip(columns, ("sums", "projections", "least", "most", "hashes"), strict=True):
+                column.append(found[name][row_of])
+            kept.append((found.get("values"), row_of))
+        work = np.sum([found["work"] for _, found in parts], axis=0, dtype=np.int64)
+        computed = int(work @ self.edges)
+        loaded = 4 * computed
+        if self.inputs.kind == "bits":
+            loaded -= int(work[0] * self.edges[0]) * 31 // 8  # a bit for each edge, not a float
+        notes = {
+            **self.notes,
+            "batches": len(parts),
+            "rows_merged": int(sum(found["merged"] for _, found in parts)),
+            "layer_loop_device_seconds": seconds,
+        }
+        survivors = np.sum([found["survivors"] for _, found in parts], axis=0, dtype=np.int64)
+        values = self.last.gathered(kept) if self.keep_values else None
+        statistics = [np.concatenate(column) for column in columns]
+        return Result(
+            self.inputs.total, self.last.outputs, np.concatenate(alive), *statistics, survivors, computed, values,
+            notes, bytes_loaded=loaded,
+        )  # fmt: skip
+
+    def _padding(self) -> float:
+        """The share of the places for edges that hold none, of all layers."""
+        places = [edges / (1 - layer.padding) for edges, layer in zip(self.edges, self.layers, strict=True) if edges]
+        return 1 - float(self.edges.sum()) / max(1.0, sum(places))
+
+
+def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:
+    data = inputs.data
+    if inputs.kind != "csr":
+        return [device.upload(np.ascontiguousarray(data).reshape(-1))]
+    arrays = data.indptr.astype(np.int64), data.indices.astype(np.int32), data.data
+    return [device.upload(array) for array in arrays]
+
+
+def _upload_layers(device: Device, network, kinds: list[str], room: int) -> list:
+    """All layers on the device.
+
+    Raises:
+        MemoryTooSmall: they do not fit; the sentence says how many do.
+    """
+    layers = []
+    try:
+        for k, layer in enumerate(progress.bar(network.layers(), "weights to the device", network.depth)):
+            layers.append(lay_out(device, layer, kinds[k], room))
+    except MemoryTooSmall as error:
+        total = sum(network.header(k).nbytes for k in range(network.depth))
+        raise MemoryTooSmall(
+            f"the weights of {network.depth} layers take about {total:,} bytes, more than {device.properties.name} has "
+            f"left; the first {len(layers)} fit (--layers), with less room for features",
+            max(total, error.least),
+        ) from None
+    return layers
