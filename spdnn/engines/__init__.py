@@ -14,12 +14,15 @@ from spdnn.reduce import parse
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch")  # other libraries, measured beside our own engines
+CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
 ENGINES = {
     "cpu": "spdnn.engines.cpu:CpuEngine",
     "tiled": "spdnn.engines.cpu:TiledEngine",
     "csr": "spdnn.engines.cpu:CsrEngine",
     "spgemm": "spdnn.engines.spgemm:SpgemmEngine",
     "reference": "spdnn.engines.oracle:OracleEngine",
+    "cuda": "spdnn.engines.cuda:CudaEngine",
+    **{f"cuda-{kind}": f"spdnn.engines.cuda:Cuda{kind.capitalize()}Engine" for kind in CUDA_RUNGS},
     **{name: f"spdnn.engines.peers.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
