@@ -104,6 +104,7 @@ class Cusparse(Columns):
     def __init__(self):
         self._modules: Modules | None = None
         self._activation: Any = None
+        self._checked: set[int] = set()  # devices that are there
         self._least = 0  # bytes of the device that the last session needs
         self._chosen: dict[int, tuple[str, int]] = {}  # of each device: the algorithm, by name and number
 
@@ -119,9 +120,11 @@ class Cusparse(Columns):
 
     def use(self, device: int | None) -> None:
         number = device or 0
-        if not 0 <= number < self.devices():
-            raise InputError(f"device {number}: engine {self.name} sees {self.devices()} here, counted from 0")
-        self._modules = modules()
+        if number not in self._checked:  # to ask the driver takes time, and every run begins here
+            if not 0 <= number < (seen := self.devices()):
+                raise InputError(f"device {number}: engine {self.name} sees {seen} here, counted from 0")
+            self._modules = modules()
+            self._checked.add(number)
         self._modules.array.cuda.Device(number).use()
 
     def start(self, threads: int) -> dict:
