@@ -19,7 +19,7 @@ from spdnn import reference
 from spdnn.engines import engine, infer
 from spdnn.engines.base import Options
 from spdnn.engines.peers import cusparse
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -157,6 +157,14 @@ def test_no_algorithm_that_repeats_itself(gpu, monkeypatch):
 
     with pytest.raises(SpdnnError, match="with none of CSR_ALG2, CSR_ALG3, CSR_ALG1 on this device"):
         tried(gpu, monkeypatch, wrong)
+
+
+def test_cupy_without_the_vendors_library_is_one_sentence(monkeypatch):
+    packages = dict.fromkeys(("cupy", "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"))
+    for name in packages:
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    with pytest.raises(Unavailable, match=r"engine cusparse cannot run here: CuPy does not load cuSPARSE \(cannot"):
+        cusparse.modules()
 
 
 class Bindings:

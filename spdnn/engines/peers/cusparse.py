@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from spdnn.engines.peers.base import EDGE_BYTES, PeerEngine, Weights
 from spdnn.engines.peers.columns import Columns
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.network import Network
 
 ALGORITHMS = {"CSR_ALG2": 6, "CSR_ALG3": 12, "CSR_ALG1": 4}  # cusparseSpMMAlg_t; the first is made for rows
@@ -47,10 +47,18 @@ class Modules(NamedTuple):
 
 
 def modules() -> Modules:
-    """CuPy and what belongs to it; imported here and nowhere else."""
-    import cupy
-    from cupyx.scipy import sparse
+    """CuPy and what belongs to it; imported here first.
 
+    Raises:
+        Unavailable: CuPy does not find the vendor's libraries.
+    """
+    try:
+        import cupy
+        from cupy_backends.cuda.libs import cusparse  # noqa: F401  loads the library itself
+        from cupyx.scipy import sparse
+    except ImportError as error:
+        told = " ".join(str(error).split())
+        raise Unavailable(f"engine cusparse cannot run here: CuPy does not load cuSPARSE ({told})") from error
     return Modules(cupy, sparse, multiply)
 
 
