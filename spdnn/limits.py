@@ -1,7 +1,8 @@
 """The machine's limit: the least time that some work could have taken, from what the machine was measured to do.
 
 Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations: the nearest cache is
-one roof, the memory another. `spdnn.machine` measures; this module only computes.
+one roof, the memory another. `spdnn.machine` measures the processor, `spdnn.kernels.cuda.ceilings` a GPU; this module
+only computes.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from spdnn.errors import InputError
 TOLERANCE = 3
 EDGE_BYTES = 4  # an edge gathers one float32 for each input
 LOADS, MEMORY = "loads", "memory"
+ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 
 @dataclass(frozen=True)
 class Machine:
     """What a machine does at best on that many threads, in one process; each rate is the best of its samples.
 
+    A GPU is a machine too, as a whole: its memory is its own, and its nearest cache shared memory.
+
     Attributes:
         copy_bytes_per_second: read and written, from memory to memory.
         load_bytes_per_second: loaded from the nearest cache and added up.
         l2_load_bytes_per_second: the same from the second-level cache.
         fma_per_second: float32 multiply-adds in registers.
-        threads: that worked at once.
-        instruction_set: level of the kernels that was measured.
+        threads: of the host, that worked at once; the run had as many.
+        instruction_set: level of the kernels that was measured; a GPU's architecture (sm_90).
         seconds: that all of it took.
         samples: for each rate, the rate in every window.
     """
@@ -44,6 +48,11 @@ class Machine:
     instruction_set: str
     seconds: float
     samples: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether this is a GPU."""
+        return self.instruction_set.startswith(ARCHITECTURE)
 
 
 class Limit(NamedTuple):

@@ -149,16 +149,18 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
 
 
 def ceilings(engine: Engine, options: Options, beside: int = 1) -> dict | None:
-    """What the machine does at best on the same threads; None where that is not the engine's limit, or where the
-    memory allowed is too small to measure it. `beside` as machine.measure takes it.
+    """What the machine does at best on the same threads, or the engine's device; None where neither is the engine's
+    limit, or where memory is too small to measure it. `beside` as machine.measure takes it.
     """
-    if not engine.on_kernels:
-        return None
     memory = None if options.memory is None else max(0, options.memory - resident_bytes())
     try:
-        return asdict(machine.measure(options.threads, MACHINE_SECONDS, memory, beside))
+        if engine.on_kernels:
+            found = machine.measure(options.threads, MACHINE_SECONDS, memory, beside)
+        else:
+            found = engine.ceilings(options, MACHINE_SECONDS)
     except Unavailable:
         return None
+    return asdict(found) if found else None
 
 
 def problem(network: Network, inputs: Inputs) -> dict:

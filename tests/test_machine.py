@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -159,6 +160,26 @@ def test_no_machine_where_it_is_not_the_limit_or_memory_is_small(monkeypatch):
     assert measured("reference")[0].machine is None
     monkeypatch.setattr(measure, "resident_bytes", lambda: 10**12 - 1_000_000)
     assert measured(memory=10**12)[0].machine is None
+
+
+def test_an_engine_on_a_device_tells_its_own_ceilings(monkeypatch):
+    kind, told = type(engine("reference")), []
+
+    def ceilings(self, options, seconds):
+        told.append((options.threads, options.device, seconds))
+        return dataclasses.replace(MACHINE, instruction_set="sm_90")
+
+    monkeypatch.setattr(kind, "ceilings", ceilings)
+    found = measured("reference", threads=2, device=1)[0].machine
+    assert told == [(2, 1, measure.MACHINE_SECONDS)]
+    assert limits.Machine(**found).on_device
+    assert not MACHINE.on_device
+
+    def scarce(self, options, seconds):
+        raise Unavailable("too little memory")
+
+    monkeypatch.setattr(kind, "ceilings", scarce)
+    assert measured("reference")[0].machine is None
 
 
 @pytest.mark.parametrize("moved", [None, 0, 3 * 2**40])

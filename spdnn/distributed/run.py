@@ -141,6 +141,8 @@ class Ranks:
         try:
             return self.engine.open(prepared, inputs, options) if inputs.count else None
         except MemoryTooSmall as error:
+            if self.device is not None:
+                raise  # of this rank's device, or of what it holds beside one: its own sentence tells
             ranks = self.world.local_size
             least = int(SLACK * (self.shared + ranks * error.least))
             raise MemoryTooSmall(

@@ -13,6 +13,7 @@ from spdnn.engines.meetings import Meetings
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.errors import InputError
 from spdnn.features import BLOCK, Inputs, Result, projection_weights
+from spdnn.limits import Machine
 from spdnn.network import Layer, Network
 
 RESIDENT = "layer loop, resident"
@@ -165,7 +166,7 @@ class Engine(abc.ABC):
         name: as the command takes it.
         summary: one line on what it is.
         offers: the reductions it can use.
-        on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit.
+        on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit; `ceilings` otherwise.
         copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
     """
 
@@ -198,6 +199,15 @@ class Engine(abc.ABC):
 
     def devices(self) -> int | None:
         """How many devices this engine sees on this node; None when it needs none. A rank takes one by local rank."""
+        return None
+
+    def ceilings(self, options: Options, seconds: float) -> Machine | None:
+        """What the device that `options` names does at best, measured now in about so many seconds; None: no device,
+        or it is not this engine's limit.
+
+        Raises:
+            Unavailable: too little memory is free to measure it.
+        """
         return None
 
     @abc.abstractmethod

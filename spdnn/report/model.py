@@ -31,6 +31,7 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
     cases = _cases(shown, verdicts)
     runs = [_run(record) for record in shown]
     own = [run for run in runs if "comparison" not in run["record"]]
+    limited = [row for row in map(_limit, runs) if row]
     return {
         "headline": _headline(cases),
         "cases": cases,
@@ -40,12 +41,13 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
         "own": own,
         "comparisons": _comparisons(runs),
         "scaling": scaling.section(own, baselines),
-        "limits": [row for row in map(_limit, runs) if row],
+        "limits": limited,
         "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
         "definitions": words.definitions(
             {name for record in shown for name in record["reductions"]["requested"]},
-            limited=any(record.get("machine") for record in shown),
+            limited=bool(limited),
             several=any(record["ranks"] > 1 for record in shown),
+            devices=any(row["device"] for row in limited),
         ),
         "spans": {**SPANS, **words.RECORD_SPANS},
         "environments": _environments(runs),
@@ -141,14 +143,16 @@ def _limit(run: dict) -> dict | None:
     record, least = run["record"], limits.of_record(run["record"])
     if least is None:
         return None
+    machine = limits.Machine(**record["machine"])
     return {
         "case": run["case"],
+        "device": machine.on_device,
         "computed_rate": run["computed_rate"],
-        "loaded_edges": record["machine"]["load_bytes_per_second"] * record["ranks"] / limits.EDGE_BYTES,
-        "copies": record["machine"]["copy_bytes_per_second"] * record["ranks"],
+        "loaded_edges": machine.load_bytes_per_second * record["ranks"] / limits.EDGE_BYTES,
+        "copies": machine.copy_bytes_per_second * record["ranks"],
         "moved": record["result"].get("bytes_moved"),
         "seconds": least.seconds,
-        "binds": words.BINDS[least.binds],
+        "binds": words.binds(least, machine),
         "share": least.seconds / run["seconds"]["inference"],
         "inference": run["seconds"]["inference"],
     }

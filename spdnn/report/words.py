@@ -60,13 +60,14 @@ DEFINITIONS = (
 LIMIT_DEFINITIONS = (
     (
         "Load ceiling",
-        "What the same threads loaded from the nearest cache and added up, measured right after the run. "
+        "What the same threads loaded from the nearest cache and added up, measured right after the run{gpu_loads}. "
         "An edge gathers 4 bytes for each input (one bit in the first layer, where inputs are binary), so a quarter "
         "of it is the ceiling on edges a second.",
     ),
     (
         "Memory ceiling",
-        "Bytes read and bytes written a second while copying from memory to memory, measured in the same moment. "
+        "Bytes read and bytes written a second while copying from memory to memory{gpu_memory}, measured in the same "
+        "moment. "
         "It counts where the run tells how many bytes it moved past the caches.",
     ),
     (
@@ -103,6 +104,12 @@ SEVERAL_DEFINITIONS = (
     ),
 )
 BINDS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
+DEVICE_BINDS = {limits.LOADS: "loads from shared memory", limits.MEMORY: "the GPU's memory"}
+# What the definitions of the limits tell besides, on a page that has a GPU.
+GPU = {
+    "gpu_loads": "; of a GPU, what all its multiprocessors loaded from their shared memory",
+    "gpu_memory": " (of a GPU, within its own)",
+}
 
 
 def significant(number: float, digits: int = 4) -> str:
@@ -152,11 +159,21 @@ def reductions(names: list[str]) -> str:
     return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
 
 
-def definitions(names: set[str], limited: bool, several: bool) -> list[tuple[str, str]]:
-    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits and ranks if asked."""
+def definitions(names: set[str], limited: bool, several: bool, devices: bool = False) -> list[tuple[str, str]]:
+    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits and ranks if asked.
+
+    Args:
+        devices: some of the limits are of a GPU.
+    """
     terms = DEFINITIONS + (SEVERAL_DEFINITIONS if several else ()) + (LIMIT_DEFINITIONS if limited else ())
     told = " ".join(meaning for name, meaning in REDUCTION_MEANINGS.items() if name == "dead" or name in names)
-    return [(term, meaning.replace("{reductions}", told)) for term, meaning in terms]
+    filled = {"reductions": told, **{name: text if devices else "" for name, text in GPU.items()}}
+    return [(term, meaning.format(**filled)) for term, meaning in terms]
+
+
+def binds(limit: limits.Limit, machine: limits.Machine) -> str:
+    """Which ceiling of that machine binds."""
+    return (DEVICE_BINDS if machine.on_device else BINDS)[limit.binds]
 
 
 def includes(record: dict) -> str:

@@ -61,8 +61,11 @@ class Tensor:
 
 @pytest.fixture
 def library(request, monkeypatch):
-    """The name of an engine, with what stands in for PyTorch in its place where that is asked for."""
+    """The name of an engine, with what stands in for PyTorch or CuPy in its place where that is asked for."""
     name = request.param
+    if name == "stand-in for cupy":
+        request.getfixturevalue("gpu")
+        return "cusparse"
     if name == "stand-in for torch":
         module = types.ModuleType("torch")
         module.__spec__ = importlib.machinery.ModuleSpec("torch", None)
@@ -76,6 +79,7 @@ def library(request, monkeypatch):
 
 
 # PyTorch, which brings several GB of libraries for GPUs, is tested where it happens to be; its stand-in everywhere.
+# CuPy needs a GPU, so here only its stand-in is.
 every_library = pytest.mark.parametrize(
     "library",
     [
@@ -83,6 +87,7 @@ every_library = pytest.mark.parametrize(
         *(pytest.param(name, marks=pytest.mark.needs(name)) for name in ("graphblas", "mkl", "jax")),
         *(["torch"] if importlib.util.find_spec("torch") else []),
         "stand-in for torch",
+        "stand-in for cupy",
     ],
     indirect=True,
 )
@@ -193,7 +198,7 @@ def test_jax_keeps_its_threads():
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "scipy"])
 def test_a_library_that_is_absent_is_one_sentence(name, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    extra = "peers-torch" if name == "torch" else "peers"
+    extra = {"torch": "peers-torch", "cusparse": "cuda12"}.get(name, "peers")
     with pytest.raises(
         Unavailable, match=rf"engine {name} cannot run here: the package .* pip install 'spdnn\[{extra}\]'"
     ):

@@ -218,6 +218,30 @@ def test_how_far_from_the_limit(tmp_path):
     assert "<td>memory</td>" in page.source
 
 
+def test_the_limit_of_a_gpu_is_its_own(tmp_path):
+    """Shared memory is its nearest cache, and no thread's processor time measured it."""
+    gpu = measured(made_record("gpu"), instruction_set="sm_90")
+    page = shown(tmp_path, [gpu])
+    assert "<td>loads from shared memory</td>" in page.source
+    assert "on the whole GPU that it used." in page.text
+    assert "the ceilings are of a whole GPU" in page.text
+    assert "of a GPU, what all its multiprocessors loaded from their shared memory" in page.text
+    assert "copying from memory to memory (of a GPU, within its own), measured in the same moment." in page.text
+    for untrue in ("loads from the nearest cache", "on as many threads", "of all threads", "own processor time"):
+        assert untrue not in page.text
+    gpu["result"]["bytes_moved"] = 10**10
+    both = shown(tmp_path, [gpu, measured(made_record("cpu"))])
+    assert {"<td>loads from the nearest cache</td>", "<td>the GPU&#39;s memory</td>"} <= set(
+        re.findall("<td>[^<]*</td>", both.source)
+    )
+    assert "on as many threads or on the whole GPU that it used." in both.text
+    assert "of all threads together, or of a whole GPU" in both.text
+    assert "Loads of threads are counted in each thread's own processor time" in both.text
+    only = shown(tmp_path, [measured(made_record("cpu"))])
+    for untrue in ("whole GPU", "of a GPU", "a GPU does", "shared memory"):
+        assert untrue not in only.text
+
+
 def test_the_limit_is_left_out_where_no_machine_was_measured(tmp_path):
     page = shown(tmp_path, [made_record()])
     assert "How far from the limit" not in page.text

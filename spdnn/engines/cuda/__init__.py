@@ -11,6 +11,7 @@ from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.errors import Unsuitable
 from spdnn.features import Inputs
+from spdnn.limits import Machine
 from spdnn.kernels.cuda import cupy_device
 from spdnn.network import Network
 
@@ -30,6 +31,11 @@ class CudaEngine(Engine):
 
     def devices(self) -> int | None:
         return cupy_device.count()
+
+    def ceilings(self, options: Options, seconds: float) -> Machine | None:
+        from spdnn.kernels.cuda import ceilings
+
+        return ceilings.measure(cupy_device.open_device(options.device), options.threads, seconds)
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         return Prepared.look(network, reductions, memory)

@@ -59,6 +59,7 @@ class Library(abc.ABC):
         name, summary: as `spdnn engines` prints them.
         offers: ("dead",) when rows that became all zero can leave between layers.
         value_bytes: of one feature, at most.
+        holds: what it keeps in this machine's memory, for the sentence on what does not fit.
         compiles: whether the first run compiles, so that one is made before the clock starts.
     """
 
@@ -66,6 +67,7 @@ class Library(abc.ABC):
     summary: str
     offers: tuple[str, ...] = ("dead",)
     value_bytes = 4
+    holds = "all weights and features"
     compiles = False
 
     @abc.abstractmethod
@@ -79,6 +81,24 @@ class Library(abc.ABC):
         Raises:
             InputError: its threads were set before, and cannot be set again in this process.
         """
+
+    def devices(self) -> int | None:
+        """As Engine.devices."""
+        return None
+
+    def use(self, device: int | None) -> None:  # noqa: B027  most libraries run on the processor
+        """Work on that device from here on; None: on the first, where the library needs one.
+
+        Raises:
+            InputError: there is no such device.
+        """
+
+    def host_bytes(self, network: Network, count: int) -> int:
+        """Bytes of this machine's memory that weights and features of `count` inputs take at the peak."""
+        return FEATURE_COPIES * self.value_bytes * count * network.width + EDGE_BYTES * network.edges
+
+    def check_device(self, network: Network, count: int) -> None:  # noqa: B027
+        """Raise MemoryTooSmall when they do not fit the device; the library is started."""
 
     def check(self, header: Header, reductions: tuple[str, ...]) -> None:  # noqa: B027  most libraries run every layer
         """Raise Unsuitable when the library cannot run a layer with these reductions."""
@@ -127,6 +147,9 @@ class PeerEngine(Engine):
     def missing(self) -> str | None:
         return self.library.missing()
 
+    def devices(self) -> int | None:
+        return self.library.devices()
+
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         for k in range(network.depth):
             self.library.check(network.header(k), reductions)
@@ -150,7 +173,10 @@ class PeerSession(Session):
         self.dead_from = prepared.dead_from
         if "dead" in prepared.reductions:
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
+        self.device = options.device
+        library.use(self.device)
         self.notes = library.start(options.threads)
+        library.check_device(network, inputs.count)
         self.weights, rows = [], inputs.dense(inputs.numbered(0, inputs.count))
         largest = float(max(rows.max(), -rows.min()))
         for k, layer in enumerate(network.layers()):
@@ -164,6 +190,7 @@ class PeerSession(Session):
 
     def run(self, meetings: Meetings | None = None) -> Result:
         library, depth = self.library, len(self.weights)
+        library.use(self.device)
         features, spare, numbers = self.first, None, self.inputs.numbered(0, self.inputs.count)
         survivors, computed = np.zeros(depth, np.int64), 0
         meeting = meetings.first(1, depth, numbers.size) if meetings else depth
@@ -186,7 +213,8 @@ class PeerSession(Session):
                         if meeting == depth:
                             break
                     elif survivors[k - 1] <= SHRINK_SHARE * numbers.size:
-                        features, numbers, spare = library.take(features, alive), numbers[alive], None
+                        spare = None  # its memory is free while both copies exist
+                        features, numbers = library.take(features, alive), numbers[alive]
                 if k == meeting:
                     held = PeerRows(self, k, features, numbers, computed)
                     meeting = meetings.meet(k, held)
@@ -197,7 +225,7 @@ class PeerSession(Session):
             close()
         if meetings:
             meetings.end(computed)
-        rows = np.zeros((0, self.outputs), np.float32)
+        rows, spare = np.zeros((0, self.outputs), np.float32), None
         if alive.any():
             rows = library.dense(features if alive.all() else library.take(features, alive))
         numbers = numbers[alive] if numbers.size else numbers
@@ -299,15 +327,14 @@ def bound(layer: Layer, largest: float, k: int, name: str) -> float:
 
 
 def _check_memory(library: Library, network: Network, inputs: Inputs, options: Options) -> None:
-    """Refuse what would not fit: a peer holds all weights and the features of all inputs."""
+    """Refuse what would not fit this machine's memory, of which a device's is no part."""
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = options.memory if options.memory is not None else int(MEMORY_SHARE * whole)
-    features = FEATURE_COPIES * library.value_bytes * inputs.count * network.width
-    least = held + features + EDGE_BYTES * network.edges
+    least = held + library.host_bytes(network, inputs.count)
     if least > limit:
         raise InputError(
-            f"engine {library.name} holds all weights and features, about {least:,} bytes; {limit:,} are allowed: "
+            f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
             "fewer inputs (--count) or more memory (--memory)"
         )
 

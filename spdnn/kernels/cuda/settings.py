@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spdnn.kernels.cuda import Kernel
+from spdnn.kernels.cuda import Kernel, ceilings
 
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
@@ -77,6 +77,7 @@ SETTINGS = (
         for valued in (False, True)
     ),
     *(Setting(staged(valued), 2) for valued in (False, True)),
+    *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
     *(
         Setting(persistent(inputs, threads, valued), max(1, 512 // threads))
         for inputs in PERSISTENT_INPUTS

@@ -1,0 +1,165 @@
+"""The limits of a device, measured: copies in its memory, loads from shared memory and from the second-level cache,
+multiply-adds.
+
+Each takes a quarter of the time, in short windows between two events; the best window is the limit, for a limit is what
+a device can do. Before its windows each kernel must give the sums that its work comes to: a ceiling of other work is
+none. Kernels: ceilings.cu.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.kernels.cuda import Kernel
+from spdnn.kernels.cuda.device import Device
+from spdnn.limits import Machine
+
+THREADS, BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
+TILE, ROWS, CHAINS, STEPS, IN_FLIGHT = 32, 128, 8, 16, 4  # see ceilings.cu; TILE is of common.cuh
+MACROS = (("ROWS", ROWS), ("CHAINS", CHAINS), ("STEPS", STEPS))
+COPY, SHARED, SECOND, FMA = KERNELS = tuple(
+    Kernel("ceilings.cu", name, THREADS, MACROS)
+    for name in ("copy_memory", "load_shared", "load_second", "multiply_add")
+)
+SHARED_BYTES = 4 * TILE * ROWS
+VECTOR = 16  # bytes of a float4
+LONGEST = 60.0  # seconds
+WINDOWS = 8
+MOST_ROUNDS = 1 << 24
+COPY_CACHES, LEAST_CACHES = 4, 2  # each array of the copy: that many times the second-level cache, and at least
+FREE_SHARE = 4  # an array of the copy takes at most this part of the memory that is free
+SECOND_SHARE = 4  # the buffer of load_second: this part of the cache
+SEEN = 1024  # numbers at either end of the copy that are looked at
+PATTERN = 0x3F  # every byte that is copied
+
+Bind = Callable[[int], Callable[[], None]]  # a launch of so many rounds
+
+
+def measure(device: Device, threads: int = 1, seconds: float = 0.2) -> Machine:
+    """Measure what `device` does at best.
+
+    Args:
+        threads: of the host, of the run whose limits these are.
+        seconds: that the windows take; compiling and the making of arrays come on top.
+
+    Returns:
+        a Machine: its nearest cache is shared memory, its instruction set the device's architecture ("sm_90").
+
+    Raises:
+        InputError: seconds out of range.
+        Unavailable: too little of the device's memory is free for arrays that its cache does not hold.
+        SpdnnError: a kernel failed, or did not do its work.
+    """
+    if not 0 < seconds <= LONGEST:
+        raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
+    began, blocks = time.perf_counter(), BLOCKS * device.properties.multiprocessors
+    samples = {}
+    for name, kind in (
+        ("copy_bytes_per_second", _copy),
+        ("load_bytes_per_second", _shared),
+        ("l2_load_bytes_per_second", _second),
+        ("fma_per_second", _multiply_add),
+    ):
+        try:
+            bind, work = kind(device, blocks)
+        except MemoryTooSmall as error:
+            raise Unavailable(f"too little memory to measure the device: {error}") from error
+        samples[name] = _windows(device, bind, work, seconds / 4)
+    best = {name: max(rates) for name, rates in samples.items()}
+    spent, level = time.perf_counter() - began, f"sm_{device.properties.capability}"
+    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=samples)
+
+
+def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[float]:
+    """Work a second in each of WINDOWS launches, which together take about `seconds`.
+
+    Args:
+        work: of one round.
+    """
+    window, rounds = seconds / WINDOWS, 1
+    while (taken := device.seconds(bind(rounds))) < window / 2 and rounds < MOST_ROUNDS:
+        rounds = min(MOST_ROUNDS, rounds * max(2, min(16, int(window / max(taken, 1e-9)))))
+    launch = bind(rounds)
+    return [work * rounds / device.seconds(launch) for _ in range(WINDOWS)]
+
+
+def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
+    count = _copied(device.properties.l2_bytes, device.free_bytes()) // VECTOR
+    source, target = (device.empty(4 * count, np.float32) for _ in range(2))
+    device.fill(source, PATTERN)
+    device.fill(target, 0xFF)
+
+    def bind(rounds: int) -> Callable[[], None]:
+        given = {"source": source, "target": target, "count": count, "rounds": rounds}
+        return device.bind(COPY, blocks, given, sizes={"source": 4 * count, "target": 4 * count})
+
+    bind(1)()
+    ends = [device.read(part).view(np.uint8) for part in (target[:SEEN], target[-SEEN:])]
+    _check(COPY, all((part == PATTERN).all() for part in ends))
+    return bind, 2 * VECTOR * count
+
+
+def _copied(cache: int, free: int) -> int:
+    """Bytes of each array of the copy, far more than the cache holds.
+
+    Raises:
+        Unavailable: they do not fit into what is free.
+    """
+    least = max(LEAST_CACHES * cache, 4 * SEEN)
+    size = min(COPY_CACHES * cache, free // FREE_SHARE) // VECTOR * VECTOR
+    if size < least:
+        raise Unavailable(
+            f"{free:,} free bytes are too few to measure the device: two arrays beyond its cache need "
+            f"{FREE_SHARE * least:,}"
+        )
+    return size
+
+
+def _shared(device: Device, blocks: int) -> tuple[Bind, int]:
+    sums = device.empty(4 * blocks * THREADS, np.float32)
+
+    def bind(rounds: int) -> Callable[[], None]:
+        return device.bind(SHARED, blocks, {"sums": sums, "rounds": rounds}, SHARED_BYTES, {"sums": sums.size})
+
+    bind(1)()
+    line = ROWS * (ROWS - 1) / 2 + ROWS * np.arange(TILE)
+    _check(SHARED, (device.read(sums).reshape(-1, TILE) == line).all())
+    return bind, VECTOR * ROWS * blocks * THREADS
+
+
+def _second(device: Device, blocks: int) -> tuple[Bind, int]:
+    all_threads = blocks * THREADS
+    turns = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR * all_threads))
+    count = turns * all_threads
+    values = (np.arange(4 * count) % 64).astype(np.float32)
+    buffer, sums = device.upload(values), device.empty(4 * all_threads, np.float32)
+
+    def bind(rounds: int) -> Callable[[], None]:
+        given = {"buffer": buffer, "sums": sums, "count": count, "rounds": rounds}
+        return device.bind(SECOND, blocks, given, sizes={"buffer": 4 * count, "sums": sums.size})
+
+    bind(turns)()
+    _check(SECOND, device.read(sums).sum(dtype=np.float64) == IN_FLIGHT * values.sum(dtype=np.float64))
+    return bind, VECTOR * IN_FLIGHT * all_threads
+
+
+def _multiply_add(device: Device, blocks: int) -> tuple[Bind, int]:
+    sums = device.empty(blocks * THREADS, np.float32)
+
+    def bind(rounds: int, factor: float = 0.5) -> Callable[[], None]:
+        given = {"sums": sums, "factor": factor, "step": 1.0, "rounds": rounds}
+        return device.bind(FMA, blocks, given, sizes={"sums": sums.size})
+
+    bind(1, 1.0)()
+    _check(FMA, (device.read(sums) == CHAINS * (CHAINS - 1) / 2 + CHAINS * STEPS).all())
+    return bind, CHAINS * STEPS * blocks * THREADS
+
+
+def _check(kernel: Kernel, right: Any) -> None:
+    if not right:
+        raise SpdnnError(f"kernel {kernel}: what it wrote is not what its work comes to, so it measures nothing")

@@ -1,0 +1,22 @@
+"""Fixtures of the engines' tests."""
+
+from __future__ import annotations
+
+import pytest
+from stand_in_cupy import modules
+
+from spdnn.engines.peers import cusparse
+from spdnn.kernels.cuda import cupy_device
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Engine `cusparse` on a stand-in for CuPy with two devices, which is what this gives."""
+    found = modules(devices=2)
+    monkeypatch.setattr(cupy_device, "missing", lambda: None)
+    monkeypatch.setattr(cupy_device, "count", lambda: 2)
+    monkeypatch.setattr(cusparse, "modules", lambda: found)
+    monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
+    monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
+    monkeypatch.setattr(cusparse.CusparseEngine, "library", cusparse.Cusparse())
+    return found.array
