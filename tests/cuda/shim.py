@@ -1,11 +1,12 @@
 """A CUDA device that is this computer's processor: our kernels, unmodified, compiled by g++ and run by fibers.
 
-shim.hpp says what is modelled. What a kernel does wrong (a barrier that not all threads reach, a shuffle from a lane that
-takes no part) is an SpdnnError that names kernel, block and thread. Memory that nobody has written holds 0xFF bytes: NaN
-as float. To find races, run a kernel in several orders: 0 takes threads and blocks ascending, 1 descending, each number
-from 2 on in a permutation of its own that changes at every barrier.
+shim.hpp says what is modelled. What a kernel does wrong (a barrier that not all threads reach, a shuffle from a lane
+that takes no part) is an SpdnnError that names kernel, block and thread. Memory that nobody has written holds 0xFF
+bytes: NaN as float. To find races, run a kernel in several orders: 0 takes threads and blocks ascending, 1 descending,
+each number from 2 on in a permutation of its own that changes at every barrier.
 
-Accesses out of bounds are found in a process that AddressSanitizer's library was loaded into: `sanitized` starts one.
+Accesses out of bounds and misaligned ones are such errors too, in a process that AddressSanitizer's library was loaded
+into: `sanitized` starts one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +34,15 @@ COMPILER = os.environ.get("CXX", "g++")
 POISON = 0xFF
 MOST_THREADS = 1024  # of a block
 SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
-# Nothing is contracted, so that sums have the bits that they have on every machine; wrapping and aliasing are as on the device.
+# Nothing is contracted, so that every machine gives the same bits; wrapping and aliasing are as on the device.
 FLAGS = ["-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
-SANITIZER = ["-DSHIM_SANITIZED", "-fsanitize=address,alignment", "-fno-sanitize-recover=all", "-fsanitize-sections=shim_variables"]
+FLAGS += os.environ.get("SHIM_FLAGS", "").split()
+SANITIZER = [
+    "-DSHIM_SANITIZED",
+    "-fsanitize=address,alignment",
+    "-fno-sanitize-recover=all",
+    "-fsanitize-sections=shim_variables",
+]
 SANITIZER += ["-fno-tree-loop-distribute-patterns"]  # loops stay loops: memset would report to the process, which ends
 
 _libc = ctypes.CDLL(None)
@@ -48,7 +55,7 @@ class ShimDevice(Device):
 
     Args:
         order: of threads and blocks; by default the environment variable SHIM_ORDER, or 0.
-        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be; memory is limited to the last.
+        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be, and the memory that it gives.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
 
     Attributes:
@@ -97,6 +104,9 @@ class ShimDevice(Device):
     def read(self, array):
         return array.copy()
 
+    def address(self, array):
+        return array.ctypes.data
+
     def synchronize(self):
         pass
 
@@ -112,9 +122,8 @@ class ShimDevice(Device):
         if not 1 <= kernel.threads <= MOST_THREADS:
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
         library = _library(kernel)
-        cells = [
-            np.array([_address(value)]) if isinstance(value, np.ndarray) else np.array([value]) for value in values
-        ]
+        addresses = [np.uintp(self.address(value)) if isinstance(value, np.ndarray) else value for value in values]
+        cells = [np.array([value]) for value in addresses]
         arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         error = ctypes.create_string_buffer(1000)
 
@@ -129,7 +138,7 @@ class ShimDevice(Device):
 
 
 class _Block:
-    """Memory of exactly so many bytes, with nothing beside it that NumPy keeps, so that AddressSanitizer knows its ends."""
+    """Memory of exactly so many bytes from malloc, for NumPy's allocator hides the ends of small arrays."""
 
     def __init__(self, device: ShimDevice, size: int):
         self.address = None
@@ -152,21 +161,19 @@ class _Block:
             self.device.used -= self.size
 
 
-def sanitized(*selection: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run pytest with these arguments, out-of-bounds accesses in kernels being errors: its exit status, stdout, stderr."""
+def sanitized(*selection: str) -> subprocess.CompletedProcess:
+    """Run pytest with these arguments where accesses out of bounds are found; its exit status, stdout and stderr."""
     # libstdc++ too: AddressSanitizer looks for what throws exceptions when it starts, before Python loads any C++.
-    preload = [
-        subprocess.check_output([COMPILER, f"-print-file-name={name}"], text=True).strip()
-        for name in ("libasan.so", "libstdc++.so")
-    ]
+    find = [[COMPILER, f"-print-file-name={name}"] for name in ("libasan.so", "libstdc++.so")]
+    libraries = [subprocess.check_output(command, text=True).strip() for command in find]
     options = "detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
-    settings = {"LD_PRELOAD": " ".join(preload), "ASAN_OPTIONS": options, "SHIM_SANITIZE": "1", **environment}
+    return pytest_again(*selection, LD_PRELOAD=" ".join(libraries), ASAN_OPTIONS=options, SHIM_SANITIZE="1")
+
+
+def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run pytest with these arguments in a process of its own that has these environment variables."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *selection]
-    return subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
-
-
-def _address(array: np.ndarray) -> np.uintp:
-    return np.uintp(array.ctypes.data)
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
 def _library(kernel: cuda.Kernel) -> ctypes.CDLL:
@@ -174,7 +181,7 @@ def _library(kernel: cuda.Kernel) -> ctypes.CDLL:
     return _compiled_kernel(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled_kernel(file: str, name: str, defines: str, source: str, kernel: str) -> ctypes.CDLL:
     # The namespace makes everything local, so that kernels of the same names at other settings never meet. Macros come
     # after the header, so that theirs are not its names.
@@ -185,9 +192,9 @@ def _compiled_kernel(file: str, name: str, defines: str, source: str, kernel: st
     return ctypes.CDLL(str(_compiled(text, [*flags, "-fno-gnu-unique"], f"kernel {kernel}")))
 
 
-@lru_cache
+@cache
 def _runtime() -> ctypes.CDLL:
-    """shim.cpp, whose names all kernels find. It is not sanitized: it only calls what AddressSanitizer offers, if that is there."""
+    """shim.cpp, whose names all kernels find. It is never sanitized; it calls AddressSanitizer where that is loaded."""
     path = _compiled((HERE / "shim.cpp").read_text(), [f"-std={cuda.STANDARD}", *FLAGS, "-pthread"], "shim.cpp")
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     pointer, wide = ctypes.c_void_p, ctypes.c_int64
@@ -227,14 +234,14 @@ def _compiled(text: str, flags: list[str], what: str) -> Path:
     return path
 
 
-@lru_cache
+@cache
 def _version() -> str:
     return subprocess.check_output([COMPILER, "--version"], text=True).splitlines()[0]
 
 
-@lru_cache
+@cache
 def _fma() -> list[str]:
-    """The flag that makes fmaf one instruction, where this processor has it; elsewhere the mathematical library is called."""
+    """The flag that makes fmaf one instruction, where this processor has it; elsewhere the library's is called."""
     try:
         return ["-mfma"] if " fma " in Path("/proc/cpuinfo").read_text() else []
     except OSError:
