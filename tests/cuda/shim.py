@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ POISON = 0xFF
 MOST_THREADS = 1024  # of a block
 SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
 # Nothing is contracted, so that every machine gives the same bits; wrapping and aliasing are as on the device.
-FLAGS = ["-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
+FLAGS = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
 FLAGS += os.environ.get("SHIM_FLAGS", "").split()
 SANITIZER = [
     "-DSHIM_SANITIZED",
@@ -55,7 +56,8 @@ class ShimDevice(Device):
 
     Args:
         order: of threads and blocks; by default the environment variable SHIM_ORDER, or 0.
-        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be, and the memory that it gives.
+        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be.
+            It gives no more than memory_bytes.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
 
     Attributes:
@@ -121,17 +123,20 @@ class ShimDevice(Device):
     def _bind(self, kernel, blocks, values, shared):
         if not 1 <= kernel.threads <= MOST_THREADS:
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
-        library = _library(kernel)
+        workers = min(self.workers, blocks)
+        copies = [_library(kernel, worker) for worker in range(workers)]
+        entries = [function for copy in copies for function in (copy.shim_entry, copy.shim_shared)]
+        code = (ctypes.c_void_p * len(entries))(*[ctypes.cast(entry, ctypes.c_void_p).value for entry in entries])
         addresses = [np.uintp(self.address(value)) if isinstance(value, np.ndarray) else value for value in values]
         cells = [np.array([value]) for value in addresses]
         arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         error = ctypes.create_string_buffer(1000)
 
-        def launch(alive=(values, cells)):
+        def launch(alive=(values, cells, copies)):
             serial = self.launches.total()
             self.launches[kernel.name] += 1
-            given = (library.shim_entry, library.shim_shared, arguments, blocks, kernel.threads, shared)
-            if _runtime().shim_run(*given, self.order, serial, self.workers, error, len(error)):
+            given = (code, workers, arguments, blocks, kernel.threads, shared, self.order, serial)
+            if _runtime().shim_run(*given, error, len(error)):
                 raise SpdnnError(f"kernel {kernel}: {error.value.decode()}")
 
         return launch
@@ -176,20 +181,26 @@ def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
-def _library(kernel: cuda.Kernel) -> ctypes.CDLL:
+def _library(kernel: cuda.Kernel, worker: int = 0) -> ctypes.CDLL:
+    """The compiled kernel, for one of the OS threads, each of which has its own shared variables."""
     defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
-    return _compiled_kernel(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel))
+    return _loaded(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel), worker)
 
 
 @cache
-def _compiled_kernel(file: str, name: str, defines: str, source: str, kernel: str) -> ctypes.CDLL:
-    # The namespace makes everything local, so that kernels of the same names at other settings never meet. Macros come
-    # after the header, so that theirs are not its names.
+def _loaded(file: str, name: str, defines: str, source: str, kernel: str, worker: int) -> ctypes.CDLL:
+    # Macros come after the header, so that theirs are not its names. In the namespace shared variables of templates are
+    # local, as their section must be.
     text = f'#include "shim.hpp"\n{defines}namespace {{\n#line 1 "{file}"\n{source}\n}}\n'
-    text += f'extern "C" void shim_entry(void** arguments) {{ shim_call({name}, arguments); }}\n'
+    text += f'extern "C" SHIM_EXPORT void shim_entry(void** arguments) {{ shim_call({name}, arguments); }}\n'
     _runtime()
     flags = [f"-std={cuda.STANDARD}", "-DSPDNN_SHIM", *FLAGS, *_fma(), *(SANITIZER if SANITIZED else [])]
-    return ctypes.CDLL(str(_compiled(text, [*flags, "-fno-gnu-unique"], f"kernel {kernel}")))
+    path = _compiled(text, flags, f"kernel {kernel}")
+    copy = path.with_suffix(f".{worker}.so")
+    if not copy.exists():
+        with replacing(copy) as temporary:
+            shutil.copyfile(path, temporary)
+    return ctypes.CDLL(str(copy))
 
 
 @cache
@@ -197,20 +208,9 @@ def _runtime() -> ctypes.CDLL:
     """shim.cpp, whose names all kernels find. It is never sanitized; it calls AddressSanitizer where that is loaded."""
     path = _compiled((HERE / "shim.cpp").read_text(), [f"-std={cuda.STANDARD}", *FLAGS, "-pthread"], "shim.cpp")
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    pointer, wide = ctypes.c_void_p, ctypes.c_int64
-    library.shim_run.argtypes = [
-        pointer,
-        pointer,
-        pointer,
-        wide,
-        ctypes.c_int,
-        wide,
-        ctypes.c_int,
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    ]
+    pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    library.shim_run.argtypes = [pointer, number, pointer, wide, number, wide, number, ctypes.c_uint64]
+    library.shim_run.argtypes += [ctypes.c_char_p, ctypes.c_size_t]
     return library
 
 
