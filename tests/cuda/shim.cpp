@@ -91,9 +91,12 @@ template <class Integer> void arrange(Integer* items, size_t count, int order, R
         for (size_t left = count; left > 1; --left) std::swap(items[left - 1], items[random() % left]);
 }
 
+struct Code {  // a copy of the compiled kernel
+    void (*entry)(void** arguments);
+    void (*shared_variables)(char** begin, char** end);
+};
+
 struct Launch {
-    void (*entry)(void**);
-    void (*shared_variables)(char**, char**);
     void** arguments;
     int64_t blocks;
     int threads;
@@ -125,6 +128,7 @@ struct Thread {
 
 struct Worker {  // an OS thread, and the block on it
     Launch* launch;
+    const Code* code;
     Context main;
     int count, cursor, current;
     int arrived[SHIM_BARRIER_COUNT + 1];
@@ -210,7 +214,7 @@ __attribute__((format(printf, 2, 3))) void record(int thread, const char* format
 void fiber() {
     Worker& here = *worker;
     for (;;) {
-        here.launch->entry(here.launch->arguments);
+        here.code->entry(here.launch->arguments);
         Thread& me = here.threads[here.current];
         me.state = EXITED;
         const int next = here.pick();
@@ -301,15 +305,16 @@ void complete(Worker& here, ShimKind kind, unsigned mask, Thread* warp) {
     }
 }
 
-void work(Launch* launch, Worker* mine) {
+void work(Launch* launch, const Code* code, Worker* mine) {
     worker = mine;
     mine->launch = launch;
+    mine->code = code;
     mine->count = launch->threads;
     mine->reclaim();
     shim_place = {};
     shim_place.threads = {unsigned(launch->threads), 1, 1}, shim_place.blocks = {unsigned(launch->blocks), 1, 1};
     char *begin, *end;
-    launch->shared_variables(&begin, &end);
+    code->shared_variables(&begin, &end);
     void* dynamic = nullptr;
     if (posix_memalign(&dynamic, 128, launch->dynamic)) abort();
     shim_place.dynamic = static_cast<unsigned char*>(dynamic);
@@ -367,7 +372,7 @@ uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argume
 }
 
 // What kernels of the sanitized build call on an access out of bounds, before it is made.
-extern "C" void shim_bad_access(bool write, uintptr_t address, size_t size) {
+extern "C" SHIM_EXPORT void shim_bad_access(bool write, uintptr_t address, size_t size) {
     char name[100] = "";
     void* start = nullptr;
     size_t bytes = 0;
@@ -382,30 +387,28 @@ extern "C" void shim_bad_access(bool write, uintptr_t address, size_t size) {
     FAIL("%s %zu bytes at byte %lld of %s%s, which has %zu bytes", act, size, offset, what, heap ? "" : name, bytes);
     abort();
 }
-extern "C" void shim_misaligned(const char* type, uintptr_t address, size_t alignment) {
+extern "C" SHIM_EXPORT void shim_misaligned(const char* type, uintptr_t address, size_t alignment) {
     FAIL("accesses %s at an address that is %zu bytes past a multiple of %zu", type, address % alignment, alignment);
     abort();
 }
 
-// Run a grid. Returns 0, or 1 with a sentence in `error`.
-extern "C" int shim_run(void (*entry)(void**), void (*shared_variables)(char**, char**), void** arguments, int64_t blocks,
-                        int threads, int64_t dynamic, int order, uint64_t serial, int workers, char* error,
-                        size_t error_bytes) {
+// Run a grid, on as many OS threads as there are copies of the kernel. Returns 0, or 1 with a sentence in `error`.
+extern "C" SHIM_EXPORT int shim_run(const Code* copies, int workers, void** arguments, int64_t blocks, int threads,
+                                    int64_t dynamic, int order, uint64_t serial, char* error, size_t error_bytes) {
     // Workers are kept, for their stacks; launches come one at a time.
     static std::mutex lock;
     static std::vector<std::unique_ptr<Worker>> kept;
     std::lock_guard<std::mutex> locked(lock);
-    Launch launch{entry, shared_variables, arguments, blocks, threads, dynamic, order, serial, error, error_bytes};
+    Launch launch{arguments, blocks, threads, dynamic, order, serial, error, error_bytes};
     if (order > 1) {
         Random random{serial * 0xd1342543de82ef95u + order};
         launch.sequence.resize(blocks);
         arrange(launch.sequence.data(), blocks, order, random);
     }
-    workers = int(std::min<int64_t>(workers, blocks));
     while (int(kept.size()) < workers) kept.push_back(std::make_unique<Worker>());
     std::vector<std::thread> others;
-    for (int i = 1; i < workers; ++i) others.emplace_back(work, &launch, kept[i].get());
-    work(&launch, kept[0].get());
+    for (int i = 1; i < workers; ++i) others.emplace_back(work, &launch, copies + i, kept[i].get());
+    work(&launch, copies, kept[0].get());
     for (auto& other : others) other.join();
     return launch.failed.load();
 }

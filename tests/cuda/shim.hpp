@@ -9,11 +9,11 @@
 // Stricter than CUDA's guide, which excuses threads that have exited: a barrier waits for every thread of the block, a warp
 // primitive for every lane of its mask that the block ever had, and to wait for one that has exited is an error.
 //
-// A `__shared__` variable is thread_local, so that blocks on several OS threads have their own. AddressSanitizer does not
-// guard thread_local variables: the sanitized build (SHIM_SANITIZED) has plain ones, and runs one block at a time.
+// `__shared__` variables are static ones. Blocks on several OS threads have their own, for each thread runs its own copy of
+// the compiled library (thread_local ones would be slow to find, and AddressSanitizer would not guard them). Variables in
+// device memory would have as many copies: they do not compile.
 #pragma once
 
-#include <link.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,10 +46,11 @@ enum ShimKind : int {  // what a thread can wait at; shim.cpp names them
     SHIM_BARRIER, SHIM_BARRIER_OR, SHIM_BARRIER_AND, SHIM_BARRIER_COUNT,
     SHIM_SYNCWARP, SHIM_SHFL, SHIM_SHFL_UP, SHIM_SHFL_DOWN, SHIM_SHFL_XOR, SHIM_BALLOT, SHIM_ANY, SHIM_ALL, SHIM_KINDS
 };
+#define SHIM_EXPORT __attribute__((visibility("default")))
 extern "C" {
-extern __thread ShimPlace shim_place __attribute__((tls_model("initial-exec")));
-int shim_barrier(ShimKind kind, int predicate);
-uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argument, int width);
+extern SHIM_EXPORT __thread ShimPlace shim_place __attribute__((tls_model("initial-exec")));
+SHIM_EXPORT int shim_barrier(ShimKind kind, int predicate);
+SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argument, int width);
 }
 
 #define threadIdx (shim_place.thread)
@@ -59,17 +60,13 @@ uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argume
 constexpr int warpSize = 32;
 
 #define __global__
-#define __device__
+#define __device__ __attribute__((no_instrument_function))  // which only functions can have
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#ifdef SHIM_SANITIZED
 #define __shared__ static __attribute__((section("shim_variables")))
-#else
-#define __shared__ static __thread
-#endif
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(shim_place.dynamic)
 
 // Barriers and fences.
@@ -210,56 +207,39 @@ template <class... P> inline void shim_call(void (*kernel)(P...), void** argumen
     shim_unpack(kernel, arguments, std::index_sequence_for<P...>());
 }
 
+extern "C" {
+extern __attribute__((weak)) char __start_shim_variables[], __stop_shim_variables[];
+SHIM_EXPORT void shim_shared(char** begin, char** end) { *begin = __start_shim_variables, *end = __stop_shim_variables; }
+}
+
 #ifdef SHIM_SANITIZED
 extern "C" {
-extern __attribute__((weak, visibility("hidden"))) char __start_shim_variables[], __stop_shim_variables[];
-void shim_shared(char** begin, char** end) { *begin = __start_shim_variables, *end = __stop_shim_variables; }
 
 // What sanitized code calls instead of the sanitizers' libraries: an error ends the launch, and not the process.
-[[noreturn]] void shim_bad_access(bool write, uintptr_t address, size_t size);
-[[noreturn]] void shim_misaligned(const char* type, uintptr_t address, size_t alignment);
+[[noreturn]] SHIM_EXPORT void shim_bad_access(bool write, uintptr_t address, size_t size);
+[[noreturn]] SHIM_EXPORT void shim_misaligned(const char* type, uintptr_t address, size_t alignment);
 #define SHIM_REPORT(size)                                                                                          \
-    __attribute__((visibility("hidden"))) void __asan_report_load##size(void* at) {                               \
+    void __asan_report_load##size(void* at) {                               \
         shim_bad_access(false, uintptr_t(at), size);                                                               \
     }                                                                                                              \
-    __attribute__((visibility("hidden"))) void __asan_report_store##size(void* at) {                              \
+    void __asan_report_store##size(void* at) {                              \
         shim_bad_access(true, uintptr_t(at), size);                                                                \
     }
 SHIM_REPORT(1) SHIM_REPORT(2) SHIM_REPORT(4) SHIM_REPORT(8) SHIM_REPORT(16)
-__attribute__((visibility("hidden"))) void __asan_report_load_n(void* at, size_t size) {
+void __asan_report_load_n(void* at, size_t size) {
     shim_bad_access(false, uintptr_t(at), size);
 }
-__attribute__((visibility("hidden"))) void __asan_report_store_n(void* at, size_t size) {
+void __asan_report_store_n(void* at, size_t size) {
     shim_bad_access(true, uintptr_t(at), size);
 }
-__attribute__((visibility("hidden"))) void __asan_handle_no_return() {}  // the runtime cleans the stacks of fibers
+void __asan_handle_no_return() {}  // the runtime cleans the stacks of fibers
 struct ShimMismatch {  // as the undefined behaviour sanitizer's code is given it
     struct { const char* file; uint32_t line, column; } place;
     struct { uint16_t kind, info; char name[1]; }* type;
     unsigned char log_alignment, access;
 };
-__attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1_abort(ShimMismatch* found, void* at) {
+void __ubsan_handle_type_mismatch_v1_abort(ShimMismatch* found, void* at) {
     shim_misaligned(found->type->name, uintptr_t(at), size_t(1) << found->log_alignment);
 }
-}
-#else
-// The thread_local variables of this library are the kernel's shared variables and the marker. A thread gets them when it
-// first touches one, and the dynamic linker tells where.
-static __thread volatile char shim_marker;
-extern "C" void shim_shared(char** begin, char** end) {
-    char* const range[2] = {const_cast<char*>(&shim_marker), nullptr};
-    char* found[2] = {range[0], nullptr};
-    dl_iterate_phdr([](dl_phdr_info* library, size_t, void* data) -> int {
-        char** found = static_cast<char**>(data);
-        for (int i = 0; i < library->dlpi_phnum; ++i) {
-            const auto& part = library->dlpi_phdr[i];
-            char* const start = static_cast<char*>(library->dlpi_tls_data);
-            if (part.p_type != PT_TLS || !start || found[0] < start || found[0] >= start + part.p_memsz) continue;
-            found[0] = start, found[1] = start + part.p_memsz;
-            return 1;
-        }
-        return 0;
-    }, found);
-    *begin = found[0], *end = found[1] ? found[1] : found[0];
 }
 #endif

@@ -1,11 +1,12 @@
 """A CUDA device that is this computer's processor: our kernels, unmodified, compiled by g++ and run by fibers.
 
-shim.hpp says what is modelled. What a kernel does wrong (a barrier that not all threads reach, a shuffle from a lane that
-takes no part) is an SpdnnError that names kernel, block and thread. Memory that nobody has written holds 0xFF bytes: NaN
-as float. To find races, run a kernel in several orders: 0 takes threads and blocks ascending, 1 descending, each number
-from 2 on in a permutation of its own that changes at every barrier.
+shim.hpp says what is modelled. What a kernel does wrong (a barrier that not all threads reach, a shuffle from a lane
+that takes no part) is an SpdnnError that names kernel, block and thread. Memory that nobody has written holds 0xFF
+bytes: NaN as float. To find races, run a kernel in several orders: 0 takes threads and blocks ascending, 1 descending,
+each number from 2 on in a permutation of its own that changes at every barrier.
 
-Accesses out of bounds are found in a process that AddressSanitizer's library was loaded into: `sanitized` starts one.
+Accesses out of bounds and misaligned ones are such errors too, in a process that AddressSanitizer's library was loaded
+into: `sanitized` starts one.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +35,15 @@ COMPILER = os.environ.get("CXX", "g++")
 POISON = 0xFF
 MOST_THREADS = 1024  # of a block
 SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
-# Nothing is contracted, so that sums have the bits that they have on every machine; wrapping and aliasing are as on the device.
-FLAGS = ["-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
-SANITIZER = ["-DSHIM_SANITIZED", "-fsanitize=address,alignment", "-fno-sanitize-recover=all", "-fsanitize-sections=shim_variables"]
+# Nothing is contracted, so that every machine gives the same bits; wrapping and aliasing are as on the device.
+FLAGS = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
+FLAGS += os.environ.get("SHIM_FLAGS", "").split()
+SANITIZER = [
+    "-DSHIM_SANITIZED",
+    "-fsanitize=address,alignment",
+    "-fno-sanitize-recover=all",
+    "-fsanitize-sections=shim_variables",
+]
 SANITIZER += ["-fno-tree-loop-distribute-patterns"]  # loops stay loops: memset would report to the process, which ends
 
 _libc = ctypes.CDLL(None)
@@ -48,7 +56,8 @@ class ShimDevice(Device):
 
     Args:
         order: of threads and blocks; by default the environment variable SHIM_ORDER, or 0.
-        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be; memory is limited to the last.
+        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be.
+            It gives no more than memory_bytes.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
 
     Attributes:
@@ -97,6 +106,9 @@ class ShimDevice(Device):
     def read(self, array):
         return array.copy()
 
+    def address(self, array):
+        return array.ctypes.data
+
     def synchronize(self):
         pass
 
@@ -111,25 +123,27 @@ class ShimDevice(Device):
     def _bind(self, kernel, blocks, values, shared):
         if not 1 <= kernel.threads <= MOST_THREADS:
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
-        library = _library(kernel)
-        cells = [
-            np.array([_address(value)]) if isinstance(value, np.ndarray) else np.array([value]) for value in values
-        ]
+        workers = min(self.workers, blocks)
+        copies = [_library(kernel, worker) for worker in range(workers)]
+        entries = [function for copy in copies for function in (copy.shim_entry, copy.shim_shared)]
+        code = (ctypes.c_void_p * len(entries))(*[ctypes.cast(entry, ctypes.c_void_p).value for entry in entries])
+        addresses = [np.uintp(self.address(value)) if isinstance(value, np.ndarray) else value for value in values]
+        cells = [np.array([value]) for value in addresses]
         arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         error = ctypes.create_string_buffer(1000)
 
-        def launch(alive=(values, cells)):
+        def launch(alive=(values, cells, copies)):
             serial = self.launches.total()
             self.launches[kernel.name] += 1
-            given = (library.shim_entry, library.shim_shared, arguments, blocks, kernel.threads, shared)
-            if _runtime().shim_run(*given, self.order, serial, self.workers, error, len(error)):
+            given = (code, workers, arguments, blocks, kernel.threads, shared, self.order, serial)
+            if _runtime().shim_run(*given, error, len(error)):
                 raise SpdnnError(f"kernel {kernel}: {error.value.decode()}")
 
         return launch
 
 
 class _Block:
-    """Memory of exactly so many bytes, with nothing beside it that NumPy keeps, so that AddressSanitizer knows its ends."""
+    """Memory of exactly so many bytes from malloc, for NumPy's allocator hides the ends of small arrays."""
 
     def __init__(self, device: ShimDevice, size: int):
         self.address = None
@@ -152,58 +166,51 @@ class _Block:
             self.device.used -= self.size
 
 
-def sanitized(*selection: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run pytest with these arguments, out-of-bounds accesses in kernels being errors: its exit status, stdout, stderr."""
+def sanitized(*selection: str) -> subprocess.CompletedProcess:
+    """Run pytest with these arguments where accesses out of bounds are found; its exit status, stdout and stderr."""
     # libstdc++ too: AddressSanitizer looks for what throws exceptions when it starts, before Python loads any C++.
-    preload = [
-        subprocess.check_output([COMPILER, f"-print-file-name={name}"], text=True).strip()
-        for name in ("libasan.so", "libstdc++.so")
-    ]
+    find = [[COMPILER, f"-print-file-name={name}"] for name in ("libasan.so", "libstdc++.so")]
+    libraries = [subprocess.check_output(command, text=True).strip() for command in find]
     options = "detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
-    settings = {"LD_PRELOAD": " ".join(preload), "ASAN_OPTIONS": options, "SHIM_SANITIZE": "1", **environment}
+    return pytest_again(*selection, LD_PRELOAD=" ".join(libraries), ASAN_OPTIONS=options, SHIM_SANITIZE="1")
+
+
+def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run pytest with these arguments in a process of its own that has these environment variables."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *selection]
-    return subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
-def _address(array: np.ndarray) -> np.uintp:
-    return np.uintp(array.ctypes.data)
-
-
-def _library(kernel: cuda.Kernel) -> ctypes.CDLL:
+def _library(kernel: cuda.Kernel, worker: int = 0) -> ctypes.CDLL:
+    """The compiled kernel, for one of the OS threads, each of which has its own shared variables."""
     defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
-    return _compiled_kernel(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel))
+    return _loaded(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel), worker)
 
 
-@lru_cache(maxsize=None)
-def _compiled_kernel(file: str, name: str, defines: str, source: str, kernel: str) -> ctypes.CDLL:
-    # The namespace makes everything local, so that kernels of the same names at other settings never meet. Macros come
-    # after the header, so that theirs are not its names.
+@cache
+def _loaded(file: str, name: str, defines: str, source: str, kernel: str, worker: int) -> ctypes.CDLL:
+    # Macros come after the header, so that theirs are not its names. In the namespace shared variables of templates are
+    # local, as their section must be.
     text = f'#include "shim.hpp"\n{defines}namespace {{\n#line 1 "{file}"\n{source}\n}}\n'
-    text += f'extern "C" void shim_entry(void** arguments) {{ shim_call({name}, arguments); }}\n'
+    text += f'extern "C" SHIM_EXPORT void shim_entry(void** arguments) {{ shim_call({name}, arguments); }}\n'
     _runtime()
     flags = [f"-std={cuda.STANDARD}", "-DSPDNN_SHIM", *FLAGS, *_fma(), *(SANITIZER if SANITIZED else [])]
-    return ctypes.CDLL(str(_compiled(text, [*flags, "-fno-gnu-unique"], f"kernel {kernel}")))
+    path = _compiled(text, flags, f"kernel {kernel}")
+    copy = path.with_suffix(f".{worker}.so")
+    if not copy.exists():
+        with replacing(copy) as temporary:
+            shutil.copyfile(path, temporary)
+    return ctypes.CDLL(str(copy))
 
 
-@lru_cache
+@cache
 def _runtime() -> ctypes.CDLL:
-    """shim.cpp, whose names all kernels find. It is not sanitized: it only calls what AddressSanitizer offers, if that is there."""
+    """shim.cpp, whose names all kernels find. It is never sanitized; it calls AddressSanitizer where that is loaded."""
     path = _compiled((HERE / "shim.cpp").read_text(), [f"-std={cuda.STANDARD}", *FLAGS, "-pthread"], "shim.cpp")
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    pointer, wide = ctypes.c_void_p, ctypes.c_int64
-    library.shim_run.argtypes = [
-        pointer,
-        pointer,
-        pointer,
-        wide,
-        ctypes.c_int,
-        wide,
-        ctypes.c_int,
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    ]
+    pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    library.shim_run.argtypes = [pointer, number, pointer, wide, number, wide, number, ctypes.c_uint64]
+    library.shim_run.argtypes += [ctypes.c_char_p, ctypes.c_size_t]
     return library
 
 
@@ -227,14 +234,14 @@ def _compiled(text: str, flags: list[str], what: str) -> Path:
     return path
 
 
-@lru_cache
+@cache
 def _version() -> str:
     return subprocess.check_output([COMPILER, "--version"], text=True).splitlines()[0]
 
 
-@lru_cache
+@cache
 def _fma() -> list[str]:
-    """The flag that makes fmaf one instruction, where this processor has it; elsewhere the mathematical library is called."""
+    """The flag that makes fmaf one instruction, where this processor has it; elsewhere the library's is called."""
     try:
         return ["-mfma"] if " fma " in Path("/proc/cpuinfo").read_text() else []
     except OSError:

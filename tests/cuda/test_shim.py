@@ -1,0 +1,465 @@
+"""The CUDA shim does what CUDA documents, and finds what is wrong with kernels that are wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import shim
+
+from spdnn.errors import MemoryTooSmall, SpdnnError
+from spdnn.kernels import cuda
+
+FULL = "0xffffffffu"
+NAN = np.float32(np.nan)
+
+
+@pytest.fixture
+def define(tmp_path, monkeypatch):
+    """A function that makes a kernel `run` of its parameters and its body; `before` stands before it in the file."""
+    monkeypatch.setattr(cuda, "FOLDER", tmp_path)
+
+    def make(parameters, body, threads=32, before="", macros=()):
+        head = f'extern "C" __global__ void __launch_bounds__(THREADS) run({parameters})'
+        (tmp_path / "test.cu").write_text(f"{before}\n{head}\n{{\n{body}\n}}\n")
+        forget()
+        return cuda.Kernel("test.cu", "run", threads, macros)
+
+    def forget():
+        cuda.source.cache_clear()
+        cuda._parameters.cache_clear()
+
+    yield make
+    forget()
+
+
+@pytest.fixture
+def run(define):
+    """A function that launches such a kernel and returns its arrays, by name."""
+
+    def launch(parameters, body, arrays, blocks=1, shared=0, order=0, workers=None, numbers=(), **kernel):
+        device = shim.ShimDevice(order, workers=workers)
+        held = {name: device.upload(np.array(array)) for name, array in arrays.items()}
+        device.bind(define(parameters, body, **kernel), blocks, {**held, **dict(numbers)}, shared)()
+        return {name: device.read(array) for name, array in held.items()}
+
+    return launch
+
+
+def refused(run, sentence, parameters, body, arrays=None, **launch):
+    """The launch fails with a sentence that begins with the kernel's name and goes on so."""
+    with pytest.raises(SpdnnError, match=rf"^kernel run \(test.cu; THREADS=\d+\): {re.escape(sentence)}$"):
+        run(parameters, body, arrays or {"out": np.zeros(128, np.float32)}, **launch)
+
+
+# Each shuffle as the CUDA programming guide has it: the lane that is read, given the segment of `width` lanes from `low`.
+SHUFFLES = {
+    "__shfl_sync": lambda lane, by, low, width: low + by % width,
+    "__shfl_up_sync": lambda lane, by, low, width: lane - by if lane - by >= low else lane,
+    "__shfl_down_sync": lambda lane, by, low, width: lane + by if lane + by < low + width else lane,
+    "__shfl_xor_sync": lambda lane, by, low, width: lane ^ by if lane ^ by < low + width else lane,
+}
+
+
+@pytest.mark.parametrize("name", SHUFFLES)
+@pytest.mark.parametrize("kind", ["float", "int", "unsigned int", "double", "long long", "unsigned long long"])
+def test_shuffles(run, name, kind):
+    dtype = cuda.TYPES[kind]
+    values = (np.arange(64) * 2**20 + 3).astype(dtype)
+    body = f"out[blockIdx.x * 64 + threadIdx.x] = {name}({FULL}, values[threadIdx.x], blockIdx.x % 32, 1 << blockIdx.x / 32);"
+    parameters = f"const {kind}* __restrict__ values, {kind}* out"
+    arrays = {"values": values, "out": np.zeros(6 * 32 * 64, dtype)}
+    out = run(parameters, body, arrays, blocks=6 * 32, threads=64)["out"].reshape(6, 32, 64)
+    for power, by, thread in np.ndindex(out.shape):
+        lane, width = thread % 32, 1 << power
+        source = thread - lane + SHUFFLES[name](lane, by, lane // width * width, width)
+        assert out[power, by, thread] == values[source], (width, by, thread)
+
+
+def test_the_width_of_a_shuffle_is_a_whole_warp_by_default(run):
+    out = run(
+        "int* out", f"out[threadIdx.x] = __shfl_xor_sync({FULL}, threadIdx.x, 31);", {"out": np.zeros(32, np.int32)}
+    )
+    assert list(out["out"]) == list(range(31, -1, -1))
+
+
+def test_votes_of_the_lanes_in_a_mask(run):
+    body = """
+        const int t = threadIdx.x;
+        const unsigned int mask = t % 4 == 1 ? 0x22222222u : 0xddddddddu;
+        if (t % 4 == 1) { ballot[t] = __ballot_sync(mask, t < 16); any[t] = __any_sync(mask, t == 0); all[t] = __all_sync(mask, 7); }
+        else { ballot[t] = __ballot_sync(mask, t > 2); any[t] = __any_sync(mask, t == 0); all[t] = __all_sync(mask, t < 31); }"""
+    arrays = {"ballot": np.zeros(32, np.uint32), "any": np.zeros(32, np.int32), "all": np.zeros(32, np.int32)}
+    for order in range(4):
+        out = run("unsigned int* ballot, int* any, int* all", body, arrays, order=order)
+        some = np.arange(32) % 4 == 1
+        assert set(out["ballot"][some]) == {0x2222}
+        assert set(out["ballot"][~some]) == {0xDDDDDDDD & ~0b111}
+        assert not out["any"][some].any() and out["any"][~some].all()
+        assert out["all"][some].all() and not out["all"][~some].any()
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_syncwarp_orders_the_lanes_of_its_mask(run, order):
+    body = """
+        __shared__ int held[32];
+        const int t = threadIdx.x, half = t / 16 * 16;
+        for (int round = 0; round < 5; ++round) {
+            held[t] = t + round;
+            if (half) __syncwarp(0xffff0000u); else __syncwarp(0x0000ffffu);
+            out[round * 32 + t] = held[half + (t + 1) % 16];
+            __syncwarp();
+        }"""
+    out = run("int* out", body, {"out": np.zeros(160, np.int32)}, order=order)["out"].reshape(5, 32)
+    lanes = np.arange(32)
+    assert (out == (lanes // 16 * 16 + (lanes + 1) % 16) + np.arange(5)[:, None]).all()
+
+
+@pytest.mark.parametrize("order", range(3))
+def test_barriers_that_count(run, order):
+    body = """
+        for (int round = 0; round < 4; ++round) {
+            const int mine = threadIdx.x < (round == 0 ? 0 : round == 1 ? 1 : round == 2 ? 77 : 100);
+            const int any = __syncthreads_or(mine * 6), all = __syncthreads_and(mine), count = __syncthreads_count(-mine);
+            atomicAdd(out + 3 * round, any != 0), atomicAdd(out + 3 * round + 1, all != 0);
+            atomicAdd(out + 3 * round + 2, count);
+        }"""
+    out = run("int* out", body, {"out": np.zeros(12, np.int32)}, threads=100, order=order)["out"]
+    assert list(out) == [0, 0, 0, 100, 0, 100, 100, 0, 7700, 100, 100, 10000]
+
+
+def test_integers(run):
+    rng = np.random.default_rng(1)
+    words = np.concatenate([[0, 1, 2**31, 2**32 - 1], rng.integers(0, 2**32, 60)]).astype(np.uint32)
+    longs = np.append(rng.integers(0, 2**64, 60, np.uint64), np.array([0, 1, 2**63, 2**64 - 1], np.uint64))
+    body = """
+        const unsigned int w = words[threadIdx.x];
+        const unsigned long long l = longs[threadIdx.x];
+        int* o = out + 4 * threadIdx.x;
+        o[0] = __popc(w), o[1] = __popcll(l), o[2] = __ffs(w), o[3] = __ffsll(l);
+        bits[3 * threadIdx.x] = __brev(w), bits[3 * threadIdx.x + 1] = __byte_perm(w, unsigned(l), w >> 7);
+        bits[3 * threadIdx.x + 2] = __clz(w);"""
+    parameters = "const unsigned int* words, const unsigned long long* longs, int* out, unsigned int* bits"
+    arrays = {"words": words, "longs": longs, "out": np.zeros((64, 4), np.int32), "bits": np.zeros((64, 3), np.uint32)}
+    found = run(parameters, body, arrays, threads=64)
+    for word, long, out, bits in zip(map(int, words), map(int, longs), found["out"], found["bits"], strict=True):
+        first = [(value & -value).bit_length() for value in (word, long)]
+        assert list(out) == [word.bit_count(), long.bit_count(), *first]
+        assert bits[0] == int(f"{word:032b}"[::-1], 2)
+        bytes_ = (word | (long & 0xFFFFFFFF) << 32).to_bytes(8, "little")
+        assert bits[1] == int.from_bytes(bytes(bytes_[word >> 7 >> 4 * i & 7] for i in range(4)), "little")
+        assert bits[2] == 32 - word.bit_length()
+
+
+def test_floats_round_once_and_are_not_contracted(run):
+    rng = np.random.default_rng(2)
+    a, b, c = rng.normal(size=(3, 64)).astype(np.float32)
+    c[:32] = -(a * b)[:32]  # what is left is the error of the product, which only a fused multiply-add gives
+    body = """
+        const int t = threadIdx.x;
+        fused[t] = fmaf(a[t], b[t], c[t]), plain[t] = a[t] * b[t] + c[t];
+        atomicAdd(differ, fused[t] != __fmaf_rn(a[t], b[t], c[t]) || plain[t] != __fadd_rn(__fmul_rn(a[t], b[t]), c[t]));"""
+    arrays = {"a": a, "b": b, "c": c, "fused": a, "plain": a, "differ": np.zeros(1, np.int32)}
+    parameters = "const float* a, const float* b, const float* c, float* fused, float* plain, int* differ"
+    out = run(parameters, body, arrays, threads=64)
+    exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, c, strict=True)]
+    assert list(out["fused"]) == [np.float32(float(value)) for value in exact]
+    assert (out["plain"] == a * b + c).all()
+    assert out["differ"] == [0]
+    assert np.count_nonzero(out["fused"] != out["plain"]) > 20
+
+
+def test_minima_and_maxima(run):
+    body = """
+        out[0] = min(nan, 1.f), out[1] = max(1.f, nan), out[2] = fminf(nan, -2.f), out[3] = fmaxf(3.f, nan);
+        out[4] = min(-1, 2), out[5] = max(-1, 1u) == 0xffffffffu, out[6] = min(5ll, 4ll), out[7] = max(2.5, 1.f);
+        out[8] = isfinite(nan), out[9] = isfinite(1.f / 0.f), out[10] = isfinite(1.f);
+        out[11] = __uint_as_float(__float_as_uint(nan) ^ 0xffc00000u ^ __float_as_uint(nan) ^ 0x80000000u ^ 0xffc00000u);
+        out[12] = __double_as_longlong(-2.) >> 62, out[13] = __float_as_int(-0.f) == int(0x80000000u);"""
+    out = run("float* out, float nan", body, {"out": np.zeros(14, np.float32)}, threads=1, numbers={"nan": NAN})["out"]
+    assert list(out) == [1, 1, -2, 3, -1, 1, 4, 2.5, 0, 0, 1, 0, -1, 1]
+    assert math.copysign(1, out[11]) == -1
+
+
+@pytest.mark.parametrize("kind", ["int", "unsigned int", "unsigned long long"])
+def test_atomics_over_blocks(run, kind):
+    dtype = cuda.TYPES[kind]
+    body = """
+        const unsigned int i = blockIdx.x * THREADS + threadIdx.x;
+        tickets[atomicAdd(out, 1)] = i;
+        atomicMin(out + 1, 7 + (i ^ 5)), atomicMax(out + 2, i), atomicOr(out + 3, 1 << i % 31), atomicAnd(out + 4, ~(1 << i % 30));
+        before[atomicExch(out + 5, i)] = 1;
+        KIND seen = out[6], old;
+        while ((old = atomicCAS(out + 6, seen, seen + 2)) != seen) seen = old;"""
+    count = 64 * 100
+    start = np.array([0, 1000, 0, 0, 2**31 - 1, count, 0], dtype)
+    arrays = {"out": start, "tickets": np.full(count, -1, np.int32), "before": np.zeros(count + 1, np.int32)}
+    macros = (("KIND", kind),)
+    found = run("KIND* out, int* tickets, int* before", body, arrays, blocks=100, threads=64, macros=macros, workers=4)
+    assert sorted(found["tickets"]) == list(range(count))
+    assert list(found["out"][:5]) == [count, 7, count - 1, 2**31 - 1, 2**30]
+    assert found["before"].sum() == count and found["before"][found["out"][5]] == 0
+    assert found["out"][6] == 2 * count
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_a_histogram_of_floats_by_a_grid_stride_loop(run, order):
+    values = np.random.default_rng(3).integers(0, 50, 10_000).astype(np.int32)
+    body = """
+        __shared__ float held[50];
+        for (int i = threadIdx.x; i < 50; i += blockDim.x) held[i] = 0;
+        __syncthreads();
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) atomicAdd(held + __ldg(values + i), 1);
+        __syncthreads();
+        for (int i = threadIdx.x; i < 50; i += blockDim.x) atomicAdd(out + i, held[i]);"""
+    arrays = {"values": values, "out": np.zeros(50, np.float32)}
+    launch = {"numbers": {"count": values.size}, "blocks": 7, "threads": 96, "order": order, "workers": 3}
+    out = run("const int* values, float* out, int count", body, arrays, **launch)["out"]
+    assert (out == np.bincount(values, minlength=50)).all()
+
+
+SCAN = """
+    DYNAMIC_SHARED(int, all);
+    __shared__ int warps[THREADS / 32];
+    const int t = threadIdx.x, lane = t % 32;
+    int sum = values[blockIdx.x * THREADS + t];
+    for (int by = 1; by < 32; by *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, by);
+        if (lane >= by) sum += other;
+    }
+    if (lane == 31) warps[t / 32] = sum;
+    __syncthreads();
+    for (int warp = 0; warp < t / 32; ++warp) sum += warps[warp];
+    all[t] = sum;
+    __syncthreads();
+    out[blockIdx.x * THREADS + t] = all[THREADS - 1 - t];"""
+
+
+@pytest.mark.parametrize("order", range(4))
+@pytest.mark.parametrize("threads", [32, 256, 1024])
+def test_a_scan_through_dynamic_and_static_shared_memory(run, order, threads):
+    values = np.random.default_rng(4).integers(-9, 9, (20, threads)).astype(np.int32)
+    arrays = {"values": values, "out": values}
+    launch = {"blocks": 20, "threads": threads, "shared": 4 * threads, "order": order}
+    out = run("const int* values, int* out", SCAN, arrays, **launch)["out"]
+    assert (out == values.cumsum(axis=1)[:, ::-1]).all()
+
+
+def test_shared_variables_of_templates_and_of_kernels_of_the_same_name(run):
+    before = "template <int N> __device__ __noinline__ int last(int v) { __shared__ int held[N]; if (threadIdx.x < N) held[threadIdx.x] = v; __syncthreads(); return held[N - 1]; }"
+    for factor in (1, 10):
+        body = "const int t = threadIdx.x; out[t] = last<4>(t * T) + last<7>(t * T);"
+        out = run("int* out", body, {"out": np.zeros(32, np.int32)}, before=before, macros=(("T", factor),))["out"]
+        assert set(out) == {9 * factor}
+
+
+# What thread t reads of its neighbour that writes at the same time.
+RACE = "__shared__ int held[THREADS]; held[threadIdx.x] = 1; BARRIER; out[threadIdx.x] = held[(threadIdx.x + 1) % THREADS];"
+
+
+def test_a_race_shows_as_a_difference_between_orders(run):
+    def outcome(order, barrier):
+        arrays = {"out": np.zeros(64, np.int32)}
+        return tuple(run("int* out", RACE, arrays, threads=64, order=order, macros=(("BARRIER", barrier),))["out"])
+
+    assert len({outcome(order, "") for order in range(4)}) == 4
+    assert len({outcome(order, "__syncthreads()") for order in range(4)}) == 1
+
+
+def test_orders_of_threads_and_blocks(run):
+    body = """
+        __shared__ int next;
+        if (threadIdx.x == 0) next = 0;
+        for (int round = 0; round < 2; ++round) {
+            __syncthreads();
+            threads[(round * gridDim.x + blockIdx.x) * THREADS + atomicAdd(&next, 1) % THREADS] = threadIdx.x;
+        }
+        if (threadIdx.x == 0) blocks[atomicAdd(tickets, 1)] = blockIdx.x;"""
+    arrays = {
+        "threads": np.zeros((2, 9, 40), np.int32),
+        "blocks": np.zeros(9, np.int32),
+        "tickets": np.zeros(1, np.int32),
+    }
+    found = [
+        run("int* threads, int* blocks, int* tickets", body, arrays, blocks=9, threads=40, order=order, workers=1)
+        for order in range(4)
+    ]
+    assert (found[0]["threads"] == np.arange(40)).all() and (found[0]["blocks"] == np.arange(9)).all()
+    assert (found[1]["threads"] == np.arange(40)[::-1]).all() and (found[1]["blocks"] == np.arange(9)[::-1]).all()
+    for one in found[2:]:
+        assert len({tuple(row) for row in one["threads"].reshape(18, 40)}) == 18, "a permutation of its own each time"
+        assert (np.sort(one["threads"], axis=-1) == np.arange(40)).all()
+        assert sorted(one["blocks"]) == list(range(9)) and list(one["blocks"]) != list(range(9))
+    assert list(found[2]["blocks"]) != list(found[3]["blocks"])
+
+
+def test_what_nobody_wrote_is_not_a_number(run):
+    body = """
+        DYNAMIC_SHARED(float, dynamic);
+        __shared__ float fixed[8];
+        __shared__ double wide;
+        const int t = threadIdx.x;
+        out[blockIdx.x * 10 + t] = t < 8 ? fixed[t] + dynamic[t] : t < 9 ? float(wide) : dynamic[t];
+        __syncthreads();
+        if (t < 8) fixed[t] = 0;
+        dynamic[t] = wide = 0;"""
+    out = run("float* out", body, {"out": np.zeros(60, np.float32)}, blocks=6, threads=10, shared=40, workers=1)["out"]
+    assert np.isnan(out).all()
+    assert np.isnan(shim.ShimDevice().empty(5, np.float32)).all()
+
+
+def test_a_barrier_that_not_all_threads_reach(run):
+    exited = "block 0: thread 0 waits at __syncthreads, thread 70 has exited, and none can go on"
+    refused(run, exited, "float* out", "if (threadIdx.x != 70) __syncthreads();", threads=128)
+    other = "block 0: thread 0 waits at __syncthreads_or, thread 1 waits at __syncthreads, and none can go on"
+    refused(run, other, "float* out", "if (threadIdx.x == 0) __syncthreads_or(1); else __syncthreads();")
+    block = "block 2: thread 3 waits at __syncthreads, thread 0 has exited, and none can go on"
+    refused(run, block, "float* out", "if (blockIdx.x != 2 || threadIdx.x == 3) __syncthreads();", blocks=5, order=1)
+
+
+def test_warp_primitives_that_not_all_lanes_reach(run):
+    exited = "block 0: thread 32 waits at __shfl_sync (mask 0xffffffff), thread 37 has exited, and none can go on"
+    body = f"if (threadIdx.x != 37) out[threadIdx.x] = __shfl_sync({FULL}, 1.f, 0);"
+    refused(run, exited, "float* out", body, threads=64)
+    barrier = "block 0: thread 0 waits at __ballot_sync (mask 0x00000003), thread 1 waits at __syncthreads"
+    body = "if (threadIdx.x == 0) __ballot_sync(3u, 1); else __syncthreads();"
+    refused(run, f"{barrier}, and none can go on", "float* out", body, threads=2)
+    masks = "block 0: thread 0 waits at __any_sync (mask 0x00000003), thread 1 waits at __any_sync (mask 0x00000007)"
+    body = "__any_sync(threadIdx.x ? 7u : 3u, 1);"
+    refused(run, f"{masks}, and none can go on", "float* out", body, threads=3)
+
+
+def test_lanes_that_take_no_part_cannot_be_read(run):
+    sentence = "block 0: thread {} reads lane {} in {}, which is not among the lanes {} that take part"
+    body = "if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffffu, 1.f, threadIdx.x + 1);"
+    refused(run, sentence.format(15, 16, "__shfl_sync", "0x0000ffff"), "float* out", body)
+    body = f"out[threadIdx.x] = __shfl_down_sync({FULL}, 1.f, 8);"
+    refused(run, sentence.format(40, 16, "__shfl_down_sync", "0x0000ffff"), "float* out", body, threads=48)
+
+
+def test_arguments_of_warp_primitives(run):
+    own = "block 0: thread 5 calls __syncwarp with the mask 0x0000001f, which lacks its own lane 5"
+    refused(run, own, "float* out", "__syncwarp(0x1fu);")
+    width = "block 0: thread 0 calls __shfl_sync with the width 12; it must be 1, 2, 4, 8, 16 or 32"
+    refused(run, width, "float* out", f"out[threadIdx.x] = __shfl_sync({FULL}, 1.f, 0, 12);")
+
+
+def test_a_device_goes_on_after_an_error(define):
+    device = shim.ShimDevice()
+    out = device.upload(np.zeros(64, np.float32))
+    body = "if (stop && threadIdx.x == stop) return; __syncthreads(); out[threadIdx.x] += 1;"
+    kernel = define("float* out, int stop", body, threads=64)
+    for stop in (0, 9, 0):
+        launch = device.bind(kernel, 3 if stop else 1, {"out": out, "stop": stop})
+        if stop:
+            with pytest.raises(SpdnnError, match="thread 9 has exited"):
+                launch()
+        else:
+            launch()
+    assert (device.read(out) == 2).all()
+    assert device.launches == {"run": 3}
+
+
+def test_many_blocks_and_a_table_of_addresses(define):
+    device = shim.ShimDevice(order=2, workers=4)
+    parts = [device.upload(np.full(3, value, np.int64)) for value in (5, 7)]
+    table = device.upload(np.array([device.address(part) for part in parts], np.uint64))
+    out = device.empty(1, np.int64)
+    device.fill(out, 0)
+    body = """
+        const long long* part = reinterpret_cast<const long long*>(table[blockIdx.x % 2]);
+        atomicAdd(reinterpret_cast<unsigned long long*>(out), part[threadIdx.x % 3]);"""
+    kernel = define("const unsigned long long* table, long long* out", body, threads=1)
+    launch = device.bind(kernel, 5000, {"table": table, "out": out})
+    assert device.seconds(launch) > 0
+    device.synchronize()
+    assert device.read(out) == [12 * 2500]
+
+
+def test_memory_is_limited_and_comes_back(define):
+    device = shim.ShimDevice(memory_bytes=1000)
+    held = device.upload(np.zeros((10, 5), np.float32))
+    assert held.shape == (10, 5) and held.flags.c_contiguous
+    assert device.free_bytes() == 800
+    with pytest.raises(MemoryTooSmall, match="^804 bytes of device memory were asked for, and 800 of 1,000 are free$"):
+        device.empty(201, np.float32)
+    view = held[3:]
+    del held
+    assert device.free_bytes() == 800, "a view of the array is left"
+    del view
+    assert device.empty(250, np.float32).size == 250
+
+
+def test_a_kernel_that_does_not_compile_shows_the_log(define):
+    with pytest.raises(
+        SpdnnError, match=r"(?s)^kernel run \(test.cu; THREADS=32\) does not compile:.*test.cu:5.*nonsense"
+    ):
+        shim.ShimDevice().bind(define("float* out", "\nnonsense;"), 1, {"out": np.zeros(1, np.float32)})
+    with pytest.raises(SpdnnError, match="2048 threads; a block has 1 to 1024"):
+        shim.ShimDevice().bind(define("float* out", "", threads=2048), 1, {"out": np.zeros(1, np.float32)})
+
+
+WRONG = {  # body, and what is found
+    "read": (
+        "out[threadIdx.x] = in[threadIdx.x + 1];",
+        "thread 31 reads 4 bytes at byte 128 of an array, which has 128",
+    ),
+    "write": ("out[int(threadIdx.x) - 1] = 0;", "thread 0 writes 4 bytes at byte -4 of an array, which has 128"),
+    "dynamic": (
+        "DYNAMIC_SHARED(float, s); s[threadIdx.x * 2] = 0;",
+        "thread 15 writes 4 bytes at byte 120 of the block's dynamic shared memory, which has 120",
+    ),
+    "fixed": (
+        "__shared__ float s[20]; __shared__ float next[20]; s[threadIdx.x] = 0; __syncthreads(); next[2] = 0; out[0] = s[3];",
+        "thread 20 writes 4 bytes at byte 80 of the variable s, which has 80",
+    ),
+    "local": (
+        "float s[8]; for (int i = 0; i <= in[0] * 8; ++i) s[i] = in[i]; out[0] = s[int(in[0])];",
+        "thread 0 writes 4 bytes",
+    ),
+    "vector": (
+        "reinterpret_cast<float4*>(out)[7].z = 1; reinterpret_cast<float4*>(out + 28)[threadIdx.x].x = 1;",
+        "thread 1 writes 4 bytes at byte 128",
+    ),
+    "misaligned": (
+        "*reinterpret_cast<float2*>(out + threadIdx.x) = {1, 1};",
+        "thread 1 accesses 'struct float2' at an address that is 4 bytes past a multiple of 8",
+    ),
+    "zeroed": ("for (int i = 0; i < 33; ++i) out[i] = 0;", "thread 0 writes 4 bytes at byte 128"),
+}
+if shim.SANITIZED:
+
+    @pytest.mark.parametrize("wrong", WRONG)
+    @pytest.mark.parametrize("order", [0, 0])  # again, for what was found once is found always
+    def test_sanitized(run, wrong, order):
+        body, found = WRONG[wrong]
+        arrays = {"in": np.ones(32, np.float32), "out": np.zeros(32, np.float32)}
+        with pytest.raises(SpdnnError, match=f"^kernel run .*: block 0: {re.escape(found)}"):
+            run("const float* in, float* out", body, arrays, shared=120, order=order)
+
+    def test_sanitized_freed(define):
+        device = shim.ShimDevice()
+        table = device.upload(np.array([device.address(device.empty(32, np.float32))], np.uint64))
+        body = "*(reinterpret_cast<float*>(table[0]) + threadIdx.x) = 0;"
+        with pytest.raises(
+            SpdnnError, match="thread 0 writes 4 bytes at byte 0 of a freed array, which has 128 bytes$"
+        ):
+            device.bind(define("const unsigned long long* table", body), 1, {"table": table})()
+
+else:
+
+    def test_accesses_out_of_bounds_are_found():
+        chosen = "test_sanitized or test_a_scan or test_what_nobody or test_a_barrier or test_a_histogram"
+        done = shim.sanitized(__file__, "-k", chosen)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{2 * len(WRONG) + 1 + 12 + 1 + 1 + 3} passed" in done.stdout
+        assert "AddressSanitizer" not in done.stderr
+
+    def test_elsewhere_fibers_are_contexts_of_the_system():
+        chosen = "test_a_scan or test_a_barrier or test_a_device_goes_on"
+        done = shim.pytest_again(__file__, "-k", chosen, SHIM_FLAGS="-DSHIM_UCONTEXT")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "14 passed" in done.stdout
