@@ -14,7 +14,6 @@ from spdnn.reduce import parse
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured beside our own engines
-PEERS = ("scipy", "graphblas", "mkl", "jax", "torch")  # other libraries, measured beside our own engines
 CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
 ENGINES = {
     "cpu": "spdnn.engines.cpu:CpuEngine",

@@ -10,6 +10,22 @@ from spdnn.engines import engine, infer
 from spdnn.engines.base import Options, Session
 from spdnn.features import Inputs, projection_weights
 
+# Name: inputs, widths, and what random_network takes.
+SHAPES = {
+    "one input": (1, [50, 40, 30], {}),
+    "96 inputs, 7 layers": (96, [96] * 8, {"density": 0.2}),
+    "7 x 96 layers": (40, [7, 96, 7, 96], {"density": 0.5}),
+    "rectangular": (33, [17, 200, 5, 64], {}),
+    "one neuron wide": (5, [3, 1, 4], {"density": 1.0, "bias": 0.0}),
+    "vector bias": (70, [40, 40, 40], {"bias": "vector"}),
+    "clip": (70, [40, 40, 40], {"clip": 0.5}),
+    "logits": (70, [40, 40, 10], {"last": "none"}),
+    "positive bias": (70, [40, 40, 40], {"bias": 0.2}),
+    "one value": (64, [60, 60, 60], {"single": 0.125}),
+    "odd width of bits": (40, [1001, 13, 7], {}),
+    "nearly empty": (40, [50, 50, 50], {"density": 0.005, "bias": 0.1}),
+}
+
 
 def rows(count, neurons, seed=0, kind="dense", density=0.3):
     rng = np.random.default_rng(seed)

@@ -11,8 +11,8 @@ from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.errors import Unsuitable
 from spdnn.features import Inputs
-from spdnn.limits import Machine
 from spdnn.kernels.cuda import cupy_device
+from spdnn.limits import Machine
 from spdnn.network import Network
 
 MOST_INPUTS = 2**31 - 1  # that kernels count

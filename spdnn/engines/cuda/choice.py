@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from spdnn.engines.cuda.layers import COLUMNS, Run, lay_out, widths
-from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED, stage_room, variants
+from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
 from spdnn.errors import Unsuitable
 from spdnn.kernels.cuda.device import Device, Properties
-from spdnn.layouts.sliced import staged
 from spdnn.kernels.cuda.settings import staged_outputs
+from spdnn.layouts.sliced import staged
 from spdnn.network import Layer, Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
@@ -56,7 +56,7 @@ def choose(device: Device, network: Network, first: int, tiles: int, kind: str |
         refused = {name: why for name in KINDS if (why := unsuited(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
         layer = network.layer(max(shapes[shape], key=lambda k: headers[k].edges))
-        room = room or _room(device.properties, layer)
+        room = room or _room(device.properties, [network.layer(k) for k in _some(shapes[shape])])
         seconds: dict[str, float] = {}
         if kind is None and len(told) < MOST_SHAPES:
             seconds = {name: _seconds(device, layer, name, room, tiles) for name in suited}
@@ -84,10 +84,15 @@ def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> st
     return None
 
 
-def _room(properties: Properties, layer: Layer) -> int:
-    """Neurons of a stage, from the footprints of one layer."""
-    whole = staged(layer, staged_outputs(not layer.single_value), max(1, min(layer.inputs, 65_535)))
-    return stage_room(properties, int(np.diff(whole.map_starts).max()))
+def _some(layers: list[int]) -> list[int]:
+    """The first, the middle and the last of `layers`."""
+    return sorted({layers[0], layers[len(layers) // 2], layers[-1]})
+
+
+def _room(properties: Properties, layers: list[Layer]) -> int:
+    """Neurons of a stage, from the footprints of some layers."""
+    wholes = (staged(layer, staged_outputs(not layer.single_value), MOST_STAGED) for layer in layers)
+    return stage_room(properties, max(int(np.diff(whole.map_starts).max()) for whole in wholes))
 
 
 def _seconds(device: Device, layer: Layer, kind: str, room: int, tiles: int) -> float:

@@ -85,7 +85,8 @@ class Run:
     """What the kernels of a run share on the device.
 
     Attributes:
-        tiles: that there is room for; list, active, work, failed: as the kernels describe them; dead_from: see Prepared.
+        tiles: that there is room for; list, active, work, failed: as the kernels describe them; dead_from:
+            see Prepared.
     """
 
     device: Device
@@ -161,5 +162,3 @@ def widths(layers: Sequence[DeviceLayer]) -> tuple[int, int]:
     """(width, places): of the widest features of these layers, and of the layer with most outputs."""
     width = max(layers[0].inputs, *(layer.outputs for layer in layers))
     return width, max(layer.places for layer in layers)
-
-

@@ -1,7 +1,7 @@
 """When the engine `cuda` does what: passes of layers, looks for identical rows, which kernel for how many rows.
 
-All of it is decided before a run from what is known of the network, and the device decides the rest from counts that the
-host never sees. So a run launches the same kernels in the same order whatever its inputs are.
+All of it is decided before a run from what is known of the network, and the device decides the rest from counts that
+the host never sees. So a run launches the same kernels in the same order whatever its inputs are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ SETTLED = 51  # of 1,024 rows may leave in a layer when a look makes sense: 5 %
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
+MOST_STAGED = 2**16 - 1  # neurons of a stage, which 16-bit indices number, the zeros that padding reads included
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ def passes(
     found, k, depth, next_look = [], 0, len(kinds), FIRST_LOOK
     while k < depth:
         last = k + (_length(k, leaving) if kinds[k] == PERSISTENT else 1)
-        same = (
-            j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k])
-        )
+        same = (j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k]))
         last = next(same, min(last, depth))
         look = looking and next_look <= last < depth and ahead[last] >= AHEAD
         if look:
@@ -117,5 +116,5 @@ def stage_room(properties: Properties, footprint: int, blocks: int = 4) -> int:
         free = min(properties.shared // beside - RESERVED_SHARED, properties.shared_per_block)
         room = free // (32 * 4) - 1
         if footprint <= room or beside == 2:
-            return max(1, min(room, footprint))
+            return max(1, min(room, MOST_STAGED))
     raise AssertionError("blocks is at least 2")

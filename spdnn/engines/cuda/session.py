@@ -2,12 +2,12 @@
 
 Data flow of a batch, all of it on the device:
 
-    inputs (bits, dense or CSR) -> words or features -> pass of layers -> next rows -> pass of layers -> ... -> statistics
+    inputs (bits, dense or CSR) -> words or features -> pass of layers -> next rows -> pass -> ... -> statistics
 
 `rows` holds how many rows go into each layer; kernels read it, the host does not. Between passes, rows that died leave
 (*dead*), and where a look is due, identical ones are merged (*inputs*); *neurons* is done in `prepare`.
-Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); deciding on the device what the host need not know: SNIG, Lin
-and Huang, HPEC 2020.
+Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); a graph of launches that needs no host: SNIG (Lin and Huang,
+HPEC 2020).
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ class CudaSession(Session):
         kind: of the kernels (schedule.KINDS), or None: the ones that are fastest.
     """
 
-    def __init__(
-        self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None
-    ):
+    def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None):
         super().__init__()
         network = prepared.network
         inputs.check_width(network.inputs)
@@ -147,9 +145,7 @@ class CudaSession(Session):
                 found.append(run.layer(part.first, layers[0], self.words, target, rows))
             elif part.kind == PERSISTENT:
                 for variant in variants(self.device.properties, *widths(layers)):
-                    found.append(
-                        run.layers(part.first, part.last, self.table, variant, layers, source, target, rows)
-                    )
+                    found.append(run.layers(part.first, part.last, self.table, variant, layers, source, target, rows))
             else:
                 found.append(run.layer(part.first, layers[0], source, target, rows))
             source, target = target, source
@@ -171,8 +167,8 @@ class CudaSession(Session):
         most = min(needed, free // each, 2**30 // TILE)
         if not most:
             raise MemoryTooSmall(
-                f"{self.device.properties.name} has {free:,} bytes of memory left beside weights and inputs, and {TILE} "
-                f"inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) would fit",
+                f"{self.device.properties.name} has {free:,} bytes of memory left beside weights and inputs, and "
+                f"{TILE} inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit",
                 each,
             )
         return -(-needed // -(-needed // most))

@@ -5,9 +5,9 @@ A kernel is declared as
     extern "C" __global__ void __launch_bounds__(THREADS) name(
         const float* __restrict__ features, int count)
 
-with parameters of the types in TYPES, or of a macro that names one. Its declaration is the one truth about its arguments:
-launches are checked against it, and so is what tests compile. Headers of ours are put in line, so that whatever caches
-compiled kernels by their source sees them change. Source: CuPy's examples/gemm (kernels in files, tile sizes as macros).
+with parameters of the types in TYPES, or of a macro that names one. Its declaration is the one truth about its
+arguments: launches are checked against it. Headers of ours are put in line, so that whatever caches compiled kernels by
+their source sees them change. Source: CuPy's examples/gemm (kernels in files, tile sizes as macros).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Properties:
     Attributes:
         name: the vendor's; capability: 90 for compute capability 9.0.
         multiprocessors: how many; threads: that one of them holds at most.
-        shared_per_block: bytes of shared memory that a block may ask for (with the opt-in); shared: of a multiprocessor.
+        shared_per_block: bytes of shared memory that a block may ask for (opting in); shared: of a multiprocessor.
         l2_bytes: of the second-level cache; memory_bytes: of the device.
         software: driver, runtime and compiler, as a record names them.
     """
