@@ -50,13 +50,13 @@ class DeviceRows:
         """int32 (1,), the number of rows that go into layer k."""
         return self.counts[k : k + 1]
 
-    def begin(self, count: int) -> None:
-        """All of a batch's `count` inputs have a row."""
+    def begin(self, count: int) -> list[Callable[[], None]]:
+        """The launch after which all of a batch's `count` inputs have a row."""
         arguments = {"count": count, "layers": self.depth, "tiles": self.tiles, "list": self.list}
         arguments |= {"origin": self.first_origin, "parent": self.parent, "weight": self.weight, "rows": self.counts}
         arguments |= {"active": self.active, "survivors": self.survivors, "work": self.work, "failed": self.failed}
         blocks = self.run.blocks(max(self.depth * self.tiles, count), settings.SIMPLE)
-        self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})()
+        return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
     def boundary(self, part: Pass, features: Any, neurons: int) -> list[Callable[[], None]]:
         """The launches after a pass that left `features` of so many neurons."""
@@ -100,15 +100,16 @@ class DeviceRows:
         arguments |= {"counts": self.class_counts, "weights": self.class_weights, **self.found}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
-    def resolve(self, count: int) -> None:
-        """Launch what finds the last row of each of a batch's `count` inputs."""
+    def resolve(self, count: int) -> list[Callable[[], None]]:
+        """The launches that find the last row of each of a batch's `count` inputs."""
         blocks = self.run.blocks(count, settings.SIMPLE)
-        self.device.fill(self.slot_of, 0xFF)
-        rows, origin = self.into(self.depth), self.origins[0]
-        arguments = {"rows": rows, "origin": origin, "slot_of": self.slot_of}
-        self.device.bind(settings.SLOTS, blocks, arguments)()
-        arguments = {"count": count, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
-        self.device.bind(settings.RESOLVE, blocks, arguments)()
+        placed = {"rows": self.into(self.depth), "origin": self.origins[0], "slot_of": self.slot_of}
+        followed = {"count": count, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
+        return [
+            lambda: self.device.fill(self.slot_of, 0xFF),
+            self.device.bind(settings.SLOTS, blocks, placed),
+            self.device.bind(settings.RESOLVE, blocks, followed),
+        ]
 
     def read(self, count: int) -> dict[str, Any]:
         """What is told of a batch of `count` inputs: arrays of the rows at the end, counters, and where inputs are."""

@@ -17,8 +17,9 @@ KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; th
 
 # Layers of a pass that keeps features in shared memory: (until layer, layers). Rows leave only between passes, and most
 # that die do so early; without reductions nothing leaves, and passes only end so that signals are answered.
-LENGTHS = ((16, 1), (32, 2), (64, 4), (128, 8))
+LENGTHS = ((8, 1), (16, 2), (32, 4), (64, 8), (128, 16))
 LONGEST = 64
+EARLY = 8  # layers before which few rows are not looked out for: each setting of a kernel is a launch more
 FIRST_LOOK = 2  # layers before the first look for identical rows
 AHEAD = 96  # edges for each neuron that must lie ahead of a look
 SETTLED = 51  # of 1,024 rows may leave in a layer when a look makes sense: 5 %

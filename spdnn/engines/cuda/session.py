@@ -24,7 +24,7 @@ from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import choose, edges_ahead
 from spdnn.engines.cuda.layers import Run, lay_out, widths
 from spdnn.engines.cuda.rows import DeviceRows
-from spdnn.engines.cuda.schedule import BITS, PERSISTENT, passes, variants
+from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, passes, variants
 from spdnn.errors import MemoryTooSmall
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
@@ -36,6 +36,7 @@ TILE = 32
 ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
 CHECKED = 64  # launches between two looks at signals
+Launch = Callable[[], None]
 
 
 class CudaSession(Session):
@@ -76,7 +77,9 @@ class CudaSession(Session):
         self.buffers = [device.empty(self.tiles * TILE * widest, np.float32) for _ in range(2)]
         self.words = device.empty(self.tiles * network.inputs, np.uint32) if first else None
         self.rows = DeviceRows(device, self.tiles, self.depth, self.dead_from, self.last, looking)
-        self.body = self._bind_body(looking)
+        body = self._bind_body()
+        size = self.tiles * TILE
+        self.parts = [self._bind_batch(start, start + size, body) for start in range(0, inputs.count, size)]
         self.notes = {
             "device": {"name": device.properties.name, "capability": device.properties.capability / 10,
                        "multiprocessors": device.properties.multiprocessors, "software": device.properties.software},
@@ -93,48 +96,40 @@ class CudaSession(Session):
         return -(-self.inputs.count // (self.tiles * TILE))
 
     def run(self, meetings=None) -> Result:
-        size = self.tiles * TILE
-        turns = max(self.turns or 0, self.batches)
-        advance, close = progress.ticker("inference", turns * len(self.passes), " passes")
+        advance, close = progress.ticker("inference", len(self.parts), " batches")
         seconds, parts = 0.0, []
         try:
-            for turn in range(turns):
-                numbers = self.inputs.numbered(turn * size, (turn + 1) * size)
-                if numbers.size:
-                    seconds += self.device.seconds(lambda numbers=numbers: self._launch(numbers, advance))
-                    parts.append((numbers, self._finish(numbers.size)))
+            for numbers, launches in self.parts:
+                seconds += self.device.seconds(lambda launches=launches: _launch(launches))
+                parts.append((numbers, self._finish(numbers.size)))
+                advance(1)
         finally:
             close()
         return self._result(parts, seconds)
 
-    def _launch(self, numbers: np.ndarray, advance: Callable[[int], Any]) -> None:
-        """All launches of a batch, from its inputs to the statistics of its last rows."""
-        self.rows.begin(numbers.size)
+    def _bind_batch(self, start: int, stop: int, body: list[Launch]) -> tuple[np.ndarray, list[Launch]]:
+        """(numbers, launches) of the inputs from `start` on: from what was given to the statistics of the last rows."""
+        numbers = self.inputs.numbered(start, stop)
         stored = self.device.upload(self.inputs.stored(numbers).astype(np.int32))
-        self._first_features(stored, numbers.size)
-        for i, launch in enumerate(self.body):
-            if i % CHECKED == 0:
-                check_ended()
-            launch()
-        advance(len(self.passes))
-        self.rows.resolve(numbers.size)
+        first = [*self.rows.begin(numbers.size), *self._first_features(stored, numbers.size)]
+        return numbers, [*first, *body, *self.rows.resolve(numbers.size)]
 
-    def _first_features(self, stored: Any, count: int) -> None:
-        """The inputs of a batch as the first layer reads them."""
+    def _first_features(self, stored: Any, count: int) -> list[Launch]:
+        """The launches that make of a batch's inputs what the first layer reads."""
         arguments = {"stored": stored, "count": count, "neurons": self.inputs.neurons}
         blocks = self.rows.run.blocks(tiles_of(count, TILE) * -(-self.inputs.neurons // TILE))
         if self.inputs.kind == "bits":
             arguments |= {"bits": self.given[0], "found": self.words}
-            return self.device.bind(settings.WORDS, blocks, arguments)()
+            return [self.device.bind(settings.WORDS, blocks, arguments)]
         arguments["features"] = self.buffers[0]
         if self.inputs.kind == "dense":
-            return self.device.bind(settings.DENSE_TILES, blocks, {"values": self.given[0], **arguments})()
-        self.device.fill(self.buffers[0][: tiles_of(count, TILE) * TILE * self.inputs.neurons], 0)
+            return [self.device.bind(settings.DENSE_TILES, blocks, {"values": self.given[0], **arguments})]
+        filled = self.buffers[0][: tiles_of(count, TILE) * TILE * self.inputs.neurons]
         offsets, columns, values = self.given
         arguments |= {"offsets": offsets, "columns": columns, "values": values}
-        return self.device.bind(settings.SPARSE_TILES, blocks, arguments)()
+        return [lambda: self.device.fill(filled, 0), self.device.bind(settings.SPARSE_TILES, blocks, arguments)]
 
-    def _bind_body(self, looking: bool) -> list[Callable[[], None]]:
+    def _bind_body(self) -> list[Launch]:
         """The launches of all passes; `source` after them is the buffer with the last features."""
         found, source, target = [], *self.buffers
         run: Run = self.rows.run
@@ -144,8 +139,11 @@ class CudaSession(Session):
             if part.kind == BITS:
                 found.append(run.layer(part.first, layers[0], self.words, target, rows))
             elif part.kind == PERSISTENT:
-                for variant in variants(self.device.properties, *widths(layers)):
-                    found.append(run.layers(part.first, part.last, self.table, variant, layers, source, target, rows))
+                settings_of = variants(self.device.properties, *widths(layers))
+                early = part.first < EARLY
+                for variant in settings_of[-1:] if early else settings_of:
+                    launch = run.layers(part.first, part.last, self.table, variant, layers, source, target, rows, early)
+                    found.append(launch)
             else:
                 found.append(run.layer(part.first, layers[0], source, target, rows))
             source, target = target, source
@@ -201,7 +199,7 @@ class CudaSession(Session):
             loaded -= int(work[0] * self.edges[0]) * 31 // 8  # a bit for each edge, not a float
         notes = {
             **self.notes,
-            "batches": len(parts),
+            "batches": len(self.parts),
             "rows_merged": int(sum(found["merged"] for _, found in parts)),
             "layer_loop_device_seconds": seconds,
         }
@@ -217,6 +215,13 @@ class CudaSession(Session):
         """The share of the places for edges that hold none, of all layers."""
         places = [edges / (1 - layer.padding) for edges, layer in zip(self.edges, self.layers, strict=True) if edges]
         return 1 - float(self.edges.sum()) / max(1.0, sum(places))
+
+
+def _launch(launches: list[Launch]) -> None:
+    for i, launch in enumerate(launches):
+        if i % CHECKED == 0:
+            check_ended()
+        launch()
 
 
 def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:

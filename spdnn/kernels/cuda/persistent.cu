@@ -56,12 +56,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
             const Layer layer = *reinterpret_cast<const Layer*>(layers + (long long)k * COLUMNS);
             unsigned int bits = 0;
             for (int place = threadIdx.x / LANES; place < layer.places; place += THREADS / LANES) {
-                const int output = layer.order[place], slice = place / SLICE;
+                const int output = __ldg(layer.order + place), slice = place / SLICE;
                 Held sum = nothing();
                 add_chunks(sum, reinterpret_cast<const Held*>(shared + here) + part, layer.indices, layer.values,
-                           place % SLICE, layer.starts[slice], layer.starts[slice + 1]);
+                           place % SLICE, __ldg(layer.starts + slice), __ldg(layer.starts + slice + 1));
                 if (output < 0) continue;
-                const float bias = layer.bias[output * layer.bias_step];
+                const float bias = __ldg(layer.bias + output * layer.bias_step);
                 unsigned int found = 0;
                 reinterpret_cast<Held*>(shared + there)[output * LANES + part] =
                     finished(sum, bias, layer.low, layer.high, failed, k, found);
