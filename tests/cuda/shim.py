@@ -36,10 +36,8 @@ POISON = 0xFF
 MOST_THREADS = 1024  # of a block
 SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
 # Nothing is contracted, so that every machine gives the same bits; wrapping and aliasing are as on the device.
-FLAGS = (
-    "-O2 -fPIC -shared -fvisibility=hidden -w -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv".split()
-)
-FLAGS += os.environ.get("SHIM_FLAGS", "").split()
+FLAGS = "-O2 -fPIC -shared -fvisibility=hidden -w -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv"
+FLAGS = [*FLAGS.split(), *os.environ.get("SHIM_FLAGS", "").split()]
 # Loops stay loops: a memset out of bounds would be reported by ending the process.
 SANITIZER = "-DSHIM_SANITIZED -fsanitize=address,alignment -fno-sanitize-recover=all -fno-tree-loop-distribute-patterns"
 SANITIZER = [*SANITIZER.split(), "-fsanitize-sections=shim_variables"]
