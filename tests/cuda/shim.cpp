@@ -242,7 +242,6 @@ void Worker::run(int64_t block) {
     if (!launch->failed.load()) report_deadlock();
     if (__asan_unpoison_memory_region)  // what fibers left on their stacks
         __asan_unpoison_memory_region(stacks, MOST_THREADS * (STACK + GUARD));
-    reclaim();
 }
 
 // The first thread that waits, and the first that it waits for.

@@ -36,15 +36,11 @@ POISON = 0xFF
 MOST_THREADS = 1024  # of a block
 SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
 # Nothing is contracted, so that every machine gives the same bits; wrapping and aliasing are as on the device.
-FLAGS = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv"]
-FLAGS += os.environ.get("SHIM_FLAGS", "").split()
-SANITIZER = [
-    "-DSHIM_SANITIZED",
-    "-fsanitize=address,alignment",
-    "-fno-sanitize-recover=all",
-    "-fsanitize-sections=shim_variables",
-]
-SANITIZER += ["-fno-tree-loop-distribute-patterns"]  # loops stay loops: memset would report to the process, which ends
+FLAGS = "-O2 -fPIC -shared -fvisibility=hidden -w -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv"
+FLAGS = [*FLAGS.split(), *os.environ.get("SHIM_FLAGS", "").split()]
+# Loops stay loops: a memset out of bounds would be reported by ending the process.
+SANITIZER = "-DSHIM_SANITIZED -fsanitize=address,alignment -fno-sanitize-recover=all -fno-tree-loop-distribute-patterns"
+SANITIZER = [*SANITIZER.split(), "-fsanitize-sections=shim_variables"]
 
 _libc = ctypes.CDLL(None)
 _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -56,8 +52,7 @@ class ShimDevice(Device):
 
     Args:
         order: of threads and blocks; by default the environment variable SHIM_ORDER, or 0.
-        capability, multiprocessors, shared_per_block, memory_bytes: what it pretends to be.
-            It gives no more than memory_bytes.
+        capability, multiprocessors, shared_per_block: what it pretends to be; memory_bytes: that can be taken at most.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
 
     Attributes:
@@ -125,6 +120,12 @@ class ShimDevice(Device):
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
         workers = min(self.workers, blocks)
         copies = [_library(kernel, worker) for worker in range(workers)]
+        fixed = 0 if SANITIZED else _shared_variables(copies[0])
+        if shared + fixed > self.properties.shared_per_block:
+            raise SpdnnError(
+                f"kernel {kernel}: {shared:,} bytes of dynamic and {fixed:,} of static shared memory; a block of"
+                f" {self.properties.name} has {self.properties.shared_per_block:,}"
+            )
         entries = [function for copy in copies for function in (copy.shim_entry, copy.shim_shared)]
         code = (ctypes.c_void_p * len(entries))(*[ctypes.cast(entry, ctypes.c_void_p).value for entry in entries])
         addresses = [np.uintp(self.address(value)) if isinstance(value, np.ndarray) else value for value in values]
@@ -201,6 +202,13 @@ def _loaded(file: str, name: str, defines: str, source: str, kernel: str, worker
         with replacing(copy) as temporary:
             shutil.copyfile(path, temporary)
     return ctypes.CDLL(str(copy))
+
+
+def _shared_variables(library: ctypes.CDLL) -> int:
+    """Bytes of a kernel's static shared memory; guarded variables take more, so not to be asked of a sanitized one."""
+    begin, end = ctypes.c_void_p(), ctypes.c_void_p()
+    library.shim_shared(ctypes.byref(begin), ctypes.byref(end))
+    return (end.value or 0) - (begin.value or 0)
 
 
 @cache
