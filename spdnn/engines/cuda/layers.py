@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ class DeviceLayer:
         arrays: its arrays and numbers, by the names of its kernel's arguments.
         valued: whether its edges have values of their own.
         places: of outputs in its order; padding: the share of places for edges that hold none.
+        copy_seconds: that its arrays took to the device.
     """
 
     kind: str
@@ -36,7 +38,8 @@ class DeviceLayer:
     valued: bool
     arrays: dict[str, Any]
     places: int
-    padding: float = 0.0
+    padding: float
+    copy_seconds: float
 
     def row(self, device: Device) -> np.ndarray:
         """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
@@ -76,8 +79,10 @@ def lay_out(device: Device, layer: Layer, kind: str, room: int = 0) -> DeviceLay
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
         host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
         places, padding = slices.order.size, slices.padding
+    begun = time.perf_counter()
     arrays = {name: device.upload(np.ascontiguousarray(array).reshape(-1)) for name, array in host.items()}
-    return DeviceLayer(kind, layer.inputs, layer.outputs, valued, {**arrays, **numbers}, places, padding)
+    spent = time.perf_counter() - begun
+    return DeviceLayer(kind, layer.inputs, layer.outputs, valued, {**arrays, **numbers}, places, padding, spent)
 
 
 @dataclass(frozen=True)

@@ -59,15 +59,12 @@ class CudaSession(Session):
         begun = time.perf_counter()
         self.given = _upload_inputs(device, inputs)
         device.synchronize()
-        copied = time.perf_counter()
+        inputs_copied = time.perf_counter() - begun
         first = 1 if inputs.kind == "bits" else 0
         self.choice = choose(device, network, first, tiles_of(inputs.count, TILE), kind)
         kinds = [BITS] * first + self.choice.kinds[first:]
-        chosen = time.perf_counter()
         self.layers = _upload_layers(device, network, kinds, self.choice.room)
         self.table = device.upload(np.concatenate([self._row(layer) for layer in self.layers]))
-        device.synchronize()
-        laid = time.perf_counter()
         looking = "inputs" in prepared.reductions
         leaving = looking or "dead" in prepared.reductions
         valued = [layer.valued for layer in self.layers]
@@ -80,15 +77,13 @@ class CudaSession(Session):
         body = self._bind_body()
         size = self.tiles * TILE
         self.parts = [self._bind_batch(start, start + size, body) for start in range(0, inputs.count, size)]
+        self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in self.layers)
         self.notes = {
             "device": {"name": device.properties.name, "capability": device.properties.capability / 10,
                        "multiprocessors": device.properties.multiprocessors, "software": device.properties.software},
             "kernels": self.choice.told,
             "passes": len(self.passes),
             "padding": self._padding(),
-            "copy_inputs_seconds": copied - begun,
-            "choose_seconds": chosen - copied,
-            "lay_out_and_copy_weights_seconds": laid - chosen,
         }  # fmt: skip
 
     @property
@@ -201,7 +196,8 @@ class CudaSession(Session):
             **self.notes,
             "batches": len(self.parts),
             "rows_merged": int(sum(found["merged"] for _, found in parts)),
-            "layer_loop_device_seconds": seconds,
+            # Of the last run: between two events on the device; and with what opening the session copied to it.
+            "spans": {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds},
         }
         survivors = np.sum([found["survivors"] for _, found in parts], axis=0, dtype=np.int64)
         values = self.last.gathered(kept) if self.keep_values else None

@@ -1,0 +1,56 @@
+"""Official problems through the CUDA engines, on the CPU shim: the whole of them, and their records and page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spdnn import measure
+from spdnn.cli import main
+from spdnn.engines import engine
+from spdnn.engines.base import Options
+from spdnn.reduce import parse
+from spdnn.sources.mnist import mnist_inputs
+from spdnn.sources.radixnet import RadixNet
+
+
+@pytest.mark.needs("mnist")
+@pytest.mark.parametrize(
+    ("neurons", "name", "order"),
+    [(1024, "cuda", 0), (1024, "cuda-persistent", 1), (4096, "cuda-ell", 2), (4096, "cuda-csr", 0)]
+    + [(16384, "cuda-staged", 0)],
+)
+def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, name, order):
+    on_shim(order=order)
+    network, chosen = RadixNet(neurons, 120), engine(name)
+    inputs = mnist_inputs(neurons, mnist_file)
+    prepared = chosen.prepare(network, parse("all", chosen.offers))
+    found = chosen.open(prepared, inputs, Options()).run()
+    verdict = measure.judge(network, inputs, found)
+    assert verdict["truth"]["kind"] == "official"
+    assert verdict["passed"], verdict["reasons"]
+    assert found.survivors[0] > 50_000
+    assert found.notes["rows_merged"] > 1_000
+
+
+def test_command_record_and_page(on_shim, tmp_path, capsys):
+    device = on_shim(multiprocessors=3)
+    record, page = tmp_path / "run.json", tmp_path / "page.html"
+    problem = ["--neurons", "1024", "--layers", "120", "--inputs", "digits", "--count", "300"]
+    assert main(["challenge", *problem, "--engine", "cuda", "--repeats", "2", "--record", str(record)]) == 0
+    assert "verdict     pass" in capsys.readouterr().out
+    found = json.loads(record.read_text())
+    notes = found["engine"]["notes"]
+    assert notes["device"]["name"] == device.properties.name
+    assert notes["kernels"]["why"] == "the fastest of those timed"
+    for shape in notes["kernels"]["shapes"]:
+        times = shape["seconds_per_layer"]
+        assert set(times) == {"persistent", "staged", "ell", "csr"}
+        assert shape["kernel"] == min(times, key=times.get)
+    assert notes["spans"]["with host-to-device copies"] > notes["spans"]["layer loop, resident"] > 0
+    assert found["span"] == "layer loop, resident"
+    assert found["machine"]["instruction_set"] == "sm_90"
+    assert len(set(found["result"]["digests"])) == 1
+    assert main(["report", str(tmp_path), "-o", str(page)]) == 0
+    assert "cuda" in page.read_text()
