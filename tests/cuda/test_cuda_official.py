@@ -18,8 +18,13 @@ from spdnn.sources.radixnet import RadixNet
 @pytest.mark.needs("mnist")
 @pytest.mark.parametrize(
     ("neurons", "name", "order"),
-    [(1024, "cuda", 0), (1024, "cuda-persistent", 1), (4096, "cuda-ell", 2), (4096, "cuda-csr", 0)]
-    + [(16384, "cuda-staged", 0)],
+    [
+        (1024, "cuda", 0),
+        (1024, "cuda-persistent", 1),
+        (4096, "cuda-ell", 2),
+        (4096, "cuda-csr", 0),
+        (16384, "cuda-staged", 0),
+    ],
 )
 def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, name, order):
     on_shim(order=order)
