@@ -30,6 +30,14 @@ PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
 ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle goes through
 EDGE_SECONDS = {"cpu": 5e-11, "tiled": 1e-10, "csr": 3e-10}  # for each edge and input, on one thread
 OTHER_EDGE_SECONDS = 1e-9
+# Engines `cuda...`: weights and features are in the device's memory, and the host lays out a layer at a time. What the
+# device does was not measured here: kernels of others compute 3e11 edges a second on an A100, and the first rungs are
+# slower.
+DEVICE_EDGE_SECONDS = {"cuda": 3e-12, "cuda-staged": 3e-12, "cuda-persistent": 3e-12}  # for each edge and input
+OTHER_DEVICE_EDGE_SECONDS = 1e-11
+DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
+LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
+LAYOUT_SECONDS = 3.5e-7  # for each edge: in stages, at 65536 neurons
 FULL_LAYERS, ALIVE = 10, 4000  # of 60,000 digits on a RadiX-Net: layers until most rows are dead, and rows left by then
 SLOWER = 3  # than where the constants were measured
 
@@ -63,17 +71,33 @@ def infer(case: Case, config: dict, files: int) -> Need:
     if size is None:
         return _own(files)
     neurons, count = size
+    if _on_device(case):
+        return _infer_on_device(case, config, neurons, count)
     merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons
     features = 2 * 4 * count * neurons / (MERGED if merged else 1)
     inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
     memory = case.ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
     memory += LAYER_COPIES * EDGE_BYTES * edges * case.ranks
+    each = EDGE_SECONDS.get(case.engine, OTHER_EDGE_SECONDS) * _work(case, edges, count) / (case.threads * case.ranks)
+    return _need(config["memory"] or memory, READ_SECONDS * edges * case.layers + (config["repeats"] + 1) * each)
+
+
+def _infer_on_device(case: Case, config: dict, neurons: int, count: int) -> Need:
+    """As infer, of an engine that keeps everything on a device of its own."""
+    edges = challenge.NONZEROS_PER_NEURON * neurons
+    memory = case.ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
+    laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
+    each = DEVICE_EDGE_SECONDS.get(case.engine, OTHER_DEVICE_EDGE_SECONDS) * _work(case, edges, count) / case.ranks
+    opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
+    return _need(config["memory"] or memory, opening + (config["repeats"] + 1) * each)
+
+
+def _work(case: Case, edges: int, count: int) -> float:
+    """Edges x inputs that a run goes through, with so many edges in a layer."""
     rows = count * case.layers
     if _removes(case, "dead") and _telling(case):
         rows = min(rows, FULL_LAYERS * count + case.layers * ALIVE * math.ceil(count / challenge.INPUTS))
-    work = rows * edges / (MERGED if merged else 1)
-    each = EDGE_SECONDS.get(case.engine, OTHER_EDGE_SECONDS) * work / (case.threads * case.ranks)
-    return _need(config["memory"] or memory, READ_SECONDS * edges * case.layers + (config["repeats"] + 1) * each)
+    return rows * edges / (MERGED if _merges(case) else 1)
 
 
 def verify(case: Case, config: dict, files: int) -> Need:
@@ -115,8 +139,13 @@ def _telling(case: Case) -> bool:
 
 
 def _merges(case: Case) -> bool:
-    """Whether identical neurons are merged, and there are some. Engines other than `cpu` may not offer it."""
-    return case.engine == "cpu" and _telling(case) and _removes(case, "neurons")
+    """Whether identical neurons are merged, and there are some. Engines of other kinds may not offer it."""
+    return (case.engine == "cpu" or _on_device(case)) and _telling(case) and _removes(case, "neurons")
+
+
+def _on_device(case: Case) -> bool:
+    """Whether the engine is one of those on our CUDA kernels."""
+    return case.engine == "cuda" or case.engine.startswith("cuda-")
 
 
 def _weights(case: Case, edges: int) -> float:

@@ -9,11 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
+import engine_cases
 import pytest
-import scipy.sparse as sp
-
-from spdnn.network import from_matrices
 
 ROOT = Path(__file__).resolve().parents[1]
 MNIST = "mnist/train-images-idx3-ubyte.gz"
@@ -74,16 +71,4 @@ def root() -> Path:
 @pytest.fixture
 def random_network():
     """A function that makes a network of random layers; every part of a layer can be chosen."""
-
-    def make(widths, density=0.3, seed=0, bias=-0.1, clip=None, last="relu", single=None):
-        rng = np.random.default_rng(seed)
-        matrices, biases = [], []
-        for rows, columns in zip(widths[:-1], widths[1:], strict=True):
-            matrix = sp.random_array((rows, columns), density=density, rng=rng, dtype=np.float32)
-            if matrix.nnz:
-                matrix.data[:] = single if single is not None else rng.normal(size=matrix.nnz).astype(np.float32)
-            matrices.append(matrix.tocsc())
-            biases.append(rng.normal(-0.1, 0.1, columns).astype(np.float32) if bias == "vector" else bias)
-        return from_matrices(matrices, biases, clip, last)
-
-    return make
+    return engine_cases.random_network

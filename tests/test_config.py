@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from spdnn import challenge, config
+from spdnn import challenge, config, reduce
+from spdnn.engines import engine
 from spdnn.errors import InputError
 
 OWN = {"name": "mine", "path": "net.h5", "layers": 3, "inputs": "x.npy"}
@@ -29,8 +30,12 @@ def test_the_default_gives_every_key(default, schema):
 
 
 @pytest.mark.parametrize(
-    ("preset", "cases"), [("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1), ("strong", 40), ("weak", 14)]
-)
+    ("preset", "cases"),
+    [
+        ("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1), ("strong", 40), ("weak", 14), ("unstructured", 8),
+        ("ladder", 7), ("ladder-cuda", 9),
+    ],
+)  # fmt: skip
 def test_presets(root, default, schema, preset, cases):
     merged = default | yaml.safe_load((root / f"config/{preset}.yaml").read_text())
     found = config.cases(config.check(merged, schema))
@@ -39,6 +44,17 @@ def test_presets(root, default, schema, preset, cases):
         assert {(case.network, case.layers) for case in found} == {
             (f"radixnet-{p.neurons}", p.layers) for p in challenge.PROBLEMS
         }
+
+
+def test_every_preset_is_tested(root):
+    tested = next(mark for mark in test_presets.pytestmark if mark.name == "parametrize").args[1]
+    assert {path.stem for path in (root / "config").glob("*.yaml")} == {preset for preset, _ in tested}
+
+
+def test_every_rung_is_an_engine_that_offers_its_reductions(root):
+    for preset in ("ladder", "ladder-cuda"):
+        for rung in yaml.safe_load((root / f"config/{preset}.yaml").read_text())["ladder"]:
+            reduce.parse(rung["reductions"], engine(rung["engine"], usable=False).offers)
 
 
 def test_scalars_stand_for_lists_and_cases_are_every_combination(default, schema):

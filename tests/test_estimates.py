@@ -8,6 +8,7 @@ import pytest
 
 from spdnn import estimates
 from spdnn.config import Case
+from spdnn.engines import ENGINES
 
 CONFIG = {"layers": [120, 1920], "repeats": 5, "memory": None, "verify": {"edges": 1e10, "seed": 0}}
 SMALL = Case("radixnet-1024", 120, "digits-1024", None, "cpu", "all", 2)
@@ -67,3 +68,29 @@ def test_networks_of_ones_own_are_judged_by_their_files():
 def test_what_snakemake_leaves_of_a_job():
     assert estimates.allowed(2000) == 2000 * 10**6 - estimates.SNAKEMAKE_BYTES
     assert estimates.allowed(1) == 1
+
+
+CUDA = [name for name in ENGINES if name.startswith("cuda")]
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_engines_on_a_device_keep_features_and_weights_there(name):
+    large = replace(SMALL, network="radixnet-65536", inputs="mnist-65536", layers=1920, reductions="none")
+    one, cpu = estimates.infer(replace(large, engine=name), CONFIG, 0), estimates.infer(large, CONFIG, 0)
+    assert 2e9 + 60_000 * 65_536 / 8 < estimates.allowed(one.megabytes) < estimates.allowed(cpu.megabytes) / 5
+    assert 60 * one.minutes > 1920 * 32 * 65_536 * 3.3e-7  # measured: what laying out took, before any run
+    assert estimates.infer(replace(large, engine=name, ranks=4), CONFIG, 0).minutes < one.minutes
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_engines_on_a_device_merge_neurons_too(name):
+    none = replace(SMALL, network="radixnet-16384", inputs="digits-16384", engine=name, reductions="none", layers=1920)
+    merged = replace(none, reductions="neurons")
+    assert estimates.infer(merged, CONFIG, 0).minutes < estimates.infer(none, CONFIG, 0).minutes / 4
+    unstructured = replace(merged, network="unstructured-16384")
+    assert estimates.infer(unstructured, CONFIG, 0).minutes == estimates.infer(none, CONFIG, 0).minutes
+
+
+def test_threads_of_the_host_make_no_device_faster():
+    case = replace(SMALL, engine="cuda", network="radixnet-16384", inputs="digits-16384", reductions="none")
+    assert estimates.infer(case, CONFIG, 0) == estimates.infer(replace(case, threads=64), CONFIG, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import scipy.sparse as sp
 
 from spdnn import challenge
 from spdnn.cli import main
+from spdnn.engines import ENGINES
 from spdnn.features import Inputs
+from spdnn.kernels.cuda import cupy_device
 from spdnn.records import read_record
 
 
@@ -207,6 +210,40 @@ def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, c
     assert sentence in said
     assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """No NVIDIA driver, also on a machine that has one."""
+    monkeypatch.setattr(cupy_device, "DRIVER", "libcuda-that-is-not-here.so")
+
+
+ON_GPUS = [name for name in ENGINES if name.startswith("cu")]
+
+
+@pytest.mark.parametrize("name", ON_GPUS)
+@pytest.mark.parametrize("command", ["challenge", "infer"])
+def test_without_a_gpu_its_engines_end_in_one_sentence(files, without_gpu, capsys, command, name):
+    record = files / "run.json"
+    what = {
+        "challenge": ["--neurons", 1024, "--layers", 120, "--inputs", "digits"],
+        "infer": ["--network", files / "net.h5", "--inputs", files / "x.npy"],
+    }
+    capsys.readouterr()
+    assert spdnn(command, *what[command], "--engine", name, "--record", record) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"spdnn: engine {name} cannot run here: {cupy_device.missing()}")
+    assert said.count("\n") == 1
+    assert not record.exists()
+
+
+def test_engines_are_listed_with_what_is_missing(without_gpu, capsys):
+    assert spdnn("engines") == 0
+    said = capsys.readouterr().out
+    for name in ON_GPUS:
+        told = said[re.search(rf"^{name} +cannot run", said, re.MULTILINE).start() :].splitlines()
+        assert told[2].strip() == cupy_device.missing()
+    assert len(ON_GPUS) == 6
 
 
 @pytest.mark.parametrize(

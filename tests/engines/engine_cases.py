@@ -9,6 +9,7 @@ from spdnn import reference
 from spdnn.engines import engine, infer
 from spdnn.engines.base import Options, Session
 from spdnn.features import Inputs, projection_weights
+from spdnn.network import from_matrices
 
 # Name: inputs, widths, and what random_network takes.
 SHAPES = {
@@ -25,6 +26,19 @@ SHAPES = {
     "odd width of bits": (40, [1001, 13, 7], {}),
     "nearly empty": (40, [50, 50, 50], {"density": 0.005, "bias": 0.1}),
 }
+
+
+def random_network(widths, density=0.3, seed=0, bias=-0.1, clip=None, last="relu", single=None):
+    """A network of random layers."""
+    rng = np.random.default_rng(seed)
+    matrices, biases = [], []
+    for rows, columns in zip(widths[:-1], widths[1:], strict=True):
+        matrix = sp.random_array((rows, columns), density=density, rng=rng, dtype=np.float32)
+        if matrix.nnz:
+            matrix.data[:] = single if single is not None else rng.normal(size=matrix.nnz).astype(np.float32)
+        matrices.append(matrix.tocsc())
+        biases.append(rng.normal(-0.1, 0.1, columns).astype(np.float32) if bias == "vector" else bias)
+    return from_matrices(matrices, biases, clip, last)
 
 
 def rows(count, neurons, seed=0, kind="dense", density=0.3):

@@ -365,6 +365,50 @@ def test_engines_and_reductions_are_checked_before_anything_runs(root, tmp_path,
     assert "Traceback" not in text
 
 
+@pytest.fixture
+def without_gpu(tmp_path, monkeypatch):
+    """No NVIDIA driver in any process that is started here, also on a machine that has one."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "from spdnn.kernels.cuda import cupy_device\ncupy_device.DRIVER = 'libcuda-that-is-not-here.so'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hidden))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
+@pytest.mark.parametrize("name", ["cuda", "cuda-csr", "cusparse"])
+def test_without_a_gpu_its_engines_are_refused_at_the_door(root, tmp_path, without_gpu, name, arguments):
+    reductions = "reductions=none"
+    status, text = snakemake(root, tmp_path, *arguments, "--config", f"engines={name}", reductions, "neurons=1024")
+    assert status != 0
+    sentence = rf"engine {name} cannot run here: .*(cupy is not installed|driver is not installed here).*"
+    assert len(re.findall(sentence, text)) == 1
+    assert "Traceback" not in text
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("profile", ["slurm", "cluster-generic"])
+def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(root, tmp_path, without_gpu, profile):
+    arguments = ["--workflow-profile", root / "workflow/profiles" / profile, "--dry-run"]
+    settings = ["engines=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=120"]
+    status, text = snakemake(root, tmp_path, *arguments, "--config", *settings)
+    assert status == 0, text
+    assert re.search(r"^infer +2$", text, re.MULTILINE)
+
+
+def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(root, tmp_path, without_gpu):
+    """As a node does it: prepare is made without a GPU, and infer ends in one sentence."""
+    chosen = ["--configfile", "config/smoke.yaml", "--config", "engines=cuda", "count=200", "--mode", "remote"]
+    chosen += ["--shared-fs-usage", "input-output", "persistence", "sources", "source-cache", "software-deployment"]
+    for rule, right in (("make_network", True), ("make_inputs", True), ("prepare", True), ("infer", False)):
+        status, text = snakemake(root, tmp_path, *chosen, "--until", rule)
+        assert (status == 0) == right, text
+    assert "engine cuda cannot run here" in text
+    assert list(tmp_path.glob("results/prepared/*.cuda.all.h5"))
+    assert not list(tmp_path.glob("results/runs/*/*"))
+
+
 def test_every_rule_carries_the_digest_of_its_code(root):
     for path in sorted((root / "workflow/rules").glob("*.smk")):
         for rule in path.read_text().split("\nrule ")[1:]:

@@ -17,8 +17,12 @@ from spdnn.provenance import code_digest
 try:
     config = settings.check(config, f"{workflow.basedir}/workflow/schemas/config.schema.yaml")
     CASES = {case.name: case for case in settings.cases(config)}
+    # Jobs of a cluster run on its nodes, and only those that run an engine need its device: they ask for it themselves.
+    ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
     for case in CASES.values():
-        exact_reductions.parse(case.reductions, engine(case.engine).offers)
+        known = engine(case.engine, usable=False)
+        runner = known if ELSEWHERE and known.devices() is not None else engine(case.engine)
+        exact_reductions.parse(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
 OWN = {own["name"]: own for own in config["networks"]}

@@ -10,7 +10,7 @@ with logged(snakemake.log[0]):
     from spdnn.reduce import parse
 
     params = snakemake.params
-    runner = engine(params.engine)
+    runner = engine(params.engine, usable=False)  # what it runs on may be on other nodes than this one
     network = open_network(snakemake.input[0])
     prepared, seconds = timed(runner.prepare, network, parse(params.reductions, runner.offers), params.memory)
     info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}

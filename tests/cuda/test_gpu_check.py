@@ -1,0 +1,391 @@
+"""`make gpu-check` and benchmarks/cuda_kernels.py on the CPU shim, so that neither waits for a GPU to be tried."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from engine_cases import rows
+from stand_in_cupy import modules
+
+from spdnn import challenge
+from spdnn.engines import ENGINES
+from spdnn.engines.cuda import layers
+from spdnn.engines.peers import cusparse
+from spdnn.errors import MemoryTooSmall
+from spdnn.kernels.cuda import cupy_device
+from spdnn.layouts.sliced import sliced
+from spdnn.limits import Machine
+from spdnn.records import read_record
+
+OURS = [name for name in ENGINES if name.startswith("cuda")]
+
+
+@pytest.fixture
+def gpu(root, monkeypatch):
+    """A function that imports a module of tests/gpu or benchmarks."""
+    for folder in ("tests/gpu", "benchmarks"):
+        monkeypatch.syspath_prepend(root / folder)
+    return importlib.import_module
+
+
+@pytest.fixture
+def vendor(on_shim, monkeypatch):
+    """The shim, and beside it the engine cusparse on NumPy."""
+    monkeypatch.setattr(cusparse, "modules", modules)
+    monkeypatch.setattr(cusparse.CusparseEngine, "library", cusparse.Cusparse())
+    return on_shim()
+
+
+@dataclass(frozen=True)
+class Small:
+    """A problem as challenge.PROBLEMS has them, of fewer layers."""
+
+    neurons: int
+    layers: int
+
+    name = property(lambda self: f"{self.neurons}-{self.layers}")
+    edges = property(lambda self: 32 * self.neurons * self.layers)
+
+
+@pytest.fixture
+def runs(gpu, on_shim, tmp_path):
+    """A function that makes a Networks of some random inputs instead of MNIST's."""
+    networks = gpu("networks")
+    inputs = rows(100, 1024, kind="bits", density=np.linspace(0.05, 0.35, 100)[:, None])
+
+    def make(tally=None):
+        on_shim()
+        made = networks.Networks(tally or gpu("tally").Tally(), tmp_path, None, every=tmp_path / "every.jsonl")
+        made._inputs[1024] = inputs, 0.5
+        return made
+
+    return make
+
+
+def test_correctness_is_whole_and_passes(gpu, vendor, capsys):
+    correctness, tally = gpu("correctness"), gpu("tally").Tally()
+    correctness.run(tally, 3, shapes=["7 x 96 layers", "logits"], deep=(64, 6, 200), exact=2)
+    # Each engine on each kind of inputs, and their digests; exact networks; past float32; batches; memory, compiler.
+    assert (tally.passed, tally.failures) == (2 * 3 * 7 + 2 * 6 + 5 + 6 + 2, [])
+    assert set(correctness.ENGINES) == {*OURS, "cusparse"}
+    assert tally.status == 0
+    assert "FAIL" not in capsys.readouterr().out
+
+
+def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
+    on_shim()
+    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(1.01))))
+    correctness, tally = gpu("correctness"), gpu("tally").Tally()
+    correctness.run(tally, 0, ["cuda-csr", "cuda-ell"], ["rectangular"], (64, 4, 100), exact=1)
+    assert tally.status == 1
+    told = [failure.split(",")[0] for failure in tally.failures]
+    assert "cuda-ell" in told
+    assert "cuda-csr" not in told
+
+
+def test_memory_is_poisoned_and_scarce(gpu, on_shim):
+    device = on_shim()
+    with gpu("correctness").poisoned(free=1000):
+        opened = cupy_device.open_device()
+        assert np.isnan(opened.read(opened.empty(5, np.float32))).all()
+        assert opened.free_bytes() == 1000
+        assert opened.properties is device.properties
+    assert cupy_device.open_device() is device
+
+
+def test_what_memory_is_said_to_be_needed_is_told(gpu, on_shim):
+    on_shim()
+    correctness = gpu("correctness")
+    with correctness.poisoned(free=0), pytest.raises(MemoryTooSmall, match="bytes of memory left") as error:
+        correctness.infer(correctness.RadixNet(64, 3, -0.3), rows(40, 64), "cuda")
+    assert error.value.least > 32 * 2 * 4 * 64 / 16
+
+
+def test_networks_are_judged_and_recorded(gpu, runs, tmp_path):
+    networks = gpu("networks")
+    made = runs()
+    problem = Small(1024, 4)
+    made.run([networks.Case(problem, "cuda", reductions) for reductions in ("all", "dead", "none")])
+    made.run([networks.Case(problem, "cuda-csr", "none"), networks.Case(problem, "cuda-staged", "dead,inputs")])
+    assert (made.tally.passed, made.tally.failures, made.unchecked) == (5, [], False)
+    records = [read_record(path) for path in sorted(tmp_path.glob("*.json"))]
+    assert [record["case"] for record in records] == [
+        "radixnet-1024-4.mnist.cuda-csr.none", "radixnet-1024-4.mnist.cuda-staged.dead+inputs",
+        "radixnet-1024-4.mnist.cuda.all", "radixnet-1024-4.mnist.cuda.dead", "radixnet-1024-4.mnist.cuda.none",
+    ]  # fmt: skip
+    assert {record["verdict"]["truth"]["kind"] for record in records} == {"oracle"}
+    assert {record["machine"]["instruction_set"] for record in records} == {"sm_90"}
+    assert len({record["result"]["categories_sha256"] for record in records}) == 1
+    lines = (tmp_path / "every.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["case"] for line in lines) == [record["case"] for record in records]
+    for told, name in zip(made.rows, ("cuda all", "cuda dead", "cuda none", "cuda-csr none"), strict=False):
+        assert told.startswith(f"1024-4 {name}")
+        assert "(loads)" in told
+    assert made.rows[3].split()[-1] == "csr"
+
+
+def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(0.5))))
+    networks, made = gpu("networks"), runs()
+    made.run([networks.Case(Small(1024, 3), "cuda-ell", "none")])
+    assert made.tally.status == 1
+    assert "categories of the truth are missing" in made.tally.failures[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_cases_are_the_twelve_and_the_ladder(gpu, root):
+    networks = gpu("networks")
+    found = networks.cases()
+    for reductions in ("all", "dead"):
+        problems = [case.problem for case in found if (case.engine, case.reductions) == ("cuda", reductions)]
+        assert sorted(problems, key=challenge.PROBLEMS.index) == list(challenge.PROBLEMS)
+    none = [case.problem.name for case in found if (case.engine, case.reductions) == ("cuda", "none")]
+    assert "1024-1920" in none
+    assert "65536-1920" not in none
+    preset = yaml.safe_load((root / "config/ladder-cuda.yaml").read_text())
+    rungs = [(rung["engine"], rung["reductions"]) for rung in preset["ladder"]]
+    assert [*networks.LADDER, ("cuda", "all")] == rungs
+    assert [preset["neurons"], preset["layers"]] == [[networks.LADDER_PROBLEM.neurons], [networks.LADDER_PROBLEM.layers]]
+    assert set(networks.REPEATS) == {case.reductions for case in found}
+    assert {case.problem.layers for case in networks.cases(quick=True)} == {120}
+
+
+def test_what_there_is_no_time_for_is_left_out_and_not_passed(gpu, runs, capsys):
+    networks, tally = gpu("networks"), gpu("tally").Tally(seconds=1000)
+    made = runs(tally)
+    made.opening = 1.0  # seconds for each edge
+    made.run([networks.Case(Small(1024, 2), "cuda", "all"), networks.Case(Small(1024, 2), "cuda", "none")])
+    assert (tally.passed, tally.left_out) == (1, ["1024-2 cuda none"])
+    assert gpu("check").finish(tally, [["a table"], []]) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2] == "left out, and so not passed: 1024-2 cuda none"
+    assert said[-1].startswith("gpu-check incomplete: 1 passed, 0 failed, 1 left out")
+    assert "a table" in said
+
+
+def test_nothing_that_ran_is_no_pass(gpu):
+    tally, said = gpu("tally").Tally(seconds=0), []
+    tally.tell = said.append
+    assert tally.case("one", lambda: 1) is None
+    assert tally.status == 1
+    tally.seconds = None
+
+    def stopped(error):
+        raise error
+
+    here, short = gpu("tally").NotHere("not installed"), gpu("tally").TooLittleTime("stopped after 5 s")
+    for error in (here, short, KeyError("x")):
+        tally.case("two", lambda error=error: stopped(error))
+    assert tally.not_here == ["two: not installed"]
+    assert tally.left_out == ["one", "two (stopped after 5 s)"]
+    assert tally.failures[0].startswith("two: KeyError in ")
+    assert [line[:5] for line in said] == ["not r", "FAIL "]
+
+
+@pytest.fixture
+def machine():
+    return Machine(1e12, 1e13, 5e12, 1e13, 1, "sm_90", 1.0)
+
+
+def test_kernels_are_verified_timed_and_compared(gpu, vendor, machine):
+    kernels, said = gpu("cuda_kernels"), []
+    asked = []
+    found = kernels.measure(vendor, machine, [1024], 2, 1 << 20, None, said.append, lambda name: not asked.append(name))
+    names = ["cusparse", "csr", "ell", "staged", "persistent", "persistent x4"]
+    assert [row["kernel"] for row in found] == 2 * names
+    assert asked == ["1024 plain", "1024 merged"]
+    assert [(row["inputs"], row["outputs"]) for row in found[::6]] == [(1024, 1024), (64, 64)]
+    assert len(said) == 1 + len(found)
+    for row in found:
+        assert len(row["samples_seconds"]) == 2
+        assert row["span"] == "kernel only"
+        assert row["count"] == min(challenge.INPUTS, 2**18 // row["inputs"]) // 32 * 32
+        assert row["edges_per_second"] == row["edges"] * row["count"] / row["median_seconds"]
+        assert row["gather_share"] == pytest.approx(row["edges_per_second"] * 4 / 1e13)
+    assert found[0]["times_cusparse"] == 1
+    assert found[3]["times_cusparse"] == found[0]["median_seconds"] / found[3]["median_seconds"]
+    assert json.dumps(found)
+
+
+@pytest.mark.parametrize("wrong", ["before", "after"])
+def test_a_kernel_that_computes_wrongly_has_no_number(gpu, on_shim, machine, monkeypatch, wrong):
+    device, kernels = on_shim(), gpu("cuda_kernels")
+    checks = []
+
+    def check(self, found, times=1, real=kernels.Features.check):
+        checks.append(times)
+        last = (found.shape[0] - 1, found.shape[1] - 1, 31)
+        if len(checks) == (1 if wrong == "before" else 2):
+            found[last] = np.nextafter(found[last], 0)  # one bit of one value of a tile that repeats another
+        real(self, found, times)
+
+    monkeypatch.setattr(kernels.Features, "check", check)
+    with pytest.raises(AssertionError, match="1 of 8 tiles differ"):
+        kernels.measure(device, machine, [1024], 1, 1 << 20, tell=lambda line: None)
+    assert len(checks) == (1 if wrong == "before" else 2)
+
+
+def test_the_benchmark_tells_a_table_and_json(gpu, on_shim, tmp_path, capsys):
+    on_shim()
+    path = tmp_path / "kernels.json"
+    arguments = ["--neurons", "1024", "--samples", "1", "--megabytes", "1", "--json", str(path)]
+    assert gpu("cuda_kernels").main(arguments) == 0
+    content = json.loads(path.read_text())
+    assert content["device"]["name"] == "CPU shim"
+    assert content["machine"]["instruction_set"] == "sm_90"
+    assert len(content["kernels"]) == 10
+    assert "gathers/s from shared memory (the ceiling)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", ["tests/gpu/check.py", "benchmarks/cuda_kernels.py"])
+def test_without_a_gpu_it_is_one_sentence(gpu, capsys, monkeypatch, program):
+    monkeypatch.setattr(cupy_device, "DRIVER", "libcuda-that-is-not-here.so")
+    name = Path(program).stem
+    assert gpu(name).main([]) == 1
+    said = capsys.readouterr()
+    assert said.err.endswith(f": {cupy_device.missing()}\n")
+    assert said.err.count("\n") == 1
+    assert not said.out
+
+
+def make(root, folder, *arguments):
+    """`make gpu-check` where the only nvidia-smi is the one in `folder`, if any."""
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    command = ["make", "--no-print-directory", "-C", root, "gpu-check", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("smi", "told"),
+    [
+        ("echo 'NVIDIA-SMI has failed'; exit 9", "needs an NVIDIA GPU with its driver"),
+        ("echo '| NVIDIA-SMI 450.80  Driver Version: 450.80  CUDA Version: 11.0 |'", "the driver here is for CUDA 11"),
+    ],
+)
+def test_make_gpu_check_ends_at_the_door(root, tmp_path, smi, told):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{smi}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    done = make(root, tmp_path)
+    assert done.returncode != 0
+    assert told in done.stderr
+    assert [line[:6] for line in done.stderr.splitlines()] == ["spdnn:", "make: "]
+    assert not done.stdout
+
+
+def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
+    done = make(root, tmp_path, "VENV=", f"PYTHON={sys.executable}", "ARGS=--parts nothing")
+    assert done.returncode != 0
+    assert "--parts nothing: it must name some of correctness, kernels, sanitizer, networks" in done.stderr
+
+
+def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
+    check, networks = gpu("check"), gpu("networks")
+    inputs = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])
+    monkeypatch.setattr(networks, "mnist_inputs", lambda neurons, path: inputs)
+    monkeypatch.setattr(networks, "locate_mnist", lambda path: path)
+    monkeypatch.setattr(networks, "cases", lambda *given: [networks.Case(Small(1024, 2), "cuda", "all")])
+    monkeypatch.setattr(check, "QUICK_SHAPES", ["one input"])
+    monkeypatch.setattr(check, "QUICK_DEEP", (64, 3, 100))
+    measure = gpu("cuda_kernels").measure
+    small = lambda device, machine, widths, samples, size, *rest: measure(device, machine, [1024], 1, 1 << 19, *rest)  # noqa: E731
+    monkeypatch.setattr(gpu("cuda_kernels"), "measure", small)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no compute-sanitizer, whatever there is here
+    arguments = ["--quick", "--seed", "5", "--results", str(tmp_path / "records"), "--mnist", "images"]
+    monkeypatch.setattr("spdnn.kernels.cuda.ceilings.LONGEST", 60)
+    assert check.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("CPU shim: compute capability 9.0, g++")
+    assert "seed 5" in said
+    assert "not run here: compute-sanitizer memcheck: compute-sanitizer is not installed" in said
+    assert said.splitlines()[-1].startswith("gpu-check pass: ")
+    assert sorted(path.name for path in (tmp_path / "records").iterdir()) == [
+        "kernels.json", "radixnet-1024-2.mnist.cuda.all.json",
+    ]  # fmt: skip
+    assert json.loads((tmp_path / "records/kernels.json").read_text())["kernels"]
+    assert said.index(gpu("cuda_kernels").HEAD) < said.rindex(gpu("cuda_kernels").HEAD)  # once more, at the end
+
+
+SANITIZERS = {
+    "echo '========= ERROR SUMMARY: 0 errors'; exit 0": (1, [], [], []),
+    "echo '========= Invalid __global__ write of size 4'; exit 77": (0, ["memcheck: ========= Invalid __global__"], [], []),
+    "echo '========= Error: Device not supported. Exiting'; exit 1": (0, [], ["Error: Device not supported"], []),
+    "exec sleep 30": (0, [], [], ["stopped after 1"]),
+}
+
+
+@pytest.mark.parametrize("script", SANITIZERS)
+def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
+    check, tally = gpu("check"), gpu("tally").Tally()
+    (tmp_path / "compute-sanitizer").write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/given\n{script}\n")
+    (tmp_path / "compute-sanitizer").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5)
+    check.check_sanitized(tally, argparse.Namespace(device=None))
+    passed, *told = SANITIZERS[script]
+    assert tally.passed == 2 * passed
+    for found, parts in zip((tally.failures, tally.not_here, tally.left_out), told, strict=True):
+        assert len(found) == 2 * len(parts)
+        assert all(parts[0] in line for line in found[:1])
+    given = (tmp_path / "given").read_text()
+    assert given.startswith("--tool racecheck --error-exitcode 77 ")
+    assert "--no-pool" in given
+
+
+ALONE = """
+import sys
+from pathlib import Path
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in {absent} or name.split(".")[0] in {absent}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.path[:0] = {folders}
+from shim import ShimDevice
+from spdnn.kernels.cuda import cupy_device
+
+device = ShimDevice()
+cupy_device.missing, cupy_device.count, cupy_device.open_device = lambda: None, lambda: 1, lambda ordinal=None: device
+import numpy as np
+import check, correctness, networks
+from test_small import Small
+from tally import Tally
+
+tally = Tally()
+correctness.run(tally, 1, ["cuda", "cuda-persistent"], ["one input"], (64, 3, 100), exact=1)
+runs = networks.Networks(tally, Path({out}), None)
+runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5
+runs.run([networks.Case(Small(1024, 2), "cuda", "all")])
+assert runs.unchecked
+sys.exit(check.finish(tally, [runs.rows]))
+"""
+
+
+def test_it_needs_neither_compiled_kernels_nor_the_schema_library(root, tmp_path):
+    """As on a machine whose Python has numpy, scipy, h5py and CuPy alone."""
+    absent = {"spdnn.kernels._cpu", "jsonschema", "referencing", "pytest", "hypothesis", "pandas", "sklearn", "yaml",
+              "mpi4py", "snakemake", "tqdm", "requests", "safetensors", "threadpoolctl", "jinja2"}  # fmt: skip
+    (tmp_path / "test_small.py").write_text(
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Small:\n    neurons: int\n    layers: int\n"
+        "    name = property(lambda self: f'{self.neurons}-{self.layers}')\n"
+        "    edges = property(lambda self: 32 * self.neurons * self.layers)\n"
+    )
+    (tmp_path / "out").mkdir()
+    folders = [str(path) for path in (root, root / "tests/cuda", root / "tests/gpu", tmp_path)]
+    code = ALONE.format(absent=absent, folders=folders, out=repr(str(tmp_path / "out")))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "gpu-check pass" in done.stdout
+    record = read_record(tmp_path / "out/radixnet-1024-2.mnist.cuda.all.json")  # sound all the same
+    assert record["verdict"]["passed"]

@@ -1,0 +1,237 @@
+"""The check of a machine with an NVIDIA GPU: every kernel against the oracle, single kernels and the official networks.
+
+    make gpu-check [ARGS="--quick"]                             with .venv, which gets CuPy for the driver found
+    make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy, h5py and CuPy
+    PYTHONPATH=. python3 tests/gpu/check.py --help              the same
+
+Nothing is installed, compiled kernels for the CPU are not needed, nor a network: the MNIST images are those of --mnist,
+else of SPDNN_MIRROR. Parts:
+
+    correctness  engines against the float64 oracle on awkward shapes, fresh random inputs at each call (--seed repeats
+                 them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
+    kernels      single kernels on dense features against cuSPARSE and the device's ceilings (benchmarks/cuda_kernels.py)
+    sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that is installed and works
+    networks     the twelve official networks with exact truth, and the ladder; a run record of each
+
+Exit status: 0 all passed, 1 something failed (or there is no GPU), 3 all that ran passed and the time was too short for
+the rest, which is listed and did not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+import correctness  # noqa: E402
+import cuda_kernels  # noqa: E402
+import networks  # noqa: E402
+from tally import NotHere, Tally, TooLittleTime  # noqa: E402
+
+from spdnn import challenge  # noqa: E402
+from spdnn.errors import InputError, SpdnnError  # noqa: E402
+from spdnn.files import write_text  # noqa: E402
+from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
+from spdnn.limits import EDGE_BYTES, Machine  # noqa: E402
+
+PARTS = ("correctness", "kernels", "sanitizer", "networks")
+SECONDS = 450  # by default, so that all ends within eight minutes
+QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
+QUICK_DEEP = (256, 12, 300)
+SANITIZED_FAILURE = 77
+SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="gpu-check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--parts", default=",".join(PARTS), metavar="A,B", help=f"of {', '.join(PARTS)} (default: all)")
+    top.add_argument("--quick", action="store_true", help="a few shapes, two widths, 120 layers: about a minute")
+    top.add_argument("--seconds", type=float, default=SECONDS, help=f"no case starts after them (default: {SECONDS})")
+    top.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
+    top.add_argument("--device", type=int, metavar="D", help="its number (default: 0)")
+    top.add_argument("--seed", type=int, help="of the random networks and inputs (default: a new one)")
+    top.add_argument("--engines", default=",".join(correctness.ENGINES), metavar="A,B", help="of part correctness")
+    top.add_argument("--results", metavar="FOLDER", help="default: results/measured/DEVICE-DATE")
+    top.add_argument("--jsonl", metavar="FILE", help="append all run records to one file too, a line each")
+    top.add_argument("--no-pool", action="store_true", help="take each array from the driver, as compute-sanitizer needs")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts chosen; the exit status."""
+    chosen = parser().parse_args(arguments)
+    try:
+        parts = listed("--parts", chosen.parts, PARTS)
+        engines = listed("--engines", chosen.engines, correctness.ENGINES)
+        device = cupy_device.open_device(chosen.device)
+    except SpdnnError as error:
+        print(f"gpu-check: {error}", file=sys.stderr)
+        return 1
+    if chosen.no_pool:
+        import cupy
+
+        cupy.cuda.set_allocator(None)
+    tally, tables = Tally(chosen.seconds), []
+    folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
+    tell_device(device.properties)
+    for part in parts:
+        print(f"\n{part}", flush=True)
+        if part == "correctness":
+            check_correctness(tally, engines, chosen)
+        elif part == "sanitizer":
+            check_sanitized(tally, chosen)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            check = check_kernels if part == "kernels" else check_networks
+            tables.append(check(tally, device, folder, chosen))
+    return finish(tally, tables)
+
+
+def listed(option: str, text: str, allowed: Sequence[str]) -> list[str]:
+    """Names in the order of `allowed`.
+
+    Raises:
+        InputError: one that is not among them, or none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or set(names) - set(allowed):
+        raise InputError(f"{option} {text}: it must name some of {', '.join(allowed)}")
+    return [name for name in allowed if name in names]
+
+
+def named(device: str) -> str:
+    """The folder of a device's records of today."""
+    word = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") or "device"
+    return f"{word}-{datetime.now(UTC):%Y-%m-%d}"
+
+
+def tell_device(properties) -> None:
+    print(f"{properties.name}: compute capability {properties.capability / 10}, {properties.software}")
+    print(
+        f"{properties.multiprocessors} multiprocessors of {properties.threads} threads and {properties.shared:,} bytes of "
+        f"shared memory ({properties.shared_per_block:,} for a block), {properties.l2_bytes:,} bytes of L2, "
+        f"{properties.memory_bytes:,} of memory",
+        flush=True,
+    )
+
+
+def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
+    seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
+    print(f"seed {seed}", flush=True)
+    if chosen.quick:
+        correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4)
+    else:
+        correctness.run(tally, seed, engines)
+
+
+def check_sanitized(tally: Tally, chosen) -> None:
+    """The quick part of correctness in processes of their own under compute-sanitizer."""
+    own = [sys.executable, str(HERE / "check.py"), "--parts", "correctness", "--quick", "--no-pool"]
+    own += ["--engines", ",".join(correctness.OURS), "--seconds", str(SANITIZER_SECONDS)]
+    own += [] if chosen.device is None else ["--device", str(chosen.device)]
+    for tool in ("memcheck", "racecheck"):
+        tally.case(f"compute-sanitizer {tool}", lambda tool=tool: sanitized(tool, own), SANITIZER_SECONDS)
+
+
+def sanitized(tool: str, command: list[str]) -> None:
+    """Run one tool of compute-sanitizer.
+
+    Raises:
+        AssertionError: it found something, or the check failed under it.
+        NotHere: it is not installed, or refused; TooLittleTime: it was stopped.
+    """
+    if not shutil.which("compute-sanitizer"):
+        raise NotHere("compute-sanitizer is not installed")
+    whole = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(SANITIZED_FAILURE), *command]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(
+            whole, capture_output=True, text=True, timeout=2 * SANITIZER_SECONDS, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise TooLittleTime(f"stopped after {2 * SANITIZER_SECONDS} s") from None
+    said = done.stdout + done.stderr
+    if refused := re.search(r".*(Device not supported|Unable to find injection library).*", said):
+        raise NotHere(f"compute-sanitizer does not work on this system ({refused[0].strip('= ')})")
+    lines = [line for line in said.splitlines() if line.startswith(("=========", "FAIL", "gpu-check"))]
+    assert done.returncode in (0, 3), " / ".join(lines[:12]) or said[-300:]
+    print(f"compute-sanitizer {tool}: {' / '.join(lines[-2:])}", flush=True)
+
+
+def check_kernels(tally: Tally, device, folder: Path, chosen) -> list[str]:
+    """Single kernels; the lines of their table."""
+    machine = tally.case("ceilings", lambda: ceilings.measure(device, seconds=1.0))
+    if not machine:
+        return []
+    lines = tell_ceilings(machine)
+    widths = challenge.WIDTHS[::2] if chosen.quick else challenge.WIDTHS
+    samples, size = (5, 1 << 28) if chosen.quick else (20, 1 << 30)
+    found = []
+    for width in widths:
+
+        def one(width=width) -> list[dict]:
+            return cuda_kernels.measure(device, machine, [width], samples, size, chosen.device, tally.tell)
+
+        found += tally.case(f"kernels at {width}", one) or []
+    if not any(row["kernel"] == cuda_kernels.CUSPARSE for row in found):
+        tally.left_out.append("cusparse, which the kernels are to be compared with")
+    content = {**cuda_kernels.described(device, machine), "kernels": found}
+    write_text(folder / "kernels.json", json.dumps(content, indent=1) + "\n")
+    return [*lines, cuda_kernels.HEAD, *map(cuda_kernels.line, found)] if found else lines
+
+
+def tell_ceilings(machine: Machine) -> list[str]:
+    loads, copies = machine.load_bytes_per_second, machine.copy_bytes_per_second
+    told = (
+        f"ceilings: {loads / 1e12:.2f} TB/s from shared memory ({loads / EDGE_BYTES / 1e12:.3f} x 10^12 gathers/s), "
+        f"{machine.l2_load_bytes_per_second / 1e12:.2f} TB/s from L2, {copies / 1e12:.2f} TB/s copied, "
+        f"{machine.fma_per_second / 1e12:.2f} x 10^12 multiply-adds/s"
+    )
+    print(told, flush=True)
+    return [told]
+
+
+def check_networks(tally: Tally, device, folder: Path, chosen) -> list[str]:
+    """The official networks; the lines of their table."""
+    runs = networks.Networks(tally, folder, chosen.mnist, chosen.device, chosen.jsonl)
+    runs.run(networks.cases(challenge.WIDTHS[:2] if chosen.quick else challenge.WIDTHS, chosen.quick))
+    if runs.unchecked:
+        print("records were written without checking them against their schema: jsonschema is not installed here")
+    if runs.rows:
+        print(f"records: {folder}")
+    return [networks.HEAD, *runs.rows] if runs.rows else []
+
+
+def finish(tally: Tally, tables: list[list[str]]) -> int:
+    """Print the tables again, what failed, what was left out, and the summary last."""
+    for table in filter(None, tables):
+        print("", *table, sep="\n")
+    print()
+    for failure in tally.failures:
+        print(f"failed: {failure}")
+    for reason in tally.not_here:
+        print(f"not run here: {reason}")
+    if tally.left_out:
+        print(f"left out, and so not passed: {'; '.join(tally.left_out)}")
+    print(tally.summary(), flush=True)
+    return tally.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""Every engine that runs on a GPU against the float64 oracle, on memory that holds NaNs before it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from engine_cases import SHAPES, assert_same, opened, random_network, rows
+from tally import Tally
+
+from spdnn import reference
+from spdnn.engines import CUDA_RUNGS, infer
+from spdnn.errors import MemoryTooSmall, SpdnnError
+from spdnn.features import Inputs
+from spdnn.kernels.cuda import Kernel, cupy_device, settings
+from spdnn.network import Network, from_matrices
+from spdnn.sources.radixnet import RadixNet
+
+OURS = ("cuda", *(f"cuda-{kind}" for kind in CUDA_RUNGS))
+ENGINES = (*OURS, "cusparse")
+INPUTS = ("bits", "dense", "csr")
+REDUCTIONS = {name: ("none", "dead", "dead,inputs", "all") for name in OURS} | {"cusparse": ("none", "dead")}
+EXACT = 12  # networks of numbers that float32 holds exactly
+DEEP = (1024, 24, 700)  # neurons, layers, inputs
+
+
+class Poisoned:
+    """A device whose fresh memory holds 0xFF bytes (NaNs), and of which no more than `free` bytes are free."""
+
+    def __init__(self, device: Any, free: int | None = None):
+        self._device, self._free = device, free
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def empty(self, size: int, dtype: Any) -> Any:
+        array = self._device.empty(size, dtype)
+        self._device.fill(array, 0xFF)
+        return array
+
+    def free_bytes(self) -> int:
+        free = self._device.free_bytes()
+        return free if self._free is None else min(free, self._free)
+
+
+@contextmanager
+def poisoned(free: int | None = None) -> Iterator[None]:
+    """The engines `cuda...` run on Poisoned devices."""
+    real = cupy_device.open_device
+    with mock.patch.object(cupy_device, "open_device", lambda ordinal=None: Poisoned(real(ordinal), free)):
+        yield
+
+
+def run(
+    tally: Tally,
+    seed: int,
+    engines: Sequence[str] = ENGINES,
+    shapes: Sequence[str] = tuple(SHAPES),
+    deep: tuple[int, int, int] = DEEP,
+    exact: int = EXACT,
+) -> None:
+    """All of it.
+
+    Args:
+        seed: of networks and inputs; deep: neurons, layers and inputs of a RadiX-Net; exact: networks.
+    """
+    ours = [name for name in engines if name in OURS]
+    with poisoned():
+        for shape in shapes:
+            for kind in INPUTS:
+                _shape(tally, shape, kind, seed, engines)
+        for number in range(exact):
+            for name in engines:
+                tally.case(f"{name}, exact network {number}", lambda name=name, n=number: _exact(name, seed + n))
+        for name in ours:
+            tally.case(f"{name}, past float32", lambda name=name: _past_float32(name))
+    found = {}
+    for name in ours:
+        found[name] = tally.case(f"{name}, batches", lambda name=name: _batches(name, deep, seed))
+    if found:
+        tally.case("one digest, batches", lambda: _one(found))
+    if ours:
+        tally.case("memory that is not there", _no_memory)
+        tally.case("a kernel that does not compile", _no_kernel)
+
+
+def _shape(tally: Tally, shape: str, kind: str, seed: int, engines: Sequence[str]) -> None:
+    count, widths, options = SHAPES[shape]
+    network, inputs = random_network(widths, seed=seed, **options), rows(count, widths[0], seed, kind)
+    found = {}
+    for name in engines:
+        told = f"{name}, {shape}, {kind}"
+        found[name] = tally.case(told, lambda name=name: _agrees(name, network, inputs))
+    if any(name in OURS for name in engines):
+        ours = {name: digests for name, digests in found.items() if name in OURS}
+        tally.case(f"one digest, {shape}, {kind}", lambda: _one(ours))
+
+
+def _agrees(name: str, network: Network, inputs: Inputs) -> dict[bool, str]:
+    """Compare with the oracle under every reduction, and repeat; the digests without and with merged neurons."""
+    digests: dict[bool, str] = {}
+    for reductions in REDUCTIONS[name]:
+        got, expected = assert_same(name, network, inputs, reductions=reductions)
+        apart = abs(got.survivors - expected.survivors).max()
+        assert apart <= 1, f"{reductions}: survivors of a layer differ by {apart}"  # one may tie with zero
+        same = digests.setdefault(reductions == "all", got.digest)
+        assert got.digest == same, f"{reductions}: other bits than without it"
+    session = opened(name, network, inputs)
+    repeats = {session.run().digest for _ in range(3)}
+    assert repeats == {digests[False]}, f"{len(repeats)} outputs of three repeats and a run before them"
+    return digests
+
+
+def _one(found: dict[str, Any]) -> None:
+    """All engines that ran gave the same."""
+    ran = {name: digests for name, digests in found.items() if digests is not None}
+    assert ran, "no engine ran"
+    first = next(iter(ran))
+    other = [name for name, digests in ran.items() if digests != ran[first]]
+    assert not other, f"other bits than {first}: {', '.join(other)}"
+
+
+def _exact(name: str, seed: int) -> None:
+    """Small multiples of powers of two: float32 and float64 agree exactly."""
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(1, 90, rng.integers(2, 7))
+    matrices = [
+        np.where(rng.random(shape) < 0.3, rng.integers(-3, 4, shape) / 4, 0)
+        for shape in zip(widths[:-1], widths[1:], strict=True)
+    ]
+    biases = [rng.integers(-2, 3, outputs) / 8 for outputs in widths[1:]]
+    network = from_matrices(matrices, biases, rng.choice([1.0, 32.0]), rng.choice(["relu", "none"]))
+    values = rng.integers(-2, 3, (rng.integers(1, 100), widths[0])).astype(np.float32)
+    inputs = Inputs.from_array(values)
+    got, expected = infer(network, inputs, name, values=True), reference.infer(network, inputs, values=True)
+    np.testing.assert_array_equal(got.all_values(), expected.all_values())
+    np.testing.assert_array_equal(got.categories, expected.categories)
+    np.testing.assert_array_equal(got.survivors, expected.survivors)
+
+
+def _batches(name: str, deep: tuple[int, int, int], seed: int) -> dict[bool, str]:
+    """A RadiX-Net in one batch and in several, with every reduction; the digests as `_agrees` gives them."""
+    neurons, layers, count = deep
+    network = RadixNet(neurons, layers, -0.3)
+    inputs = rows(count, neurons, seed, "bits", np.linspace(0, 0.35, count)[:, None])
+    digests: dict[bool, str] = {}
+    for reductions in REDUCTIONS[name]:
+        with poisoned():
+            whole, _ = assert_same(name, network, inputs, reductions=reductions)
+        with poisoned(free=0):
+            least = _least(name, network, inputs, reductions)
+        with poisoned(free=4 * least):
+            parts = infer(network, inputs, name, reductions=reductions)
+        batches = parts.notes["batches"]
+        assert batches > 1, f"{reductions}: one batch, though the memory holds four tiles"
+        for other in (whole, parts):
+            assert other.digest == digests.setdefault(reductions == "all", other.digest), f"{reductions}: other bits"
+        np.testing.assert_array_equal(whole.survivors, parts.survivors)
+    return digests
+
+
+def _least(name: str, network: Network, inputs: Inputs, reductions: str) -> int:
+    """Bytes that a session says it needs, where none are free."""
+    try:
+        infer(network, inputs, name, reductions=reductions)
+    except MemoryTooSmall as error:
+        assert re.search(r"[\d,]+ bytes", str(error)), f"no figure in: {error}"
+        return error.least
+    raise AssertionError("it ran without memory for features")
+
+
+def _no_memory() -> None:
+    device = cupy_device.open_device()
+    try:
+        device.empty(device.properties.memory_bytes + 1, np.uint8)
+    except MemoryTooSmall as error:
+        assert f"{device.properties.memory_bytes + 1:,} bytes" in str(error), str(error)
+    else:
+        raise AssertionError("more memory was given than the device has")
+    assert (device.read(device.upload(np.arange(5))) == np.arange(5)).all()  # and all goes on
+
+
+def _no_kernel() -> None:
+    """The compiler's log is the sentence."""
+    broken = Kernel("rows.cu", "slots", settings.SIMPLE, (("blockIdx", "nothing_of_that_name"),))
+    device = cupy_device.open_device()
+    one = device.upload(np.zeros(1, np.int32))
+    try:
+        device.bind(broken, 1, {parameter.name: one for parameter in broken.parameters})
+    except SpdnnError as error:
+        assert "does not compile" in str(error), str(error)
+        assert "nothing_of_that_name" in str(error), str(error)
+        return
+    raise AssertionError("it compiled")
+
+
+def _past_float32(name: str) -> None:
+    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))])
+    try:
+        infer(network, Inputs.from_array(np.ones((1, 2), np.float32)), name)
+    except SpdnnError as error:
+        assert "layer 1" in str(error), str(error)
+        assert "float32" in str(error), str(error)
+        return
+    raise AssertionError("a value past float32 was not seen")

@@ -1,0 +1,178 @@
+"""The official networks on the MNIST inputs, every verdict exact, every passing run a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tally import Tally
+
+from spdnn import challenge, limits, measure, records
+from spdnn.engines import Options, Prepared, engine, usable_cores
+from spdnn.errors import Unavailable
+from spdnn.features import Inputs
+from spdnn.files import write_text
+from spdnn.reduce import parse
+from spdnn.sources.mnist import locate_mnist, mnist_inputs
+from spdnn.sources.radixnet import RadixNet
+
+# Of config/ladder-cuda.yaml: the rungs below the engine `cuda`, on the network that it names.
+LADDER = (
+    ("cusparse", "none"),
+    ("cuda-csr", "none"),
+    ("cuda-ell", "none"),
+    ("cuda-staged", "none"),
+    ("cuda-staged", "dead"),
+    ("cuda-staged", "dead,inputs"),
+    ("cuda-staged", "all"),
+    ("cuda-persistent", "all"),
+)
+LADDER_PROBLEM = challenge.problem(1024, 120)
+REPEATS = {"all": 7, "dead,inputs": 5, "dead": 5, "none": 3}
+# How long a case may take is guessed, so that none begins that will not end in time.
+EDGES_PER_SECOND = 1e12  # gone through, of edges x inputs
+LONGEST = 20.0  # seconds of a run without reductions; longer ones are not wanted
+FIRST_OPENING = 1e-7  # seconds for each edge that is laid out, until a case has shown more
+TELLING = 1e8  # edges of a network, that of smaller ones is mostly other things
+PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run to make."""
+
+    problem: challenge.Problem
+    engine: str
+    reductions: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.problem.name} {self.engine} {self.reductions}"
+
+    @property
+    def work(self) -> float:
+        """Edges x inputs that a run without reductions goes through."""
+        return float(self.problem.edges) * challenge.INPUTS
+
+
+def cases(widths: Sequence[int] = challenge.WIDTHS, quick: bool = False) -> list[Case]:
+    """All cases: with all reductions, the ladder, with dead rows alone, without any; within each, small ones first."""
+    problems = sorted((p for p in challenge.PROBLEMS if p.neurons in widths), key=lambda p: p.edges)
+    if quick:
+        return [Case(p, "cuda", "all") for p in problems if p.layers == min(challenge.DEPTHS)]
+    ladder = [Case(LADDER_PROBLEM, *rung) for rung in LADDER] if LADDER_PROBLEM in problems else []
+    plain = [Case(p, "cuda", "none") for p in problems]
+    return [
+        *(Case(p, "cuda", "all") for p in problems),
+        *ladder,
+        *(Case(p, "cuda", "dead") for p in problems),
+        *(case for case in plain if case.work / EDGES_PER_SECOND < LONGEST),
+    ]
+
+
+class Networks:
+    """Runs cases, keeping inputs and prepared networks of one width for the next case that wants them.
+
+    Args:
+        folder: where records are written; mnist: the file of MNIST images, None: fetched or of the mirror.
+        every: a file that each record is a line of, or None.
+    """
+
+    def __init__(self, tally: Tally, folder: Path, mnist: str | None, ordinal: int | None = None, every=None):
+        self.tally, self.folder, self.mnist, self.every = tally, folder, mnist, every
+        self.options = Options(usable_cores(), device=ordinal)
+        self.opening, self.unchecked = FIRST_OPENING, False
+        self._inputs: dict[int, tuple[Inputs, float]] = {}
+        self._prepared: dict[tuple, tuple[Prepared, float]] = {}
+        self.rows: list[str] = []
+
+    def run(self, wanted: Sequence[Case]) -> None:
+        """All cases, as far as time allows."""
+        deepest: dict[int, int] = {}
+        for case in wanted:
+            deepest[case.problem.neurons] = max(deepest.get(case.problem.neurons, 0), case.problem.layers)
+        for case in wanted:
+            depth = deepest[case.problem.neurons]
+            row = self.tally.case(case.name, lambda case=case, depth=depth: self.one(case, depth), self.needs(case, depth))
+            if row:
+                self.rows.append(row)
+                self.tally.tell(f"ok    {row}")
+
+    def needs(self, case: Case, depth: int) -> float:
+        """The seconds that a case is guessed to take."""
+        edges, neurons = case.problem.edges, case.problem.neurons
+        if case.reductions == "all":
+            known = (neurons, case.engine, case.reductions) in self._prepared
+            return 0.0 if known else PREPARING * edges / case.problem.layers * depth
+        running = case.work / EDGES_PER_SECOND if case.reductions == "none" else 0.0
+        return self.opening * edges + (REPEATS[case.reductions] * running)
+
+    def one(self, case: Case, depth: int | None = None) -> str:
+        """Run, judge and record one case, prepared at least `depth` layers deep; its row of the table.
+
+        Raises:
+            AssertionError: the verdict is not pass.
+        """
+        runner, problem = engine(case.engine), case.problem
+        inputs, read = self.inputs(problem.neurons)
+        deep, spent = self.prepared(runner, case, max(depth or 0, problem.layers))
+        prepared, repeats = deep.first(problem.layers), REPEATS[case.reductions]
+        measurement, result = measure.measure(runner, prepared, inputs, self.options, repeats, read, spent)
+        if case.reductions != "all" and problem.edges >= TELLING:
+            opened = measurement.samples["read_seconds"][0] - read
+            self.opening = max(self.opening, opened / problem.edges)
+        verdict = measure.judge(prepared.source, inputs, result)
+        assert verdict["passed"], "; ".join(verdict["reasons"])
+        name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
+        command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
+        command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
+        told = shlex.join(map(str, [*command, "--record", "run.json"]))
+        record = measure.record(name, measurement, measure.summary(result), verdict, told)
+        self.write(name, record)
+        return row(case, record)
+
+    def inputs(self, neurons: int) -> tuple[Inputs, float]:
+        """The official inputs of a width, and the seconds that making them took."""
+        if neurons not in self._inputs:
+            self._inputs[neurons] = measure.timed(mnist_inputs, neurons, locate_mnist(self.mnist))
+        return self._inputs[neurons]
+
+    def prepared(self, runner, case: Case, depth: int) -> tuple[Prepared, float]:
+        key = case.problem.neurons, case.engine, case.reductions
+        if key not in self._prepared:
+            network, reductions = RadixNet(case.problem.neurons, depth), parse(case.reductions, runner.offers)
+            self._prepared[key] = measure.timed(runner.prepare, network, reductions)
+        return self._prepared[key]
+
+    def write(self, name: str, record: dict) -> None:
+        """The record as a file of its own, checked; without the schema's library, its claims alone are."""
+        path = self.folder / f"{name}.json"
+        try:
+            records.write_record(path, record)
+        except Unavailable:
+            self.unchecked = True
+            wrong = [told for holds, told in limits.claims(record) if not holds]
+            assert not wrong, wrong[0]
+            write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        if self.every:
+            with open(self.every, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record, allow_nan=False) + "\n")
+                os.fsync(stream.fileno())
+
+
+HEAD = "case                                  seconds  TeraEdges/s  x limit (binds)   kernels"
+
+
+def row(case: Case, record: dict) -> str:
+    """A row of the table under HEAD. `x limit`: how many times as long as the machine's limit allows."""
+    seconds, limit = sorted(record["samples"]["inference_seconds"]), limits.of_record(record)
+    median = seconds[len(seconds) // 2]
+    away = f"{median / limit.seconds:.1f} ({limit.binds})" if limit and limit.seconds else "-"
+    told = record["engine"]["notes"].get("kernels", {}).get("shapes", [])
+    kernels = "+".join(dict.fromkeys(shape["kernel"] for shape in told)) or "-"
+    rate = record["edges_per_second"]["median"] / 1e12
+    return f"{case.name:<35} {median:>9.5f} {rate:>12.3f}  {away:>15}   {kernels}"

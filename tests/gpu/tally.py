@@ -1,0 +1,85 @@
+"""What passed, what failed, what was left out for want of time, what this machine cannot do."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from spdnn.errors import SpdnnError
+
+LONGEST = 400  # characters of a failure
+
+
+class NotHere(Exception):
+    """A case that this machine cannot run, which is no failure of it."""
+
+
+class TooLittleTime(Exception):
+    """A case that was stopped."""
+
+
+class Tally:
+    """Cases, counted as they run.
+
+    Args:
+        seconds: after which no new case starts; None: every case does.
+        tell: is given what is said of each case.
+    """
+
+    def __init__(self, seconds: float | None = None, tell: Callable[[str], Any] = partial(print, flush=True)):
+        self.tell, self.began, self.seconds = tell, time.monotonic(), seconds
+        self.passed, self.failures, self.left_out, self.not_here = 0, [], [], []
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return float("inf") if self.seconds is None else self.seconds - (time.monotonic() - self.began)
+
+    def starts(self, name: str, needs: float = 0.0) -> bool:
+        """Whether a case that takes about so many seconds is begun; else it is left out, and told to be."""
+        if self.left > needs:
+            return True
+        self.left_out.append(name)
+        return False
+
+    def case(self, name: str, work: Callable[[], Any], needs: float = 0.0) -> Any:
+        """What `work` returns; None where it failed, was left out or cannot run here."""
+        if not self.starts(name, needs):
+            return None
+        try:
+            found = work()
+        except NotHere as reason:
+            self.not_here.append(f"{name}: {reason}")
+            self.tell(f"not run here: {self.not_here[-1]}")
+            return None
+        except TooLittleTime as reason:
+            self.left_out.append(f"{name} ({reason})")
+            return None
+        except Exception as error:  # whatever goes wrong is a failure of this case, and the next one is still run
+            self.fail(name, error)
+            return None
+        self.passed += 1
+        return found
+
+    def fail(self, name: str, error: Exception) -> None:
+        told = " ".join(str(error).split()) or type(error).__name__
+        if not isinstance(error, (SpdnnError, AssertionError)):
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"{type(error).__name__} in {place.filename}:{place.lineno}: {told}"
+        self.failures.append(f"{name}: {told if len(told) <= LONGEST else told[: LONGEST - 3] + '...'}")
+        self.tell(f"FAIL  {self.failures[-1]}")
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 where something failed or nothing ran, 3 where something was left out, else 0."""
+        if self.failures or not self.passed:
+            return 1
+        return 3 if self.left_out else 0
+
+    def summary(self) -> str:
+        word = {0: "pass", 1: "FAIL", 3: "incomplete"}[self.status]
+        told = f"gpu-check {word}: {self.passed} passed, {len(self.failures)} failed, {len(self.left_out)} left out"
+        return f"{told}, {time.monotonic() - self.began:.0f} s"
