@@ -24,6 +24,7 @@ FIRST_LOOK = 2  # layers before the first look for identical rows
 AHEAD = 96  # edges for each neuron that must lie ahead of a look
 SETTLED = 51  # of 1,024 rows may leave in a layer when a look makes sense: 5 %
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
+PERSISTENT_FIXED = 16  # bytes of shared memory for variables of the persistent kernel
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
 MOST_STAGED = 2**16 - 1  # neurons of a stage, which 16-bit indices number, the zeros that padding reads included
@@ -92,7 +93,8 @@ def variants(properties: Properties, width: int, places: int) -> list[Variant]:
     Args:
         places: of outputs, in the widest layer.
     """
-    fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= properties.shared_per_block]
+    room = properties.shared_per_block - PERSISTENT_FIXED
+    fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= room]
     if not fitting:
         return []
     widest = fitting[-1]

@@ -1,0 +1,68 @@
+"""Networks, devices and comparisons that the tests of the CUDA engines share."""
+
+from __future__ import annotations
+
+import numpy as np
+from shim import ShimDevice
+
+from spdnn import reference
+from spdnn.engines import infer
+from spdnn.features import Inputs
+from spdnn.network import from_matrices
+
+RUNGS = ("cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")
+ENGINES = ("cuda", *RUNGS)
+SAME_BITS = ("none", "dead", "inputs", "dead,inputs")  # reductions that change no bit
+
+LITTLE = 9 << 10  # bytes of shared memory, a little more than row_statistics takes
+
+# Name: the ShimDevice. Small ones take few inputs a block, several stages, and loops of blocks over their items.
+DEVICES = {
+    "large": {},
+    "one multiprocessor": {"multiprocessors": 1},
+    "200 multiprocessors": {"multiprocessors": 200},
+    "little shared memory": {"shared_per_block": LITTLE, "multiprocessors": 1},
+    "descending": {"order": 1},
+    "permuted": {"order": 2, "multiprocessors": 1},
+    "permuted, little shared memory": {"order": 3, "shared_per_block": LITTLE},
+}
+
+
+def exact_network(rng, widths, density=0.4, biases=(-2, 3), clip=None, last="relu", single=None):
+    """Weights and biases of few bits, so that float32 and float64 give the same values: no sum is rounded."""
+    matrices = [
+        np.where(rng.random((a, b)) < density, rng.integers(-3, 4, (a, b)) / 4 if single is None else single, 0)
+        for a, b in zip(widths[:-1], widths[1:], strict=True)
+    ]
+    return from_matrices(matrices, [rng.integers(*biases, b) / 8 for b in widths[1:]], clip, last)
+
+
+def assert_exact(name, network, inputs, **options):
+    """An engine's values, categories and survivors are the oracle's to the bit; its result."""
+    got = infer(network, inputs, name, values=True, **options)
+    expected = reference.infer(network, inputs, values=True)
+    np.testing.assert_array_equal(got.survivors, expected.survivors)
+    np.testing.assert_array_equal(got.alive, expected.alive)
+    np.testing.assert_array_equal(got.all_values(), expected.all_values())
+    np.testing.assert_array_equal(got.categories, expected.categories)
+    return got
+
+
+def repeated(rng, distinct: np.ndarray, count: int) -> Inputs:
+    """`count` inputs, each one of the `distinct` rows, in any order; all of these are there, where they can be."""
+    chosen = rng.permutation(np.concatenate([np.arange(len(distinct)), rng.integers(0, len(distinct), count)])[:count])
+    return Inputs.from_array(distinct[chosen].astype(np.float32))
+
+
+def scarce(on_shim, open_session, **device):
+    """A session on a device of about the least memory in which it opens; and every sentence that refused less."""
+    from spdnn.errors import MemoryTooSmall
+
+    refused, memory = [], 20_000
+    while True:
+        found: ShimDevice = on_shim(memory_bytes=int(memory), **device)
+        try:
+            return open_session(), refused, found
+        except MemoryTooSmall as error:
+            refused.append(str(error))
+        memory *= 1.07

@@ -1,0 +1,279 @@
+"""The CUDA engines on the CPU shim against the oracle: shapes, kinds of inputs, devices, batches, parts of inputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from cuda_cases import DEVICES, ENGINES, LITTLE, RUNGS, SAME_BITS, assert_exact, exact_network, scarce
+from engine_cases import SHAPES, assert_same, opened, rows
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shim import ShimDevice
+
+from spdnn import reduce, reference
+from spdnn.distributed import partition
+from spdnn.distributed.gather import gathered
+from spdnn.distributed.run import Ranks
+from spdnn.engines import Options, engine, infer
+from spdnn.engines.cuda import schedule, session
+from spdnn.errors import InputError, Unavailable
+from spdnn.features import Inputs
+from spdnn.network import from_matrices
+from spdnn.sources.digits import digits_inputs
+from spdnn.sources.mnist import mnist_inputs
+from spdnn.sources.radixnet import RadixNet
+
+WIDE = {
+    # More outputs than a block of staged_layer has, and more edges than a block has of them in one stage.
+    "several parts": (70, [300, 700, 530, 40], {"density": 0.05}),
+    "several parts, one value": (40, [600, 600, 600], {"density": 0.04, "single": 0.125}),
+}
+ALL_SHAPES = SHAPES | WIDE
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
+@pytest.mark.parametrize("shape", ALL_SHAPES)
+def test_awkward_shapes(on_shim, random_network, shape, kind, name):
+    on_shim()
+    count, widths, options = ALL_SHAPES[shape]
+    network, inputs = random_network(widths, **options), rows(count, widths[0], kind=kind)
+    digest = infer(network, inputs, "cuda-csr", reductions="none").digest
+    for reductions in (*SAME_BITS, "all"):
+        got, expected = assert_same(name, network, inputs, reductions=reductions)
+        assert abs(got.survivors - expected.survivors).max() <= 1  # a value that ties with zero may fall either way
+        if reductions != "all":
+            assert got.digest == digest, reductions
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", ["96 inputs, 7 layers", "rectangular", "one value", "several parts, one value"])
+def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, device, shape, name):
+    count, widths, options = ALL_SHAPES[shape]
+    network, inputs = random_network(widths, **options), rows(count, widths[0])
+    on_shim()
+    digest = infer(network, inputs, "cuda-csr", reductions="none").digest
+    monkeypatch.setattr(session, "EARLY", 2)  # from layer 3 on, few rows take blocks of few inputs
+    limits = on_shim(**DEVICES[device]).properties
+    if "little" in device:
+        monkeypatch.setattr(schedule, "MOST_STAGED", 3)  # so that outputs are summed up over many stages
+    if name == "cuda-persistent" and not schedule.variants(limits, network.width, 1):
+        name = "cuda"  # which takes other kernels where that does not fit
+    for reductions in ("none", "dead,inputs"):
+        got, expected = assert_same(name, network, inputs, reductions=reductions)
+        assert got.digest == digest, reductions
+        assert abs(got.survivors - expected.survivors).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_batches_change_nothing(on_shim, name, kind):
+    network = exact_network(np.random.default_rng(0), [96] * 8, 0.2)
+    inputs = rows(500, 96, kind=kind) if kind == "bits" else _quarters(500, 96, kind)
+    on_shim()
+    digest = infer(network, inputs, "cuda-csr", reductions="none").digest
+    for reductions in SAME_BITS:
+        given = name, network, inputs, reduce.parse(reductions)
+        batched, _, _ = scarce(on_shim, lambda given=given: opened(*given, values=True))
+        assert batched.batches > 3
+        for _ in range(2):  # and the second run begins as the first did
+            got = batched.run()
+            assert got.notes["batches"] == batched.batches
+            assert got.digest == digest, reductions
+        expected = reference.infer(network, inputs, values=True)
+        np.testing.assert_array_equal(got.survivors, expected.survivors)
+        np.testing.assert_array_equal(got.all_values(), expected.all_values())
+
+
+def _quarters(count, neurons, kind):
+    rng = np.random.default_rng(1)
+    values = np.where(rng.random((count, neurons)) < 0.3, rng.integers(-4, 5, (count, neurons)) / 4, 0)
+    values = values.astype(np.float32)
+    return Inputs.from_array(sp.csr_array(values) if kind == "csr" else values)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 20])
+@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize("widest", [1, 4, 8, 16, 32])
+def test_persistent_blocks_of_every_width(on_shim, monkeypatch, widest, valued, multiprocessors):
+    """Each setting does the work of its range of rows, and no other; a block counts all inputs that it has room for."""
+    monkeypatch.setattr(session, "EARLY", 0)
+    rng, width = np.random.default_rng(widest), max(40, 1200 // widest)
+    network = exact_network(rng, [width, 40, width], 8 / width, (1, 3), single=None if valued else 0.25)
+    device = on_shim(shared_per_block=least_shared(widest, width), multiprocessors=multiprocessors)
+    found = schedule.variants(device.properties, width, width)
+    assert found[-1].inputs == widest
+    for variant in found:
+        for count in {variant.least, variant.least + 30, min(variant.most, 300)}:
+            if variant.least <= count <= variant.most and count <= 400:
+                inputs = Inputs.from_array(rng.integers(-4, 5, (count, width)).astype(np.float32))
+                got = assert_exact("cuda-persistent", network, inputs, reductions="none")
+                assert got.edges_computed == -(-count // variant.inputs) * variant.inputs * network.edges
+                assert got.digest == infer(network, inputs, "cuda-csr", reductions="none").digest
+
+
+def least_shared(inputs, width):
+    """Bytes of shared memory a block with which the persistent kernel takes so many inputs of so many neurons."""
+    limits = ShimDevice().properties
+    for size in range(schedule.persistent_shared(inputs, width), 1 << 30, 4):
+        variants = schedule.variants(replace(limits, shared_per_block=size), width, width)
+        if variants and variants[-1].inputs == inputs:
+            return size
+    raise AssertionError
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("degree", [0, 1, 7, 8, 9, 31, 32, 33, 70])
+@pytest.mark.parametrize("valued", [False, True])
+def test_any_number_of_nonzeros(on_shim, name, degree, valued):
+    on_shim(shared_per_block=LITTLE)
+    rng = np.random.default_rng(degree)
+    matrix = np.zeros((80, 40), np.float32)
+    for column in range(40):
+        matrix[rng.permutation(80)[:degree], column] = rng.normal(size=degree) if valued else 0.25
+    network = from_matrices([matrix], -0.01)
+    deeper = from_matrices([np.eye(80), matrix], [0.0, -0.01])
+    for inputs in (Inputs.from_array(abs(rows(50, 80).data)), rows(50, 80, kind="bits")):
+        # The first layer on bits has a kernel of its own, and so the matrix is a second layer too.
+        one = infer(deeper, inputs, "cuda-csr", reductions="none")
+        for layers, reductions in ((network, "none"), (network, "all"), (deeper, "none"), (deeper, "dead,inputs")):
+            got, _ = assert_same(name, layers, inputs, reductions=reductions)
+            assert got.digest == one.digest or reductions == "all"
+
+
+@pytest.mark.parametrize("name", ["cuda-csr", "cuda-ell", "cuda-staged"])
+@pytest.mark.parametrize("width", [65_535, 65_536, 65_537])
+@pytest.mark.parametrize("shared_per_block", [LITTLE, 227 << 10])
+def test_widths_around_sixteen_bits(on_shim, name, width, shared_per_block):
+    on_shim(shared_per_block=shared_per_block)
+    rng = np.random.default_rng(1)
+    first = sp.csc_array(
+        (np.ones(64, np.float32), (rng.integers(0, 3, 64), np.linspace(0, width - 1, 64).astype(int))), shape=(3, width)
+    )
+    indices = np.array([0, 1, 65_534, width - 2, width - 1])
+    last = sp.csc_array((np.arange(1, 6, dtype=np.float32), (indices, [0, 1, 0, 1, 0])), shape=(width, 2))
+    network = from_matrices([first, last], 0.0)
+    assert_exact(name, network, Inputs.from_array(rng.integers(1, 9, (9, 3)).astype(np.float32)), reductions="none")
+    bits = rng.random((5, width)) < 0.5
+    bits[:, indices] = True
+    assert_exact(name, from_matrices([last], 0.0), Inputs.from_array(bits), reductions="none")
+    assert_exact(name, from_matrices([last], 0.0), Inputs.from_array(bits * 2.0), reductions="none")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
+def test_more_inputs_than_stored_repeat(on_shim, name, kind):
+    on_shim()
+    network = exact_network(np.random.default_rng(1), [40, 50, 60, 20], 0.2, biases=(-4, -1))
+    inputs = rows(50, 40, kind=kind, density=0.1)
+    once, twice = infer(network, inputs, name), infer(network, inputs.counted(120), name)
+    assert 0 < once.alive.size < 50
+    expected = [n for n in (*once.alive, *(once.alive + 50), *(once.alive + 100)) if n < 120]
+    np.testing.assert_array_equal(twice.alive, expected)
+    np.testing.assert_array_equal(twice.row_hash[: once.alive.size], once.row_hash)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("way", ["static", "cyclic", "rebalanced"])
+@pytest.mark.parametrize("kind", ["bits", "csr"])
+def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
+    """What a run on ranks does with sessions, without MPI: parts, opened on a device each, and gathered on rank 0."""
+    on_shim()
+    network = exact_network(np.random.default_rng(1), [40, 50, 60, 20], 0.2, biases=(-4, -1))
+    inputs = rows(50, 40, kind=kind, density=0.1).counted(157)
+    chosen, told = engine(name), []
+    whole = infer(network, inputs, name, reductions="all")
+    world = SimpleNamespace(together=lambda work, *given: work(*given), node="here", local_size=3)
+    for rank in (2, 1, 0):
+        # Gathering gives rank 0 what the ranks before have told; the order of ranks is not that of inputs.
+        world.rank = world.local_rank = rank
+        world.comm = SimpleNamespace(gather=lambda mine: told.append(mine) or told)
+        on_shim()
+        chosen.devices = lambda: 3
+        ranks = Ranks(world, chosen, way, None)
+        options = Options(1, device=ranks.device)
+        numbers = partition.part(way, inputs.count, 3, rank)
+        part = ranks._open(chosen.prepare(network, reduce.NAMES), inputs.part(numbers), options)
+        assert ranks.device == rank
+        assert not part.meets  # so no row moves: what merges does so among its rank's
+        result = gathered(world, part.run(), inputs.count)
+    assert 0 < whole.alive.size < 157
+    assert result.digest == whole.digest
+    np.testing.assert_array_equal(result.survivors, whole.survivors)
+    np.testing.assert_array_equal(result.categories, whole.categories)
+    np.testing.assert_array_equal(result.row_sum, whole.row_sum)
+    np.testing.assert_array_equal(result.row_projection, whole.row_projection)
+    chosen.devices = lambda: 2
+    world.local_rank = 2
+    with pytest.raises(Unavailable, match=f"engine {name} sees 2 devices on node here, and this is its rank 3"):
+        Ranks(world, chosen, way, None)
+
+
+@cache
+def official(source, path):
+    """The first two blocks of the network of 1,024 neurons, 256 inputs of which 40 survive, and the oracle's result."""
+    network = RadixNet(1024, 12)
+    inputs = mnist_inputs(1024, path) if source == "mnist" else digits_inputs(1024, 4096)
+    alive = np.isin(np.arange(4096), reference.infer(network, inputs.counted(4096)).alive)
+    chosen = np.sort(np.concatenate([np.flatnonzero(alive)[:40], np.flatnonzero(~alive)[:216]]))
+    inputs = Inputs(inputs.data[chosen], 1024)
+    return network, inputs, reference.infer(network, inputs)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("source", [pytest.param("mnist", marks=pytest.mark.needs("mnist")), "digits"])
+def test_two_blocks_of_an_official_network(on_shim, mnist_file, source, name):
+    on_shim()
+    network, inputs, expected = official(source, mnist_file)
+    assert (inputs.count, expected.alive.size) == (256, 40)
+    digest = infer(network, inputs, "cuda-csr", reductions="none").digest
+    for reductions in ("none", "dead,inputs", "all"):
+        got = infer(network, inputs, name, reductions=reductions)
+        np.testing.assert_array_equal(got.categories, expected.categories)
+        np.testing.assert_array_equal(got.survivors, expected.survivors)
+        np.testing.assert_allclose(got.row_sum, expected.row_sum, rtol=1e-3)
+        np.testing.assert_allclose(got.row_projection, expected.row_projection, rtol=1e-3, atol=1e-1)
+        assert got.digest == digest or reductions == "all"
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_wrong_width_is_one_sentence(on_shim, name):
+    on_shim()
+    with pytest.raises(InputError, match="inputs of 64 neurons for a network that takes 1024"):
+        infer(RadixNet(1024, 2), rows(3, 64), name)
+    with pytest.raises(InputError, match="reduction 'dad' is not offered"):
+        infer(RadixNet(1024, 2), rows(3, 1024), name, reductions="dad")
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
+    monkeypatch.setattr(schedule, "AHEAD", 0)  # look for identical rows in networks of few edges too
+    monkeypatch.setattr(schedule, "FIRST_LOOK", data.draw(st.integers(1, 2), label="first look"))
+    widths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=7), label="widths")
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), label="seed"))
+    biases = data.draw(st.sampled_from([(-2, 3), (-3, 1), (0, 1)]), label="biases")
+    clip = data.draw(st.sampled_from([None, 1.0, 32.0]), label="clip")
+    last = data.draw(st.sampled_from(["relu", "none"]), label="last")
+    single = data.draw(st.sampled_from([None, 0.25, -0.5]), label="single")
+    network = exact_network(rng, widths, data.draw(st.sampled_from([0.1, 0.4, 1.0])), biases, clip, last, single)
+    distinct = rng.integers(*data.draw(st.sampled_from([(-2, 3), (0, 2)]), label="values"),
+                            (data.draw(st.integers(1, 30), label="distinct"), widths[0]))  # fmt: skip
+    chosen = rng.integers(0, len(distinct), data.draw(st.integers(1, 100), label="inputs"))
+    inputs = Inputs.from_array(distinct[chosen].astype(np.float32))
+    on_shim(
+        order=data.draw(st.integers(0, 3), label="order"),
+        multiprocessors=data.draw(st.sampled_from([1, 4]), label="multiprocessors"),
+        shared_per_block=data.draw(st.sampled_from([LITTLE, 12 << 10, 227 << 10]), label="shared"),
+    )
+    monkeypatch.setattr(schedule, "MOST_STAGED", data.draw(st.sampled_from([1, 3, 65_535]), label="stage"))
+    monkeypatch.setattr(session, "EARLY", data.draw(st.sampled_from([0, 8]), label="early"))
+    reductions = data.draw(st.sampled_from(["none", "dead", "inputs", "dead,inputs", "all"]), label="reductions")
+    assert_exact(name, network, inputs, reductions=reductions)
