@@ -2,8 +2,8 @@
 
     python benchmarks/cuda_kernels.py [--neurons N ...] [--samples S] [--megabytes M] [--device D] [--json FILE]
 
-At each width two layers: a permuted one of the RadiX-Net with 32 nonzeros a neuron, and the same with identical neurons
-merged. Features are random, none is zero. The clock is that of the device's events around one launch (span: kernel only;
+At each width two layers: a permuted one of the RadiX-Net with 32 nonzeros a neuron, and the same with identical
+neurons merged. Features are random, none is zero. The clock is that of the device's events around one launch (span: kernel only;
 weights and features on the device, bias and clip included), after a warm-up, with the second-level cache flushed before
 each sample; all samples are kept. `persistent x4` is one launch of four such layers, its time divided by four. What a
 kernel wrote is compared with SciPy's float64 product before it is timed and again afterwards, onto memory that holds
@@ -85,7 +85,9 @@ class Features:
         expected = self._tiles(self._after(times))[: self.tiles]
         np.testing.assert_allclose(found[:PATTERN], expected, rtol=1e-5, atol=1e-5)
         wrong = [i for i in range(self.tiles) if not np.array_equal(found[i], found[i % PATTERN])]
-        assert not wrong, f"{len(wrong)} of {self.tiles} tiles differ from tiles of the same inputs, tile {wrong[0]} first"
+        assert not wrong, (
+            f"{len(wrong)} of {self.tiles} tiles differ from tiles of the same inputs, tile {wrong[0]} first"
+        )
 
     def _tiles(self, rows: np.ndarray) -> np.ndarray:
         return rows.reshape(PATTERN, TILE, -1).transpose(0, 2, 1)

@@ -127,7 +127,7 @@ def measured(
         digests=digests,
         peak_memory_bytes=peak_memory(),
         machine=None,
-        environment=provenance.environment(""),
+        environment=provenance.environment("", result.notes.get("device")),
     )
 
 

@@ -73,13 +73,13 @@ def code_digest(*modules: str) -> str:
     return digest.hexdigest()
 
 
-def environment(command: str) -> dict:
-    """The machine and the software, as a record holds them; `command` reproduces the run."""
+def environment(command: str, gpu: str | None = None) -> dict:
+    """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpu": None,
+        "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: version for name in VERSIONS if (version := _version(name))},

@@ -33,6 +33,15 @@ def read_record(path: str | Path) -> dict:
     return check_record(_read(path, "run record"), str(path))
 
 
+def read_records(path: str | Path) -> list[dict]:
+    """The run records in the file `path`: one, or one on each line of a .jsonl file; InputError as of read_record."""
+    if Path(path).suffix != ".jsonl":
+        return [read_record(path)]
+    lines = _text_of(path, "file of run records").splitlines()
+    where = [f"{path}, line {number}" for number in range(1, len(lines) + 1)]
+    return [check_record(_parsed(line, place, "run record"), place) for line, place in zip(lines, where, strict=True)]
+
+
 def write_record(path: str | Path, record: dict) -> None:
     """Check `record` and write it to `path`, whole or not at all."""
     write_text(path, _text(check_record(record, str(path)), path))
@@ -184,12 +193,21 @@ def _check_rate(record: dict, where: str) -> None:
 
 
 def _read(path: str | Path, what: str) -> Any:
-    path = existing(path, what)
+    return _parsed(_text_of(path, what), str(path), what)
+
+
+def _text_of(path: str | Path, what: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
-    except (OSError, ValueError, RecursionError) as error:
+        return existing(path, what).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: it is not a {what} in JSON ({_shortened(str(error))})") from error
+
+
+def _parsed(text: str, where: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: it is not a {what} in JSON ({_shortened(str(error))})") from error
 
 
 def _text(content: dict, path: str | Path) -> str:

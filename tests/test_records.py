@@ -14,6 +14,7 @@ from spdnn.records import (
     check_record,
     check_verdict,
     read_record,
+    read_records,
     read_verdict,
     write_record,
     write_verdict,
@@ -439,3 +440,36 @@ def test_interval_refuses(samples):
 def test_interval_refuses_confidence(confidence):
     with pytest.raises(InputError, match="confidence"):
         interval([1.0, 2.0], confidence)
+
+
+def test_many_records_of_one_file(tmp_path):
+    other = {**RECORD, "case": "another"}
+    path = tmp_path / "all.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
+    assert read_records(path) == [RECORD, other]
+    write_record(tmp_path / "one.json", RECORD)
+    assert read_records(tmp_path / "one.json") == [RECORD]
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ("{", r"line 2: it is not a run record in JSON"),
+        ("", r"line 2: it is not a run record in JSON"),
+        (json.dumps(changed(RECORD, "verdict.passed", False)), r"line 2: verdict\.reasons"),
+        (json.dumps({**RECORD, "ranks": 0}), r"line 2: ranks"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, second, told):
+    path = tmp_path / "all.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{second}\n{json.dumps(RECORD)}\n")
+    with pytest.raises(InputError, match=f"{re.escape(str(path))}, {told}"):
+        read_records(path)
+
+
+def test_no_file_of_records(tmp_path):
+    with pytest.raises(InputError, match="there is no such file of run records"):
+        read_records(tmp_path / "all.jsonl")
+    (tmp_path / "all.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="it is not a file of run records in JSON"):
+        read_records(tmp_path / "all.jsonl")

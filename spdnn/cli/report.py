@@ -15,7 +15,10 @@ def add(commands, formatter) -> None:
         description="Render run records as one self-contained HTML page, beside the published baselines.",
     )
     page.add_argument(
-        "records", nargs="+", metavar="RECORDS", help="record files (.json), folders of them, or a workflow's results/"
+        "records",
+        nargs="+",
+        metavar="RECORDS",
+        help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/",
     )
     page.add_argument("-o", "--output", required=True, metavar="report.html")
     page.set_defaults(run=_report)
@@ -28,11 +31,12 @@ def _report(chosen) -> None:
     for name in map(Path, chosen.records):
         if (name / "records").is_dir():
             found, judged = sorted((name / "records").glob("*.json")), sorted(name.glob("runs/*/verdict.json"))
+            found += sorted(name.glob("measured/*/*.jsonl"))
         else:
-            found, judged = sorted(name.glob("*.json")) if name.is_dir() else [name], []
+            found, judged = sorted([*name.glob("*.json"), *name.glob("*.jsonl")]) if name.is_dir() else [name], []
         if not (found or judged) or not all(path.is_file() for path in found):
             raise InputError(f"{name}: no record there")
         records += found
         verdicts += judged
-    render(records, verdicts, Path(chosen.output))
-    print(f"{chosen.output}: {len(records)} records")
+    count = render(records, verdicts, Path(chosen.output))
+    print(f"{chosen.output}: {count} records")

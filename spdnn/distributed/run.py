@@ -246,7 +246,7 @@ class Ranks:
             digests=digests,
             peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
             machine=ceilings,
-            environment=provenance.environment(""),
+            environment=provenance.environment("", result.notes.get("device")),
             ranks=self.world.size,
             distribution={
                 "partition": self.partition,

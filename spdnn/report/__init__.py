@@ -8,7 +8,7 @@ from pathlib import Path
 from spdnn.baselines import read_baselines
 from spdnn.errors import Unavailable
 from spdnn.files import write_text
-from spdnn.records import read_record, read_verdict
+from spdnn.records import read_records, read_verdict
 from spdnn.report import figures, model, scaling, scaling_figures, series, words
 
 HERE = Path(__file__).resolve().parent
@@ -19,11 +19,12 @@ def render(
     verdict_paths: Sequence[Path],
     output: Path,
     baselines_path: Path | None = None,
-) -> None:
-    """Write the page to `output`; the same records give the same bytes.
+) -> int:
+    """Write the page to `output`; the same records give the same bytes. The number of records is returned.
 
     Args:
-        record_paths: run records; each holds the verdict that allowed it.
+        record_paths: files of run records (.json: one; .jsonl: one on each line); each record
+            holds the verdict that allowed it.
         verdict_paths: verdicts, passed or failed; the case of each is the name of its folder. A failed verdict
             is shown as a failure, and takes every number of its case off the page.
         output: an .html file in a folder that exists.
@@ -33,13 +34,14 @@ def render(
         InputError: a record, verdict or table that is not sound.
         Unavailable: a package the report needs is absent.
     """
-    records = [read_record(path) for path in record_paths]
+    records = [record for path in record_paths for record in read_records(path)]
     verdicts = [(Path(path).resolve().parent.name, read_verdict(path)) for path in verdict_paths]
     page = model.page(records, verdicts, read_baselines(baselines_path))
     text = _template().render(
         **page, figures=_figures(page), words=words, series=series, style=(HERE / "style.css").read_text("utf-8")
     )
     write_text(output, text)
+    return len(records)
 
 
 def _figures(page: dict) -> dict[str, str]:

@@ -29,7 +29,8 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
     records, verdicts = sorted(_distinct(records), key=_order), _distinct(verdicts)
     shown = [record for record in records if record["case"] not in failed]
     cases = _cases(shown, verdicts)
-    runs = [_run(record) for record in shown]
+    several = len({words.place(record["environment"]) for record in shown}) > 1
+    runs = [_run(record, placed=several or bool(record["environment"].get("gpu"))) for record in shown]
     own = [run for run in runs if "comparison" not in run["record"]]
     limited = [row for row in map(_limit, runs) if row]
     return {
@@ -107,8 +108,8 @@ def _headline(cases: Sequence[dict]) -> str:
     return f"{count} run, and {len(failures)} failed verification: {', '.join(failures)}."
 
 
-def _run(record: dict) -> dict:
-    """One record as the tables print it."""
+def _run(record: dict, placed: bool) -> dict:
+    """One record as the tables print it; `placed`: with where and when it ran."""
     problem, samples, rate = record["problem"], record["samples"], record["edges_per_second"]
     seconds = {name: statistics.median(samples[f"{name}_seconds"]) for name in ("read", "prepare", "inference")}
     computed, nominal = record["result"]["edges_computed"], problem["input_count"] * problem["edges"]
@@ -116,6 +117,7 @@ def _run(record: dict) -> dict:
         "record": record,
         "case": words.printable(record["case"]),
         "engine": words.printable(record["engine"]["name"]),
+        "place": f"{words.place(record['environment'])}, {record['created'][:10]}" if placed else None,
         "threads": record["threads"],
         "ranks": record["ranks"],
         "partition": record["distribution"]["partition"] if record["ranks"] > 1 else None,

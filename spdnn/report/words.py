@@ -148,6 +148,11 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def place(environment: dict) -> str:
+    """The device that a run used."""
+    return printable(environment.get("gpu") or environment["cpu"])
+
+
 def printable(value: object, longest: int = 200) -> str:
     """A text of unknown origin on one line, without control characters."""
     text = "".join(sign if sign.isprintable() else " " for sign in str(value))

@@ -47,7 +47,7 @@ def test_command_record_and_page(on_shim, tmp_path, capsys):
     assert "verdict     pass" in capsys.readouterr().out
     found = json.loads(record.read_text())
     notes = found["engine"]["notes"]
-    assert notes["device"]["name"] == device.properties.name
+    assert notes["device"] == found["environment"]["gpu"] == device.properties.name
     assert notes["kernels"]["why"] == "the fastest of those timed"
     for shape in notes["kernels"]["shapes"]:
         times = shape["seconds_per_layer"]

@@ -25,7 +25,7 @@ from spdnn.errors import MemoryTooSmall
 from spdnn.kernels.cuda import cupy_device
 from spdnn.layouts.sliced import sliced
 from spdnn.limits import Machine
-from spdnn.records import read_record
+from spdnn.records import read_records
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
 
@@ -65,7 +65,9 @@ def runs(gpu, on_shim, tmp_path):
 
     def make(tally=None):
         on_shim()
-        made = networks.Networks(tally or gpu("tally").Tally(), tmp_path, None, every=tmp_path / "every.jsonl")
+        made = networks.Networks(
+            tally or gpu("tally").Tally(), gpu("check").RunRecords(tmp_path / "all.jsonl").add, None
+        )
         made._inputs[1024] = inputs, 0.5
         return made
 
@@ -117,17 +119,16 @@ def test_networks_are_judged_and_recorded(gpu, runs, tmp_path):
     problem = Small(1024, 4)
     made.run([networks.Case(problem, "cuda", reductions) for reductions in ("all", "dead", "none")])
     made.run([networks.Case(problem, "cuda-csr", "none"), networks.Case(problem, "cuda-staged", "dead,inputs")])
-    assert (made.tally.passed, made.tally.failures, made.unchecked) == (5, [], False)
-    records = [read_record(path) for path in sorted(tmp_path.glob("*.json"))]
-    assert [record["case"] for record in records] == [
+    assert (made.tally.passed, made.tally.failures) == (5, [])
+    (tmp_path / "all.jsonl.part").rename(tmp_path / "all.jsonl")
+    records = read_records(tmp_path / "all.jsonl")
+    assert sorted(record["case"] for record in records) == [
         "radixnet-1024-4.mnist.cuda-csr.none", "radixnet-1024-4.mnist.cuda-staged.dead+inputs",
         "radixnet-1024-4.mnist.cuda.all", "radixnet-1024-4.mnist.cuda.dead", "radixnet-1024-4.mnist.cuda.none",
     ]  # fmt: skip
     assert {record["verdict"]["truth"]["kind"] for record in records} == {"oracle"}
     assert {record["machine"]["instruction_set"] for record in records} == {"sm_90"}
     assert len({record["result"]["categories_sha256"] for record in records}) == 1
-    lines = (tmp_path / "every.jsonl").read_text().splitlines()
-    assert sorted(json.loads(line)["case"] for line in lines) == [record["case"] for record in records]
     for told, name in zip(made.rows, ("cuda all", "cuda dead", "cuda none", "cuda-csr none"), strict=False):
         assert told.startswith(f"1024-4 {name}")
         assert "(loads)" in told
@@ -155,7 +156,10 @@ def test_cases_are_the_twelve_and_the_ladder(gpu, root):
     preset = yaml.safe_load((root / "config/ladder-cuda.yaml").read_text())
     rungs = [(rung["engine"], rung["reductions"]) for rung in preset["ladder"]]
     assert [*networks.LADDER, ("cuda", "all")] == rungs
-    assert [preset["neurons"], preset["layers"]] == [[networks.LADDER_PROBLEM.neurons], [networks.LADDER_PROBLEM.layers]]
+    assert [preset["neurons"], preset["layers"]] == [
+        [networks.LADDER_PROBLEM.neurons],
+        [networks.LADDER_PROBLEM.layers],
+    ]
     assert set(networks.REPEATS) == {case.reductions for case in found}
     assert {case.problem.layers for case in networks.cases(quick=True)} == {120}
 
@@ -299,25 +303,31 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     measure = gpu("cuda_kernels").measure
     small = lambda device, machine, widths, samples, size, *rest: measure(device, machine, [1024], 1, 1 << 19, *rest)  # noqa: E731
     monkeypatch.setattr(gpu("cuda_kernels"), "measure", small)
-    monkeypatch.setenv("PATH", str(tmp_path))  # no compute-sanitizer, whatever there is here
+    which = check.shutil.which  # no compute-sanitizer, whatever there is here
+    monkeypatch.setattr(check.shutil, "which", lambda name, *given: None if "sanit" in name else which(name, *given))
     arguments = ["--quick", "--seed", "5", "--results", str(tmp_path / "records"), "--mnist", "images"]
-    monkeypatch.setattr("spdnn.kernels.cuda.ceilings.LONGEST", 60)
     assert check.main(arguments) == 0
     said = capsys.readouterr().out
     assert said.startswith("CPU shim: compute capability 9.0, g++")
     assert "seed 5" in said
     assert "not run here: compute-sanitizer memcheck: compute-sanitizer is not installed" in said
     assert said.splitlines()[-1].startswith("gpu-check pass: ")
-    assert sorted(path.name for path in (tmp_path / "records").iterdir()) == [
-        "kernels.json", "radixnet-1024-2.mnist.cuda.all.json",
-    ]  # fmt: skip
-    assert json.loads((tmp_path / "records/kernels.json").read_text())["kernels"]
+    kernels, found = sorted((tmp_path / "records").iterdir())
+    assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
+    assert json.loads(kernels.read_text())["kernels"]
+    assert [record["case"] for record in read_records(found)] == ["radixnet-1024-2.mnist.cuda.all"]
+    assert f"run records: {found}\n" in said
     assert said.index(gpu("cuda_kernels").HEAD) < said.rindex(gpu("cuda_kernels").HEAD)  # once more, at the end
 
 
 SANITIZERS = {
     "echo '========= ERROR SUMMARY: 0 errors'; exit 0": (1, [], [], []),
-    "echo '========= Invalid __global__ write of size 4'; exit 77": (0, ["memcheck: ========= Invalid __global__"], [], []),
+    "echo '========= Invalid __global__ write of size 4'; exit 77": (
+        0,
+        ["memcheck: ========= Invalid __global__"],
+        [],
+        [],
+    ),
     "echo '========= Error: Device not supported. Exiting'; exit 1": (0, [], ["Error: Device not supported"], []),
     "exec sleep 30": (0, [], [], ["stopped after 1"]),
 }
@@ -326,7 +336,7 @@ SANITIZERS = {
 @pytest.mark.parametrize("script", SANITIZERS)
 def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     check, tally = gpu("check"), gpu("tally").Tally()
-    (tmp_path / "compute-sanitizer").write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/given\n{script}\n")
+    (tmp_path / "compute-sanitizer").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/given\n{script}\n')
     (tmp_path / "compute-sanitizer").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5)
@@ -364,11 +374,12 @@ from tally import Tally
 
 tally = Tally()
 correctness.run(tally, 1, ["cuda", "cuda-persistent"], ["one input"], (64, 3, 100), exact=1)
-runs = networks.Networks(tally, Path({out}), None)
+found = check.RunRecords(Path({out}) / "all.jsonl")
+runs = networks.Networks(tally, found.add, None)
 runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5
 runs.run([networks.Case(Small(1024, 2), "cuda", "all")])
-assert runs.unchecked
-sys.exit(check.finish(tally, [runs.rows]))
+assert found.unchecked
+sys.exit(check.finish(tally, [[*runs.rows, *found.finish()]]))
 """
 
 
@@ -387,5 +398,6 @@ def test_it_needs_neither_compiled_kernels_nor_the_schema_library(root, tmp_path
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "gpu-check pass" in done.stdout
-    record = read_record(tmp_path / "out/radixnet-1024-2.mnist.cuda.all.json")  # sound all the same
+    assert "all.jsonl, not checked against their schema" in done.stdout
+    (record,) = read_records(tmp_path / "out/all.jsonl")  # sound all the same
     assert record["verdict"]["passed"]

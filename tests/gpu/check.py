@@ -9,9 +9,12 @@ else of SPDNN_MIRROR. Parts:
 
     correctness  engines against the float64 oracle on awkward shapes, fresh random inputs at each call (--seed repeats
                  them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
-    kernels      single kernels on dense features against cuSPARSE and the device's ceilings (benchmarks/cuda_kernels.py)
-    sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that is installed and works
+    kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
+    sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
+
+What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
+`spdnn report`; DATE-kernels.json the samples of single kernels. Until the check ends, the records are DATE.jsonl.part.
 
 Exit status: 0 all passed, 1 something failed (or there is no GPU), 3 all that ran passed and the time was too short for
 the rest, which is listed and did not pass.
@@ -42,8 +45,8 @@ import cuda_kernels  # noqa: E402
 import networks  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
-from spdnn import challenge  # noqa: E402
-from spdnn.errors import InputError, SpdnnError  # noqa: E402
+from spdnn import challenge, limits, records  # noqa: E402
+from spdnn.errors import InputError, SpdnnError, Unavailable  # noqa: E402
 from spdnn.files import write_text  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
 from spdnn.limits import EDGE_BYTES, Machine  # noqa: E402
@@ -67,9 +70,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--device", type=int, metavar="D", help="its number (default: 0)")
     top.add_argument("--seed", type=int, help="of the random networks and inputs (default: a new one)")
     top.add_argument("--engines", default=",".join(correctness.ENGINES), metavar="A,B", help="of part correctness")
-    top.add_argument("--results", metavar="FOLDER", help="default: results/measured/DEVICE-DATE")
-    top.add_argument("--jsonl", metavar="FILE", help="append all run records to one file too, a line each")
-    top.add_argument("--no-pool", action="store_true", help="take each array from the driver, as compute-sanitizer needs")
+    top.add_argument("--results", metavar="FOLDER", help="default: results/measured/DEVICE")
+    top.add_argument(
+        "--no-pool", action="store_true", help="take each array from the driver, as compute-sanitizer needs"
+    )
     return top
 
 
@@ -89,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cupy.cuda.set_allocator(None)
     tally, tables = Tally(chosen.seconds), []
     folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
+    today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     tell_device(device.properties)
     for part in parts:
         print(f"\n{part}", flush=True)
@@ -99,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             folder.mkdir(parents=True, exist_ok=True)
             check = check_kernels if part == "kernels" else check_networks
-            tables.append(check(tally, device, folder, chosen))
+            tables.append(check(tally, device, str(today), chosen))
     return finish(tally, tables)
 
 
@@ -116,16 +121,15 @@ def listed(option: str, text: str, allowed: Sequence[str]) -> list[str]:
 
 
 def named(device: str) -> str:
-    """The folder of a device's records of today."""
-    word = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") or "device"
-    return f"{word}-{datetime.now(UTC):%Y-%m-%d}"
+    """The folder of a device's records."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") or "device"
 
 
 def tell_device(properties) -> None:
     print(f"{properties.name}: compute capability {properties.capability / 10}, {properties.software}")
     print(
-        f"{properties.multiprocessors} multiprocessors of {properties.threads} threads and {properties.shared:,} bytes of "
-        f"shared memory ({properties.shared_per_block:,} for a block), {properties.l2_bytes:,} bytes of L2, "
+        f"{properties.multiprocessors} multiprocessors of {properties.threads} threads and "
+        f"{properties.shared:,} bytes of shared memory ({properties.shared_per_block:,} for a block), {properties.l2_bytes:,} bytes of L2, "
         f"{properties.memory_bytes:,} of memory",
         flush=True,
     )
@@ -174,8 +178,8 @@ def sanitized(tool: str, command: list[str]) -> None:
     print(f"compute-sanitizer {tool}: {' / '.join(lines[-2:])}", flush=True)
 
 
-def check_kernels(tally: Tally, device, folder: Path, chosen) -> list[str]:
-    """Single kernels; the lines of their table."""
+def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
+    """Single kernels, stored in `name`-kernels.json; the lines of their table."""
     machine = tally.case("ceilings", lambda: ceilings.measure(device, seconds=1.0))
     if not machine:
         return []
@@ -192,7 +196,7 @@ def check_kernels(tally: Tally, device, folder: Path, chosen) -> list[str]:
     if not any(row["kernel"] == cuda_kernels.CUSPARSE for row in found):
         tally.left_out.append("cusparse, which the kernels are to be compared with")
     content = {**cuda_kernels.described(device, machine), "kernels": found}
-    write_text(folder / "kernels.json", json.dumps(content, indent=1) + "\n")
+    write_text(f"{name}-kernels.json", json.dumps(content, indent=1) + "\n")
     return [*lines, cuda_kernels.HEAD, *map(cuda_kernels.line, found)] if found else lines
 
 
@@ -207,15 +211,40 @@ def tell_ceilings(machine: Machine) -> list[str]:
     return [told]
 
 
-def check_networks(tally: Tally, device, folder: Path, chosen) -> list[str]:
-    """The official networks; the lines of their table."""
-    runs = networks.Networks(tally, folder, chosen.mnist, chosen.device, chosen.jsonl)
+def check_networks(tally: Tally, device, name: str, chosen) -> list[str]:
+    """The official networks, their records in `name`.jsonl; the lines of their table."""
+    found = RunRecords(Path(f"{name}.jsonl"))
+    runs = networks.Networks(tally, found.add, chosen.mnist, chosen.device)
     runs.run(networks.cases(challenge.WIDTHS[:2] if chosen.quick else challenge.WIDTHS, chosen.quick))
-    if runs.unchecked:
-        print("records were written without checking them against their schema: jsonschema is not installed here")
-    if runs.rows:
-        print(f"records: {folder}")
-    return [networks.HEAD, *runs.rows] if runs.rows else []
+    return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
+
+
+class RunRecords:
+    """Run records as lines of one file, which has its name when all of them are there."""
+
+    def __init__(self, path: Path):
+        self.path, self.part, self.unchecked = path, path.with_name(f"{path.name}.part"), False
+
+    def add(self, record: dict) -> None:
+        """Check a record and write it; without the library of schemas, only its claims are checked.
+
+        Raises:
+            InputError, AssertionError: it is not sound.
+        """
+        try:
+            records.check_record(record, record["case"])
+        except Unavailable:
+            self.unchecked = True
+            wrong = [told for holds, told in limits.claims(record) if not holds]
+            assert not wrong, wrong[0]
+        with open(self.part, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def finish(self) -> list[str]:
+        """Give the file its name; what there is to say of it."""
+        self.part.rename(self.path)
+        told = "" if not self.unchecked else ", not checked against their schema: jsonschema is not installed here"
+        return [f"run records: {self.path}{told}"]
 
 
 def finish(tally: Tally, tables: list[list[str]]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -165,22 +165,25 @@ def _batches(name: str, deep: tuple[int, int, int], seed: int) -> dict[bool, str
 
 def _least(name: str, network: Network, inputs: Inputs, reductions: str) -> int:
     """Bytes that a session says it needs, where none are free."""
+    error = _raised(MemoryTooSmall, lambda: infer(network, inputs, name, reductions=reductions))
+    assert re.search(r"[\d,]+ bytes", str(error)), f"no figure in: {error}"
+    return error.least
+
+
+def _raised(kind: type[SpdnnError], work: Callable[[], Any]) -> Any:
+    """The error that `work` ends with."""
     try:
-        infer(network, inputs, name, reductions=reductions)
-    except MemoryTooSmall as error:
-        assert re.search(r"[\d,]+ bytes", str(error)), f"no figure in: {error}"
-        return error.least
-    raise AssertionError("it ran without memory for features")
+        work()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__} was raised")
 
 
 def _no_memory() -> None:
     device = cupy_device.open_device()
-    try:
-        device.empty(device.properties.memory_bytes + 1, np.uint8)
-    except MemoryTooSmall as error:
-        assert f"{device.properties.memory_bytes + 1:,} bytes" in str(error), str(error)
-    else:
-        raise AssertionError("more memory was given than the device has")
+    size = device.properties.memory_bytes + 1
+    error = _raised(MemoryTooSmall, lambda: device.empty(size, np.uint8))
+    assert f"{size:,} bytes" in str(error), str(error)
     assert (device.read(device.upload(np.arange(5))) == np.arange(5)).all()  # and all goes on
 
 
@@ -189,21 +192,15 @@ def _no_kernel() -> None:
     broken = Kernel("rows.cu", "slots", settings.SIMPLE, (("blockIdx", "nothing_of_that_name"),))
     device = cupy_device.open_device()
     one = device.upload(np.zeros(1, np.int32))
-    try:
-        device.bind(broken, 1, {parameter.name: one for parameter in broken.parameters})
-    except SpdnnError as error:
-        assert "does not compile" in str(error), str(error)
-        assert "nothing_of_that_name" in str(error), str(error)
-        return
-    raise AssertionError("it compiled")
+    arguments = dict.fromkeys((parameter.name for parameter in broken.parameters), one)
+    error = str(_raised(SpdnnError, lambda: device.bind(broken, 1, arguments)))
+    assert "does not compile" in error, error
+    assert "nothing_of_that_name" in error, error
 
 
 def _past_float32(name: str) -> None:
     network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 1))])
-    try:
-        infer(network, Inputs.from_array(np.ones((1, 2), np.float32)), name)
-    except SpdnnError as error:
-        assert "layer 1" in str(error), str(error)
-        assert "float32" in str(error), str(error)
-        return
-    raise AssertionError("a value past float32 was not seen")
+    inputs = Inputs.from_array(np.ones((1, 2), np.float32))
+    error = str(_raised(SpdnnError, lambda: infer(network, inputs, name)))
+    assert "layer 1" in error, error
+    assert "float32" in error, error

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from tally import Tally
 
-from spdnn import challenge, limits, measure, records
+from spdnn import challenge, limits, measure
 from spdnn.engines import Options, Prepared, engine, usable_cores
-from spdnn.errors import Unavailable
 from spdnn.features import Inputs
-from spdnn.files import write_text
 from spdnn.reduce import parse
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
@@ -78,14 +74,14 @@ class Networks:
     """Runs cases, keeping inputs and prepared networks of one width for the next case that wants them.
 
     Args:
-        folder: where records are written; mnist: the file of MNIST images, None: fetched or of the mirror.
-        every: a file that each record is a line of, or None.
+        store: is given the run record of each case that passed.
+        mnist: the file of MNIST images, None: fetched or of the mirror.
     """
 
-    def __init__(self, tally: Tally, folder: Path, mnist: str | None, ordinal: int | None = None, every=None):
-        self.tally, self.folder, self.mnist, self.every = tally, folder, mnist, every
+    def __init__(self, tally: Tally, store: Callable[[dict], Any], mnist: str | None, ordinal: int | None = None):
+        self.tally, self.store, self.mnist = tally, store, mnist
         self.options = Options(usable_cores(), device=ordinal)
-        self.opening, self.unchecked = FIRST_OPENING, False
+        self.opening = FIRST_OPENING
         self._inputs: dict[int, tuple[Inputs, float]] = {}
         self._prepared: dict[tuple, tuple[Prepared, float]] = {}
         self.rows: list[str] = []
@@ -97,7 +93,9 @@ class Networks:
             deepest[case.problem.neurons] = max(deepest.get(case.problem.neurons, 0), case.problem.layers)
         for case in wanted:
             depth = deepest[case.problem.neurons]
-            row = self.tally.case(case.name, lambda case=case, depth=depth: self.one(case, depth), self.needs(case, depth))
+            row = self.tally.case(
+                case.name, lambda case=case, depth=depth: self.one(case, depth), self.needs(case, depth)
+            )
             if row:
                 self.rows.append(row)
                 self.tally.tell(f"ok    {row}")
@@ -132,7 +130,7 @@ class Networks:
         command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
         told = shlex.join(map(str, [*command, "--record", "run.json"]))
         record = measure.record(name, measurement, measure.summary(result), verdict, told)
-        self.write(name, record)
+        self.store(record)
         return row(case, record)
 
     def inputs(self, neurons: int) -> tuple[Inputs, float]:
@@ -147,21 +145,6 @@ class Networks:
             network, reductions = RadixNet(case.problem.neurons, depth), parse(case.reductions, runner.offers)
             self._prepared[key] = measure.timed(runner.prepare, network, reductions)
         return self._prepared[key]
-
-    def write(self, name: str, record: dict) -> None:
-        """The record as a file of its own, checked; without the schema's library, its claims alone are."""
-        path = self.folder / f"{name}.json"
-        try:
-            records.write_record(path, record)
-        except Unavailable:
-            self.unchecked = True
-            wrong = [told for holds, told in limits.claims(record) if not holds]
-            assert not wrong, wrong[0]
-            write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
-        if self.every:
-            with open(self.every, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(record, allow_nan=False) + "\n")
-                os.fsync(stream.fileno())
 
 
 HEAD = "case                                  seconds  TeraEdges/s  x limit (binds)   kernels"

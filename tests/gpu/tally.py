@@ -26,11 +26,11 @@ class Tally:
 
     Args:
         seconds: after which no new case starts; None: every case does.
-        tell: is given what is said of each case.
+        tell: is given what is said of each case; None: it is printed.
     """
 
-    def __init__(self, seconds: float | None = None, tell: Callable[[str], Any] = partial(print, flush=True)):
-        self.tell, self.began, self.seconds = tell, time.monotonic(), seconds
+    def __init__(self, seconds: float | None = None, tell: Callable[[str], Any] | None = None):
+        self.tell, self.began, self.seconds = tell or partial(print, flush=True), time.monotonic(), seconds
         self.passed, self.failures, self.left_out, self.not_here = 0, [], [], []
 
     @property

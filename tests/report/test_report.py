@@ -10,6 +10,7 @@ import pytest
 
 from spdnn import challenge
 from spdnn.baselines import SPANS, read_baselines
+from spdnn.cli import main
 from spdnn.errors import InputError
 from spdnn.intervals import interval
 from spdnn.report import figures, model, render, series, words
@@ -366,6 +367,25 @@ def test_page_is_well_marked(tmp_path):
     assert all(attrs["aria-label"] for attrs in page.all("svg"))
     assert len(page.all("svg")) == len(page.all("figcaption")) == 2
     assert "cpu, 2 threads, reductions: dead inputs" in page.text
+
+
+def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
+    here, there = made_record("here"), made_record("there")
+    there["environment"] = {**there["environment"], "gpu": "NVIDIA H<200>"}
+    there["created"] = "2026-03-04T05:06:07Z"
+    alone = shown(tmp_path, [here]).text
+    assert "A CPU, 20" not in alone
+    (tmp_path / "results/records").mkdir(parents=True)
+    (tmp_path / "results/measured/h200").mkdir(parents=True)
+    (tmp_path / "results/records/here.json").write_text(json.dumps(here))
+    (tmp_path / "results/measured/h200/2026.jsonl").write_text(f"{json.dumps(there)}\n")
+    assert main(["report", str(tmp_path / "results"), "-o", str(tmp_path / "both.html")]) == 0
+    page = Page(tmp_path / "both.html")
+    assert "NVIDIA H<200>, 2026-03-04" in page.text
+    assert f"A CPU, {here['created'][:10]}" in page.text
+    assert "2 timed runs" in page.text
+    assert main(["report", str(tmp_path / "results/measured/h200"), "-o", str(tmp_path / "there.html")]) == 0
+    assert "NVIDIA H<200>, 2026-03-04" in Page(tmp_path / "there.html").text
 
 
 def test_only_the_reductions_that_were_on_are_explained(tmp_path):

@@ -2,6 +2,7 @@
 import re
 import shlex
 import sys
+from glob import glob
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError

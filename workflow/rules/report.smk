@@ -1,7 +1,8 @@
-# run records + published baselines -> report.html, and the same page in `snakemake --report`.
+# run records, those of other machines + published baselines -> report.html, and the same page in `snakemake --report`.
 rule report:
     input:
         records=expand("results/records/{case}.json", case=CASES),
+        measured=sorted(glob("results/measured/*/*.jsonl")),
         peers=["results/peers"] if PEERS else [],
         baselines="config/baselines.csv",
     output:

@@ -10,6 +10,7 @@ with logged(snakemake.log[0]):
     render(
         [
             *map(Path, snakemake.input.records),
+            *map(Path, snakemake.input.measured),
             *(path for folder in snakemake.input.peers for path in sorted(Path(folder).glob("*.json"))),
         ],
         [],

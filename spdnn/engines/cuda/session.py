@@ -79,12 +79,14 @@ class CudaSession(Session):
         self.parts = [self._bind_batch(start, start + size, body) for start in range(0, inputs.count, size)]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in self.layers)
         self.notes = {
-            "device": {"name": device.properties.name, "capability": device.properties.capability / 10,
-                       "multiprocessors": device.properties.multiprocessors, "software": device.properties.software},
+            "device": device.properties.name,
+            "capability": device.properties.capability / 10,
+            "multiprocessors": device.properties.multiprocessors,
+            "software": device.properties.software,
             "kernels": self.choice.told,
             "passes": len(self.passes),
             "padding": self._padding(),
-        }  # fmt: skip
+        }
 
     @property
     def batches(self) -> int:
