@@ -129,8 +129,8 @@ def tell_device(properties) -> None:
     print(f"{properties.name}: compute capability {properties.capability / 10}, {properties.software}")
     print(
         f"{properties.multiprocessors} multiprocessors of {properties.threads} threads and "
-        f"{properties.shared:,} bytes of shared memory ({properties.shared_per_block:,} for a block), {properties.l2_bytes:,} bytes of L2, "
-        f"{properties.memory_bytes:,} of memory",
+        f"{properties.shared:,} bytes of shared memory ({properties.shared_per_block:,} for a block), "
+        f"{properties.l2_bytes:,} bytes of L2, {properties.memory_bytes:,} of memory",
         flush=True,
     )
 

@@ -23,7 +23,7 @@ from spdnn.sources.radixnet import RadixNet
 OURS = ("cuda", *(f"cuda-{kind}" for kind in CUDA_RUNGS))
 ENGINES = (*OURS, "cusparse")
 INPUTS = ("bits", "dense", "csr")
-REDUCTIONS = {name: ("none", "dead", "dead,inputs", "all") for name in OURS} | {"cusparse": ("none", "dead")}
+REDUCTIONS = dict.fromkeys(OURS, ("none", "dead", "dead,inputs", "all")) | {"cusparse": ("none", "dead")}
 EXACT = 12  # networks of numbers that float32 holds exactly
 DEEP = (1024, 24, 700)  # neurons, layers, inputs
 
