@@ -2,13 +2,13 @@
 
     python benchmarks/cuda_kernels.py [--neurons N ...] [--samples S] [--megabytes M] [--device D] [--json FILE]
 
-At each width two layers: a permuted one of the RadiX-Net with 32 nonzeros a neuron, and the same with identical
-neurons merged. Features are random, none is zero. The clock is that of the device's events around one launch (span:
-kernel only; weights and features on the device, bias and clip included), after a warm-up, with the second-level cache
-flushed before each sample; all samples are kept. `persistent x4` is one launch of four such layers, its time divided by
-four. What a kernel wrote is compared with SciPy's float64 product before it is timed and again afterwards, onto memory that holds
-NaNs. An edge gathers one float32 for each input, so the gather ceiling is the measured rate of loads from shared memory
-/ 4 bytes. cuSPARSE is the step of the engine `cusparse` (product, then bias and clip), timed in the same run.
+At each width two layers: a permuted one of the RadiX-Net with 32 nonzeros a neuron, and the same with identical neurons
+merged. Features are random, none is zero. The clock is that of the device's events around one launch (span: kernel
+only; weights and features on the device, bias and clip included), after a warm-up, with the second-level cache flushed
+before each sample; all samples are kept. `persistent x4` is one launch of four such layers, its time divided by four.
+What a kernel wrote is compared with SciPy's float64 product before it is timed and again afterwards, onto memory that
+holds NaNs. An edge gathers one float32 for each input, so the gather ceiling is the measured rate of loads from shared
+memory / 4 bytes. cuSPARSE is the step of the engine `cusparse` (product, then bias and clip), timed in the same run.
 """
 
 from __future__ import annotations
