@@ -107,6 +107,8 @@ def variants(properties: Properties, width: int, places: int) -> list[Variant]:
         resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), properties.threads // threads))
         blocks = resident * properties.multiprocessors
         most = ALL_ROWS if inputs == widest else inputs * blocks
+        if most <= taken:  # fewer than the narrower setting holds at once
+            continue
         found.append(Variant(inputs, threads, shared, blocks, taken + 1, most))
         taken = most
     return found

@@ -1,0 +1,86 @@
+"""When the CUDA engines do what: pure functions of the network and of the device's limits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shim import ShimDevice
+
+from spdnn.engines.cuda import schedule
+from spdnn.engines.cuda.schedule import KINDS, PERSISTENT, passes, persistent_shared, stage_room, variants
+
+H200 = ShimDevice(shared_per_block=227 << 10, multiprocessors=132).properties
+
+
+@given(st.data())
+def test_passes_are_all_layers_once_in_order(data):
+    depth = data.draw(st.integers(1, 300))
+    one = st.tuples(st.sampled_from(KINDS), st.booleans())
+    runs = data.draw(st.lists(st.tuples(one, st.integers(1, 200)), min_size=1))
+    layers = ([layer for layer, count in runs for _ in range(count)] * depth)[:depth]
+    leaving, looking = data.draw(st.sampled_from([(False, False), (True, False), (True, True)]))
+    ahead = [32.0 * (depth - k) for k in range(depth)] + [0.0]
+    found = passes([kind for kind, _ in layers], [valued for _, valued in layers], leaving, looking, ahead)
+    assert [k for one in found for k in range(one.first, one.last)] == list(range(depth))
+    for one in found:
+        assert len(set(layers[one.first : one.last])) == 1
+        assert one.kind == layers[one.first][0]
+        assert one.last - one.first <= (schedule.LONGEST if one.kind == PERSISTENT else 1)
+    looks = [one.last for one in found if one.look]
+    assert looking or not looks
+    for last in looks:
+        assert schedule.FIRST_LOOK <= last < depth
+        assert ahead[last] >= schedule.AHEAD
+    # Each look at least a quarter of the way farther: their number grows as the logarithm of the depth.
+    assert all(later >= last + max(2, last // 4) for last, later in zip(looks[:-1], looks[1:], strict=True))
+
+
+def test_passes_grow_where_rows_may_leave():
+    given = [PERSISTENT] * 200, [False] * 200
+    ahead = [1e9] * 201
+    lengths = [one.last - one.first for one in passes(*given, True, False, ahead)]
+    assert lengths[:13] == [1] * 8 + [2] * 4 + [4]
+    assert lengths == sorted(lengths[:-1]) + lengths[-1:]
+    assert [one.last for one in passes(*given, False, False, ahead)] == [64, 128, 192, 200]
+
+
+@given(
+    st.integers(1, 70_000), st.integers(1, 70_000), st.sampled_from([1 << 10, 48 << 10, 99 << 10, 227 << 10]),
+    st.integers(1, 200),
+)  # fmt: skip
+def test_variants_share_out_all_numbers_of_rows(width, places, shared_per_block, multiprocessors):
+    properties = ShimDevice(shared_per_block=shared_per_block, multiprocessors=multiprocessors).properties
+    found = variants(properties, width, places)
+    fits = persistent_shared(1, width) + schedule.PERSISTENT_FIXED <= shared_per_block
+    assert bool(found) == fits
+    least = 1
+    for one in found:
+        assert one.least == least
+        assert one.most >= one.least
+        assert one.shared == persistent_shared(one.inputs, width) <= shared_per_block - schedule.PERSISTENT_FIXED
+        assert one.blocks % multiprocessors == 0
+        per_multiprocessor = one.blocks // multiprocessors
+        beside = per_multiprocessor * (one.shared + schedule.RESERVED_SHARED) <= properties.shared
+        assert per_multiprocessor == 1 or (beside and per_multiprocessor * one.threads <= properties.threads)
+        least = one.most + 1
+    if found:
+        assert found[-1].most == schedule.ALL_ROWS
+        assert [one.inputs for one in found] == sorted({one.inputs for one in found})
+
+
+@pytest.mark.parametrize(("width", "inputs"), [(64, 32), (1024, 16), (4096, 4), (16_384, 1), (65_536, None)])
+def test_variants_of_the_widths_of_the_challenge(width, inputs):
+    """Merged layers of 65,536 neurons are 4,096 wide: so all merged networks fit, and three of the four as they are."""
+    found = variants(H200, width, width)
+    assert (found[-1].inputs if found else None) == inputs
+
+
+@given(st.integers(1, 70_000), st.sampled_from([(48 << 10, 64 << 10), (99 << 10, 100 << 10), (227 << 10, 228 << 10)]))
+def test_a_stage_leaves_room_for_other_blocks(footprint, shared):
+    properties = ShimDevice(shared_per_block=shared[0]).properties
+    room = stage_room(properties, footprint)
+    assert 1 <= room <= schedule.MOST_STAGED
+    bytes_of = (room + 1) * 32 * 4
+    assert bytes_of <= properties.shared_per_block
+    assert 2 * (bytes_of + schedule.RESERVED_SHARED) <= properties.shared
+    if footprint <= stage_room(properties, 1):
+        assert room == stage_room(properties, 1)  # as many blocks as the smallest footprint allows
