@@ -27,7 +27,7 @@ import numpy as np
 from spdnn import challenge, provenance, reduce
 from spdnn.engines import engine
 from spdnn.engines.cuda.choice import IN_A_ROW, idle_run, unsuited
-from spdnn.engines.cuda.layers import lay_out, widths
+from spdnn.engines.cuda.layers import arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, ELL, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
 from spdnn.errors import SpdnnError, Unavailable
 from spdnn.files import write_text
@@ -133,7 +133,7 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
     for kind in (CSR, ELL, STAGED, PERSISTENT):
         if unsuited(device.properties, kind, layer.inputs, layer.outputs):
             continue
-        laid = lay_out(device, layer, kind, room)
+        laid = to_device(device, arranged(layer, kind, room))
         if kind != PERSISTENT:
             launch = run.layer(0, laid, source, target, rows)
             yield kind, launch, verifying(launch, 1), 1

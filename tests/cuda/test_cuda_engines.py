@@ -20,8 +20,10 @@ from spdnn.distributed import partition
 from spdnn.distributed.gather import gathered
 from spdnn.distributed.run import Ranks
 from spdnn.engines import Options, engine, infer
+from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda import schedule, session
-from spdnn.errors import InputError, Unavailable
+from spdnn.engines.cuda.layers import arranged_ahead
+from spdnn.errors import InputError, Unavailable, Unsuitable
 from spdnn.features import Inputs
 from spdnn.network import from_matrices
 from spdnn.sources.digits import digits_inputs
@@ -277,3 +279,17 @@ def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
     monkeypatch.setattr(session, "EARLY", data.draw(st.sampled_from([0, 8]), label="early"))
     reductions = data.draw(st.sampled_from(["none", "dead", "inputs", "dead,inputs", "all"]), label="reductions")
     assert_exact(name, network, inputs, reductions=reductions)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_layers_are_laid_out_in_order_and_few_ahead(random_network, monkeypatch, threads):
+    network, taken, done = random_network([30] * 21), [], []
+    layers = (taken.append(k) or network.layer(k) for k in range(20))
+    for k, found in enumerate(arranged_ahead(layers, ["staged", "csr"] * 10, 50, threads)):
+        done.append(found.kind)
+        assert len(taken) <= k + threads + 2
+        np.testing.assert_array_equal(found.layer.indices, network.layer(k).indices)
+    assert done == ["staged", "csr"] * 10
+    monkeypatch.setattr(cuda_layers, "MOST_CHUNKS", 2)
+    with pytest.raises(Unsuitable, match="use cuda-csr"):
+        list(arranged_ahead(network.layers(), ["csr", *["ell"] * 19], 50, threads))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.engines.cuda.layers import COLUMNS, Run, lay_out, widths
+from spdnn.engines.cuda.layers import COLUMNS, Run, arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
 from spdnn.errors import Unsuitable
 from spdnn.kernels.cuda.device import Device, Properties
@@ -99,7 +99,7 @@ def _seconds(device: Device, layer: Layer, kind: str, room: int, tiles: int) -> 
     """The median seconds of one layer with one kind of kernel, on features none of which is zero."""
     one = max(layer.inputs, layer.outputs) * 128
     tiles = max(1, min(tiles, TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
-    laid = lay_out(device, layer, kind, room)
+    laid = to_device(device, arranged(layer, kind, room))
     run = idle_run(device, tiles)
     rows = device.upload(np.array([32 * tiles], np.int32))
     values = np.random.default_rng(0).random((layer.inputs, 32), np.float32)

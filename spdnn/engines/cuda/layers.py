@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +53,22 @@ class DeviceLayer:
         return row
 
 
-def lay_out(device: Device, layer: Layer, kind: str, room: int = 0) -> DeviceLayer:
-    """The layer on the device, for kernels of that kind; `room`: neurons of a stage.
+@dataclass(frozen=True)
+class HostLayer:
+    """A layer laid out for one kind of kernel, on the host: DeviceLayer before its `arrays` are copied."""
+
+    layer: Layer
+    kind: str
+    arrays: dict[str, np.ndarray]
+    numbers: dict[str, Any]
+    places: int
+    padding: float
+
+
+def arranged(layer: Layer, kind: str, room: int = 0) -> HostLayer:
+    """The layer for kernels of that kind; `room`: neurons of a stage.
 
     Raises:
-        MemoryTooSmall: the device has no room for it.
         Unsuitable: it has more edges than such kernels count.
     """
     valued = not layer.single_value
@@ -79,10 +92,37 @@ def lay_out(device: Device, layer: Layer, kind: str, room: int = 0) -> DeviceLay
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
         host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
         places, padding = slices.order.size, slices.padding
-    begun = time.perf_counter()
-    arrays = {name: device.upload(np.ascontiguousarray(array).reshape(-1)) for name, array in host.items()}
+    arrays = {name: np.ascontiguousarray(array).reshape(-1) for name, array in host.items()}
+    return HostLayer(layer, kind, arrays, numbers, places, padding)
+
+
+def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[HostLayer]:
+    """`arranged` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
+    with ThreadPoolExecutor(threads) as workers:
+        ahead: deque[Future[HostLayer]] = deque()
+        try:
+            for layer, kind in zip(layers, kinds, strict=True):
+                if len(ahead) > threads:
+                    yield ahead.popleft().result()
+                ahead.append(workers.submit(arranged, layer, kind, room))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for one in ahead:
+                one.cancel()
+
+
+def to_device(device: Device, host: HostLayer) -> DeviceLayer:
+    """The layer on the device.
+
+    Raises:
+        MemoryTooSmall: the device has no room for it.
+    """
+    begun, layer = time.perf_counter(), host.layer
+    arrays = {name: device.upload(array) for name, array in host.arrays.items()}
     spent = time.perf_counter() - begun
-    return DeviceLayer(kind, layer.inputs, layer.outputs, valued, {**arrays, **numbers}, places, padding, spent)
+    of_device, valued = {**arrays, **host.numbers}, not layer.single_value
+    return DeviceLayer(host.kind, layer.inputs, layer.outputs, valued, of_device, host.places, host.padding, spent)
 
 
 @dataclass(frozen=True)

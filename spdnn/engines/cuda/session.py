@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from spdnn import progress
 from spdnn.engines.base import LastLayer, Options, Prepared, Session
 from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import choose, edges_ahead
-from spdnn.engines.cuda.layers import Run, lay_out, widths
+from spdnn.engines.cuda.layers import Run, arranged_ahead, to_device, widths
 from spdnn.engines.cuda.rows import DeviceRows
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, passes, variants
 from spdnn.errors import MemoryTooSmall
@@ -63,7 +64,7 @@ class CudaSession(Session):
         first = 1 if inputs.kind == "bits" else 0
         self.choice = choose(device, network, first, tiles_of(inputs.count, TILE), kind)
         kinds = [BITS] * first + self.choice.kinds[first:]
-        self.layers = _upload_layers(device, network, kinds, self.choice.room)
+        self.layers = _upload_layers(device, network, kinds, self.choice.room, options.threads)
         self.table = device.upload(np.concatenate([self._row(layer) for layer in self.layers]))
         looking = "inputs" in prepared.reductions
         leaving = looking or "dead" in prepared.reductions
@@ -230,16 +231,17 @@ def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:
     return [device.upload(array) for array in arrays]
 
 
-def _upload_layers(device: Device, network, kinds: list[str], room: int) -> list:
-    """All layers on the device.
+def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> list:
+    """All layers on the device, laid out by so many threads.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
     layers = []
     try:
-        for k, layer in enumerate(progress.bar(network.layers(), "weights to the device", network.depth)):
-            layers.append(lay_out(device, layer, kinds[k], room))
+        with closing(arranged_ahead(network.layers(), kinds, room, threads)) as arranged:
+            for layer in progress.bar(arranged, "weights to the device", network.depth):
+                layers.append(to_device(device, layer))
     except MemoryTooSmall as error:
         total = sum(network.header(k).nbytes for k in range(network.depth))
         raise MemoryTooSmall(
