@@ -33,6 +33,7 @@ REPEATS = {"all": 7, "dead,inputs": 5, "dead": 5, "none": 3}
 EDGES_PER_SECOND = 1e12  # gone through, of edges x inputs
 LONGEST = 20.0  # seconds of a run without reductions; longer ones are not wanted
 FIRST_OPENING = 1e-7  # seconds for each edge that is laid out, until a case has shown more
+SLOWER = 1.5  # a wider network may be, for each edge
 TELLING = 1e8  # edges of a network, that of smaller ones is mostly other things
 PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
 
@@ -122,7 +123,7 @@ class Networks:
         measurement, result = measure.measure(runner, prepared, inputs, self.options, repeats, read, spent)
         if case.reductions != "all" and problem.edges >= TELLING:
             opened = measurement.samples["read_seconds"][0] - read
-            self.opening = max(self.opening, opened / problem.edges)
+            self.opening = SLOWER * opened / problem.edges
         verdict = measure.judge(prepared.source, inputs, result)
         assert verdict["passed"], "; ".join(verdict["reasons"])
         name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"

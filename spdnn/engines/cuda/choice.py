@@ -9,7 +9,7 @@ import numpy as np
 
 from spdnn.engines.cuda.layers import COLUMNS, Run, arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
-from spdnn.errors import Unsuitable
+from spdnn.errors import MemoryTooSmall, Unsuitable
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.cuda.settings import staged_outputs
 from spdnn.layouts.sliced import staged
@@ -59,8 +59,12 @@ def choose(device: Device, network: Network, first: int, tiles: int, kind: str |
         room = room or _room(device.properties, [network.layer(k) for k in _some(shapes[shape])])
         seconds: dict[str, float] = {}
         if kind is None and len(told) < MOST_SHAPES:
-            seconds = {name: _seconds(device, layer, name, room, tiles) for name in suited}
-            suited = sorted(suited, key=seconds.__getitem__)
+            for name in suited:
+                try:
+                    seconds[name] = _seconds(device, layer, name, room, tiles)
+                except MemoryTooSmall as error:
+                    refused[name] = f"not timed: {error}"
+            suited = sorted(seconds, key=seconds.__getitem__) or suited
         chosen = suited[0] if suited else STAGED
         for k in shapes[shape]:
             kinds[k] = chosen

@@ -224,11 +224,25 @@ def _launch(launches: list[Launch]) -> None:
 
 
 def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:
+    """The stored inputs on the device.
+
+    Raises:
+        MemoryTooSmall: they do not fit; the sentence says what they take.
+    """
     data = inputs.data
-    if inputs.kind != "csr":
-        return [device.upload(np.ascontiguousarray(data).reshape(-1))]
-    arrays = data.indptr.astype(np.int64), data.indices.astype(np.int32), data.data
-    return [device.upload(array) for array in arrays]
+    if inputs.kind == "csr":
+        arrays = [data.indptr.astype(np.int64), data.indices.astype(np.int32), data.data]
+    else:
+        arrays = [np.ascontiguousarray(data).reshape(-1)]
+    try:
+        return [device.upload(array) for array in arrays]
+    except MemoryTooSmall as error:
+        total = sum(array.nbytes for array in arrays)
+        raise MemoryTooSmall(
+            f"the inputs take {total:,} bytes, more than {device.properties.name} has free ({device.free_bytes():,} of "
+            f"{device.properties.memory_bytes:,}); fewer of them fit (--count)",
+            max(total, error.least),
+        ) from None
 
 
 def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> list:
@@ -246,7 +260,7 @@ def _upload_layers(device: Device, network, kinds: list[str], room: int, threads
         total = sum(network.header(k).nbytes for k in range(network.depth))
         raise MemoryTooSmall(
             f"the weights of {network.depth} layers take about {total:,} bytes, more than {device.properties.name} has "
-            f"left; the first {len(layers)} fit (--layers), with less room for features",
+            f"left; {f'the first {len(layers)} fit' if layers else 'not one fits'} (--layers), before features",
             max(total, error.least),
         ) from None
     return layers

@@ -1,0 +1,153 @@
+"""The CUDA engines on the CPU shim: rows that die, revive and merge; what does not fit; accesses out of bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import shim
+from cuda_cases import ENGINES, LITTLE, RUNGS, assert_exact, exact_network, repeated, scarce
+from engine_cases import opened, rows
+
+from spdnn import reference
+from spdnn.engines import infer
+from spdnn.engines.cuda import schedule
+from spdnn.errors import MemoryTooSmall, SpdnnError, Unsuitable
+from spdnn.features import Inputs
+from spdnn.network import from_matrices
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Looks for identical rows in networks of few edges too, whatever leaves."""
+    monkeypatch.setattr(schedule, "AHEAD", 0)
+
+
+def merging(seed=0, depth=6):
+    """A network of 30 neurons that maps integers to integers, and in which few rows die."""
+    return exact_network(np.random.default_rng(seed), [30] * depth, 0.5, (0, 2), 8.0)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("order", [0, 2])
+def test_identical_rows_become_one_and_every_input_has_its_result(on_shim, looks, name, order):
+    on_shim(order=order)
+    rng, network = np.random.default_rng(3), merging()
+    distinct = rng.integers(-2, 3, (7, 30))
+    inputs = repeated(rng, distinct, 300)  # of nearly ten tiles, duplicates in all of them
+    got = assert_exact(name, network, inputs, reductions="dead,inputs")
+    alive = np.unique(got.row_hash).size
+    assert got.notes["rows_merged"] >= got.alive.size - alive
+    none = infer(network, inputs, name, reductions="none")
+    assert none.notes["rows_merged"] == 0
+    assert got.edges_computed < 0.6 * none.edges_computed
+    assert got.digest == none.digest
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_merged_rows_that_die_later_die_with_all_they_stand_for(on_shim, looks, name):
+    on_shim()
+    rng = np.random.default_rng(1)
+    eye, low = np.eye(20), np.zeros(20)
+    down = [low, low, low, low - 1, low - 1, low - 1]  # after four layers, one less each
+    network = from_matrices([eye] * 6, down, 32.0)
+    distinct = np.repeat(np.arange(1, 7), 20).reshape(6, 20)  # rows of all ones die in layer 4, and so on
+    inputs = repeated(rng, distinct, 200)
+    got = assert_exact(name, network, inputs, reductions="dead,inputs")
+    assert got.notes["rows_merged"] >= 190
+    counts = np.bincount(inputs.data[:, 0].astype(int), minlength=8)
+    expected = [200, 200, 200, *(200 - np.cumsum(counts[1:4]))]
+    assert got.survivors.tolist() == expected
+    assert set(inputs.data[got.alive, 0]) == {4, 5, 6}
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_rows_merge_where_none_may_leave(on_shim, looks, name):
+    """A positive bias in the last layer revives rows: dead ones must stay until it, and identical ones are dead too."""
+    on_shim()
+    rng = np.random.default_rng(2)
+    matrices = [np.where(rng.random((25, 25)) < 0.4, rng.integers(-2, 2, (25, 25)), 0.0) for _ in range(5)]
+    network = from_matrices(matrices, [-2.0, -2.0, -2.0, -2.0, 1.0], 16.0)
+    inputs = repeated(rng, rng.integers(0, 2, (40, 25)), 150)
+    survivors = reference.infer(network, inputs).survivors
+    assert survivors[3] < 140
+    assert survivors[4] == 150
+    got = assert_exact(name, network, inputs, reductions="dead,inputs")
+    assert got.notes["rows_merged"] >= 150 - survivors[3] - 1  # all that are dead are one
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_equal_hashes_of_different_rows_do_not_merge(on_shim, looks, monkeypatch, name):
+    """Rows are compared bit by bit: with a hash that is the same for all, only identical ones merge all the same."""
+    from spdnn.kernels import cuda
+
+    real = cuda.source
+    weak = lambda file: real(file).replace("return mixed ^ mixed >> 32;", "return 0 * mixed;")  # noqa: E731
+    assert weak("merge.cu") != real("merge.cu")
+    rng = np.random.default_rng(5)
+    inputs = repeated(rng, rng.integers(-2, 3, (9, 30)), 120)
+    merged = []
+    for source in (real, weak):
+        monkeypatch.setattr(cuda, "source", source)
+        on_shim()
+        merged.append(assert_exact(name, merging(7), inputs, reductions="dead,inputs").notes["rows_merged"])
+    assert 0 < merged[1] < merged[0]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_value_past_float32_names_its_layer(on_shim, name):
+    on_shim()
+    big = np.full((3, 3), 3e38)
+    for position in range(3):
+        matrices = [big if k == position else np.eye(3) for k in range(3)]
+        network = from_matrices(matrices)
+        for inputs in (np.ones((2, 3), np.float32), np.ones((40, 3), bool)):
+            with pytest.raises(SpdnnError, match=f"a value of layer {position + 1} passed the range of float32"):
+                infer(network, Inputs.from_array(inputs), name)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_memory_that_is_not_enough_is_told_with_figures(on_shim, name):
+    network = exact_network(np.random.default_rng(0), [400] * 4, 0.2)
+    inputs = rows(100, 400)
+    _, refused, _ = scarce(on_shim, lambda: opened(name, network, inputs))
+    for told in ("the inputs take 160,000 bytes", "the weights of 3 layers take about", "the first 1 fit (--layers)"):
+        assert any(told in sentence for sentence in refused)
+    assert any("bytes of memory left beside weights and inputs" in told for told in refused)
+    for told in refused:
+        assert "\n" not in told
+        assert any(character.isdigit() for character in told)
+
+
+def test_what_fits_no_block_is_told_by_the_rung_and_done_by_the_engine(on_shim):
+    on_shim(shared_per_block=LITTLE)
+    network, inputs = exact_network(np.random.default_rng(0), [3000, 3000], 0.002), rows(5, 3000)
+    with pytest.raises(
+        Unsuitable, match=r"two buffers of 3,000 neurons take 24,008 bytes of shared memory for one input"
+    ):
+        infer(network, inputs, "cuda-persistent")
+    notes = assert_exact("cuda", network, Inputs.from_array(np.round(inputs.data)), reductions="none").notes
+    assert "shared memory" in notes["kernels"]["shapes"][0]["not_suitable"]["persistent"]
+    on_shim(memory_bytes=1000)
+    with pytest.raises(
+        MemoryTooSmall, match=r"the inputs take 60,000 bytes, more than CPU shim has free \(1,000 of 1,000\)"
+    ):
+        infer(network, inputs, "cuda")
+
+
+SELECTION = (
+    "test_cuda_engines.py::test_awkward_shapes[rectangular-bits-cuda-csr]",
+    "test_cuda_engines.py::test_awkward_shapes[rectangular-csr-cuda-ell]",
+    "test_cuda_engines.py::test_awkward_shapes[several parts-dense-cuda-staged]",
+    "test_cuda_engines.py::test_every_device_gives_the_same_bits[one value-little shared memory-cuda-staged]",
+    "test_cuda_engines.py::test_persistent_blocks_of_every_width[4-True-1]",
+    "test_cuda_engines.py::test_persistent_blocks_of_every_width[32-False-1]",
+    "test_cuda_reductions.py::test_identical_rows_become_one_and_every_input_has_its_result[2-cuda-persistent]",
+)
+
+
+def test_no_access_out_of_bounds(root):
+    """Every kernel that engines launch, with bounds of shared and global memory checked at each access."""
+    chosen = [str(root / "tests/cuda" / name) for name in SELECTION]
+    done = shim.sanitized(*chosen, "-q")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert f"{len(SELECTION)} passed" in done.stdout or "100%" in done.stdout
