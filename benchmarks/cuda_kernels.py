@@ -26,9 +26,9 @@ import numpy as np
 
 from spdnn import challenge, provenance, reduce
 from spdnn.engines import engine
-from spdnn.engines.cuda.choice import IN_A_ROW, idle_run, unsuited
-from spdnn.engines.cuda.layers import arranged, to_device, widths
-from spdnn.engines.cuda.schedule import CSR, ELL, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
+from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, unsuited
+from spdnn.engines.cuda.layers import arranged, to_device
+from spdnn.engines.cuda.schedule import CSR, ELL, MOST_STAGED, PERSISTENT, STAGED, stage_room
 from spdnn.errors import SpdnnError, Unavailable
 from spdnn.files import write_text
 from spdnn.kernels.cuda import ceilings, cupy_device
@@ -118,7 +118,7 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
     layer, tiles = features.layer, features.tiles
     source = device.upload(features.tiled().reshape(-1))
     target = device.empty(tiles * TILE * layer.outputs, np.float32)
-    rows, run = device.upload(np.array([features.count], np.int32)), idle_run(device, tiles)
+    rows = device.upload(np.array([features.count], np.int32))
     whole = staged(layer, staged_outputs(not layer.single_value), MOST_STAGED)
     room = stage_room(device.properties, int(np.diff(whole.map_starts).max()))
 
@@ -134,15 +134,8 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
         if unsuited(device.properties, kind, layer.inputs, layer.outputs):
             continue
         laid = to_device(device, arranged(layer, kind, room))
-        if kind != PERSISTENT:
-            launch = run.layer(0, laid, source, target, rows)
-            yield kind, launch, verifying(launch, 1), 1
-            continue
-        for times in (1, IN_A_ROW):
-            several = [laid] * times
-            table = device.upload(np.tile(laid.row(device), times))
-            setting = variants(device.properties, *widths(several))[-1]
-            launch = run.layers(0, times, table, setting, several, source, target, rows, always=True)
+        for times in (1, IN_A_ROW) if kind == PERSISTENT else (1,):
+            launch = several_layers(device, laid, source, target, rows, tiles, times)
             yield f"{kind} x{times}" if times > 1 else kind, launch, verifying(launch, times), times
 
 

@@ -112,6 +112,9 @@ class ShimDevice(Device):
         work()
         return time.perf_counter() - start
 
+    def trim(self):
+        pass
+
     def free_bytes(self):
         return self.properties.memory_bytes - self.used
 

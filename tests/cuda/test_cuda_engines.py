@@ -20,10 +20,10 @@ from spdnn.distributed import partition
 from spdnn.distributed.gather import gathered
 from spdnn.distributed.run import Ranks
 from spdnn.engines import Options, engine, infer
+from spdnn.engines.cuda import choice, schedule, session
 from spdnn.engines.cuda import layers as cuda_layers
-from spdnn.engines.cuda import schedule, session
 from spdnn.engines.cuda.layers import arranged_ahead
-from spdnn.errors import InputError, Unavailable, Unsuitable
+from spdnn.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
 from spdnn.features import Inputs
 from spdnn.network import from_matrices
 from spdnn.sources.digits import digits_inputs
@@ -293,3 +293,58 @@ def test_layers_are_laid_out_in_order_and_few_ahead(random_network, monkeypatch,
     monkeypatch.setattr(cuda_layers, "MOST_CHUNKS", 2)
     with pytest.raises(Unsuitable, match="use cuda-csr"):
         list(arranged_ahead(network.layers(), ["csr", *["ell"] * 19], 50, threads))
+
+
+@pytest.mark.parametrize("reductions", ["none", "dead", "dead,inputs"])
+def test_where_rows_leave_later_layers_may_have_another_kernel(on_shim, monkeypatch, reductions):
+    on_shim()
+    network = exact_network(np.random.default_rng(0), [64] * 41, 0.1, (-8, 1), 4.0, single=1.0)
+    counted = []
+
+    def timed(device, layer, kinds, room, tiles, refused):
+        counted.append(tiles)
+        best = "staged" if len(counted) == 1 else "persistent"
+        return {kind: 1.0 + (kind != best) for kind in kinds}
+
+    monkeypatch.setattr(choice, "_seconds", timed)
+    got = assert_exact("cuda", network, rows_of_integers(3200, 64), reductions=reductions)
+    told = got.notes["kernels"]
+    (shape,) = told["shapes"]
+    assert shape["kernel"] == "staged"
+    if reductions == "none":
+        assert counted == [100]
+        assert "later" not in told
+        assert "kernel_later" not in shape
+        assert got.notes["passes"] == 40
+    else:
+        assert counted == [100, 4 if reductions == "dead" else 1]
+        assert told["later"] == f"from layer 33 on, timed on {32 * counted[1]} rows"
+        assert shape["kernel_later"] == "persistent"
+        assert got.notes["passes"] == 33
+
+
+def rows_of_integers(count, neurons):
+    return Inputs.from_array(np.random.default_rng(1).integers(0, 3, (count, neurons)).astype(np.float32))
+
+
+def test_free_memory_in_pieces_makes_smaller_batches(on_shim, monkeypatch):
+    network, inputs = exact_network(np.random.default_rng(0), [64] * 4, 0.2), rows_of_integers(640, 64)
+    device, refused = on_shim(), []
+    whole = infer(network, inputs, "cuda-csr")
+    assert whole.notes["batches"] == 1
+    empty, largest = device.empty, 6 * 32 * 64
+
+    def pieces(size, dtype):
+        if size > largest and dtype is np.float32:
+            refused.append(size)
+            raise MemoryTooSmall("no piece is so large", size)
+        return empty(size, dtype)
+
+    monkeypatch.setattr(device, "empty", pieces)
+    parts = infer(network, inputs, "cuda-csr")
+    assert refused == [20 * 32 * 64, 10 * 32 * 64]
+    assert parts.notes["batches"] == 4
+    assert parts.digest == whole.digest
+    largest = 0
+    with pytest.raises(MemoryTooSmall, match="no piece is so large"):
+        infer(network, inputs, "cuda-csr")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.layers import COLUMNS, Run, arranged, to_device, widths
+from spdnn.engines.cuda.layers import COLUMNS, DeviceLayer, Run, arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
 from spdnn.errors import MemoryTooSmall, Unsuitable
 from spdnn.kernels.cuda.device import Device, Properties
@@ -16,10 +17,13 @@ from spdnn.layouts.sliced import staged
 from spdnn.network import Layer, Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
-SAMPLES = 5
 TILES = 2  # of inputs for each multiprocessor, in a sample
 SAMPLE_BYTES = 1 << 28  # of its features at most
-IN_A_ROW = 4  # layers that the persistent kernel is timed over, where the shape allows it
+SAMPLES = 5
+IN_A_ROW = 4  # layers between two events, so that one launch's way to the device does not count as much
+WARM = 0.02  # seconds of work before the first sample: clocks of an idle device are low
+LATER = 32  # layers, after which few rows are left where rows may leave
+LEFT = 32  # of so many rows one is
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,24 @@ class Choice:
     told: dict
 
 
-def choose(device: Device, network: Network, first: int, tiles: int, kind: str | None = None) -> Choice:
+def left(tiles: int, leaving: bool, looking: bool) -> int | None:
+    """Tiles of inputs that are expected to be left after LATER layers; None where rows do not leave.
+
+    Args:
+        tiles: of inputs in a batch; leaving: dead rows leave; looking: identical ones are merged too.
+    """
+    if not leaving:
+        return None
+    return 1 if looking else -(-tiles // LEFT)
+
+
+def choose(
+    device: Device, network: Network, first: int, tiles: int, kind: str | None = None, later: int | None = None
+) -> Choice:
     """Kernels for the layers from `first` on; those before it have a kernel already.
 
     Args:
-        tiles: of inputs in a batch.
+        tiles: of inputs in a batch; later: after LATER layers, where that is known (`left`).
         kind: the one to use wherever it can be used, or None: the one that was fastest.
 
     Raises:
@@ -53,27 +70,29 @@ def choose(device: Device, network: Network, first: int, tiles: int, kind: str |
     heaviest = sorted(shapes, key=lambda shape: -sum(headers[k].edges for k in shapes[shape]))
     kinds, told, room = [CSR] * network.depth, [], 0
     for shape in heaviest:
+        members = shapes[shape]
         refused = {name: why for name in KINDS if (why := unsuited(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
-        layer = network.layer(max(shapes[shape], key=lambda k: headers[k].edges))
-        room = room or _room(device.properties, [network.layer(k) for k in _some(shapes[shape])])
-        seconds: dict[str, float] = {}
+        layer = network.layer(max(members, key=lambda k: headers[k].edges))
+        room = room or _room(device.properties, [network.layer(k) for k in _some(members)])
+        early: dict[str, float] = {}
+        late: dict[str, float] = {}
         if kind is None and len(told) < MOST_SHAPES:
-            for name in suited:
-                try:
-                    seconds[name] = _seconds(device, layer, name, room, tiles)
-                except MemoryTooSmall as error:
-                    refused[name] = f"not timed: {error}"
-            suited = sorted(seconds, key=seconds.__getitem__) or suited
-        chosen = suited[0] if suited else STAGED
-        for k in shapes[shape]:
-            kinds[k] = chosen
-        named = {"inputs": shape[0], "outputs": shape[1], "layers": len(shapes[shape]), "kernel": chosen}
-        told.append({**named, "seconds_per_layer": seconds, "not_suitable": refused})
+            early = _seconds(device, layer, suited, room, tiles, refused)
+            if later and members[-1] >= LATER:
+                late = _seconds(device, layer, suited, room, later, refused)
+        best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
+        then = min(late, key=late.__getitem__) if late else best
+        for k in members:
+            kinds[k] = then if k >= LATER else best
+        named = {"inputs": shape[0], "outputs": shape[1], "layers": len(members), "kernel": best}
+        named |= {"seconds_per_layer": early, "not_suitable": refused}
+        told.append(named | ({"kernel_later": then, "seconds_per_layer_later": late} if late else {}))
     if kind and shapes and kind not in kinds[first:]:
         raise Unsuitable(f"no layer suits the kernel {kind}: {told[0]['not_suitable'][kind]}")
     why = "asked for by the engine's name, staged where it does not suit" if kind else "the fastest of those timed"
-    return Choice(kinds, room, {"why": why, "shapes": told[:MOST_SHAPES]})
+    after = {"later": f"from layer {LATER + 1} on, timed on {32 * later:,} rows"} if later and not kind else {}
+    return Choice(kinds, room, {"why": why, **after, "shapes": told[:MOST_SHAPES]})
 
 
 def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> str | None:
@@ -99,28 +118,55 @@ def _room(properties: Properties, layers: list[Layer]) -> int:
     return stage_room(properties, max(int(np.diff(whole.map_starts).max()) for whole in wholes))
 
 
-def _seconds(device: Device, layer: Layer, kind: str, room: int, tiles: int) -> float:
-    """The median seconds of one layer with one kind of kernel, on features none of which is zero."""
+def _seconds(
+    device: Device, layer: Layer, kinds: Sequence[str], room: int, tiles: int, refused: dict[str, str]
+) -> dict[str, float]:
+    """The least seconds of one layer with each kind of kernel, on features none of which is zero, the kinds in turn.
+    What there is no memory for is `refused`."""
     one = max(layer.inputs, layer.outputs) * 128
     tiles = max(1, min(tiles, TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
-    laid = to_device(device, arranged(layer, kind, room))
-    run = idle_run(device, tiles)
     rows = device.upload(np.array([32 * tiles], np.int32))
-    values = np.random.default_rng(0).random((layer.inputs, 32), np.float32)
-    source = device.upload(np.tile(values.reshape(-1), tiles))
-    target = device.empty(tiles * 32 * layer.outputs, np.float32)
-    times = 1
-    if kind == PERSISTENT:
-        times = IN_A_ROW if layer.inputs == layer.outputs else 1
-        several = [laid] * times
-        table = device.upload(np.tile(laid.row(device), times))
-        assert table.size == times * COLUMNS
-        setting = variants(device.properties, *widths(several))[-1]
-        launch = run.layers(0, times, table, setting, several, source, target, rows, always=True)
+    launches: dict[str, Callable[[], None]] = {}
+    try:
+        values = np.random.default_rng(0).random((layer.inputs, 32), np.float32)
+        source = device.upload(np.tile(values.reshape(-1), tiles))
+        target = device.empty(tiles * 32 * layer.outputs, np.float32)
+        for name in kinds:
+            laid = to_device(device, arranged(layer, name, room))
+            launches[name] = several_layers(device, laid, source, target, rows, tiles, IN_A_ROW)
+    except MemoryTooSmall as error:
+        refused.update({name: f"not timed: {error}" for name in kinds if name not in launches})
+    spent = 0.0
+    while launches and spent < WARM:
+        spent += sum(device.seconds(launch) for launch in launches.values())
+    samples: dict[str, list[float]] = {name: [] for name in launches}
+    for _ in range(SAMPLES):
+        for name, launch in launches.items():
+            samples[name].append(device.seconds(launch) / IN_A_ROW)
+    return {name: min(found) for name, found in samples.items()}
+
+
+def several_layers(
+    device: Device, laid: DeviceLayer, source: Any, target: Any, rows: Any, tiles: int, times: int
+) -> Callable[[], None]:
+    """What takes `tiles` full tiles of features, none of whose rows leaves, through one layer so many times."""
+    run, count = idle_run(device, tiles, times), 32 * tiles
+    inside = times if laid.kind == PERSISTENT and laid.inputs == laid.outputs else 1
+    if laid.kind == PERSISTENT:
+        several = [laid] * inside
+        table = device.upload(np.tile(laid.row(device), inside))
+        assert table.size == inside * COLUMNS
+        settings = variants(device.properties, *widths(several))
+        setting = next(one for one in settings if count <= one.most)
+        launch = run.layers(0, inside, table, setting, several, source, target, rows, always=True)
     else:
         launch = run.layer(0, laid, source, target, rows)
-    launch()
-    return float(np.median([device.seconds(launch) for _ in range(SAMPLES)])) / times
+
+    def work(held: DeviceLayer = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
+        for _ in range(times // inside):
+            launch()
+
+    return work
 
 
 def idle_run(device: Device, tiles: int, layers: int = IN_A_ROW) -> Run:

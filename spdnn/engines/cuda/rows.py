@@ -13,7 +13,10 @@ from spdnn.engines.cuda.schedule import SETTLED, Pass
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
 
-STATISTICS = {"sums": np.float64, "projections": np.float64, "least": np.float32, "most": np.float32}
+# Of a row, as row_statistics in last.cu writes it.
+STATISTICS = np.dtype(
+    [("sums", "f8"), ("projections", "f8"), ("least", "f4"), ("most", "f4"), ("hashes", "u8")], align=True
+)
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
 
 
@@ -32,12 +35,13 @@ class DeviceRows:
         )
         self.origins = [device.empty(size, np.int32) for _ in range(2)]  # they take turns; the current one first
         self.first_origin = self.origins[0]
-        self.counts = device.empty(depth + 1, np.int32)
-        self.survivors, self.work = (device.empty(depth, np.uint64) for _ in range(2))
-        self.failed, self.merged, self.open = (device.empty(1, np.int32) for _ in range(3))
+        self.counters = device.empty(
+            2 * depth + (depth + 3 + 1) // 2, np.uint64
+        )  # all that the host reads, in one piece
+        self.survivors, self.work, self.counts, self.failed, self.merged = self._views(self.counters)
+        self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
-        self.found = {name: device.empty(size, kind) for name, kind in STATISTICS.items()}
-        self.found["hashes"] = device.empty(size, np.uint64)
+        self.found = device.empty(size * STATISTICS.itemsize // 8, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
         if looking:
@@ -45,6 +49,14 @@ class DeviceRows:
             self.places = 1 << (2 * size - 1).bit_length()
             self.keys, self.firsts = device.empty(self.places, np.uint64), device.empty(self.places, np.int32)
             self.hashes, self.place_of = device.empty(size, np.uint64), device.empty(size, np.int32)
+
+    def _views(self, counters: Any) -> list[Any]:
+        """Survivors and work of each layer, uint64; rows that go into each and past the last, what failed, how many
+        merged, int32: the parts of `counters`."""
+        depth = self.depth
+        numbers = counters[2 * depth :].view(np.int32)
+        return [counters[:depth], counters[depth : 2 * depth], numbers[: depth + 1], numbers[depth + 1 : depth + 2],
+                numbers[depth + 2 : depth + 3]]  # fmt: skip
 
     def into(self, k: int) -> Any:
         """int32 (1,), the number of rows that go into layer k."""
@@ -97,7 +109,7 @@ class DeviceRows:
     def statistics(self, features: Any, neurons: int) -> Callable[[], None]:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
-        arguments |= {"counts": self.class_counts, "weights": self.class_weights, **self.found}
+        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
     def resolve(self, count: int) -> list[Callable[[], None]]:
@@ -112,12 +124,19 @@ class DeviceRows:
         ]
 
     def read(self, count: int) -> dict[str, Any]:
-        """What is told of a batch of `count` inputs: arrays of the rows at the end, counters, and where inputs are."""
+        """What is told of a batch of `count` inputs: arrays of the rows at the end, counters, and where inputs are.
+        Every read is one copy that waits."""
         read = self.device.read
-        counts = read(self.counts)
+        survivors, work, counts, failed, merged = self._views(read(self.counters))
         rows = int(counts[-1])
-        found = {name: read(array[:rows]) for name, array in self.found.items()}
-        found |= {"row_of": read(self.row_of[:count]), "list": read(self.list[:rows])}
-        found |= {"survivors": read(self.survivors), "work": read(self.work)}
-        return {**found, "failed": int(read(self.failed)[0]), "merged": int(read(self.merged)[0]),
-                "last_rows": int(counts[self.last_pass])}  # fmt: skip
+        found = read(self.found[: rows * STATISTICS.itemsize // 8]).view(STATISTICS)
+        return {
+            **{name: found[name] for name in STATISTICS.names or ()},
+            "row_of": read(self.row_of[:count]),
+            "survivors": survivors,
+            "work": work,
+            "failed": int(failed[0]),
+            "merged": int(merged[0]),
+            "rows": rows,
+            "last_rows": int(counts[self.last_pass]),
+        }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spdnn.kernels.cuda.device import Properties
-from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS
+from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
 
 BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"
 KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; the first of equals is taken
@@ -103,8 +103,9 @@ def variants(properties: Properties, width: int, places: int) -> list[Variant]:
     for inputs in chosen:
         shared = persistent_shared(inputs, width)
         lanes = max(1, inputs // 4)
-        threads = PERSISTENT_THREADS[-1 if places * lanes >= 2 * PERSISTENT_THREADS[0] else 0]
-        resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), properties.threads // threads))
+        busy = places * lanes  # threads that have an output
+        threads = next((t for t in reversed(PERSISTENT_THREADS) if t <= busy), PERSISTENT_THREADS[0])
+        resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), RESIDENT // threads))
         blocks = resident * properties.multiprocessors
         most = ALL_ROWS if inputs == widest else inputs * blocks
         if most <= taken:  # fewer than the narrower setting holds at once
@@ -114,12 +115,7 @@ def variants(properties: Properties, width: int, places: int) -> list[Variant]:
     return found
 
 
-def stage_room(properties: Properties, footprint: int, blocks: int = 4) -> int:
-    """Neurons of a stage: so few that `blocks` blocks share a multiprocessor where the largest `footprint` fits, else
-    as many as two leave room for."""
-    for beside in range(blocks, 1, -1):
-        free = min(properties.shared // beside - RESERVED_SHARED, properties.shared_per_block)
-        room = free // (32 * 4) - 1
-        if footprint <= room or beside == 2:
-            return max(1, min(room, MOST_STAGED))
-    raise AssertionError("blocks is at least 2")
+def stage_room(properties: Properties, footprint: int) -> int:
+    """Neurons of a stage: the largest `footprint`, but no more than lets STAGED_BLOCKS share a multiprocessor."""
+    free = min(properties.shared // STAGED_BLOCKS - RESERVED_SHARED, properties.shared_per_block)
+    return max(1, min(footprint, free // (32 * 4) - 1, MOST_STAGED))

@@ -22,7 +22,7 @@ import numpy as np
 from spdnn import progress
 from spdnn.engines.base import LastLayer, Options, Prepared, Session
 from spdnn.engines.compiled import past_float32
-from spdnn.engines.cuda.choice import choose, edges_ahead
+from spdnn.engines.cuda.choice import choose, edges_ahead, left
 from spdnn.engines.cuda.layers import Run, arranged_ahead, to_device, widths
 from spdnn.engines.cuda.rows import DeviceRows
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, passes, variants
@@ -57,22 +57,23 @@ class CudaSession(Session):
         self.edges = np.array([network.header(k).edges for k in range(self.depth)], np.int64)
         if "dead" in prepared.reductions:
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
+        device.trim()
         begun = time.perf_counter()
         self.given = _upload_inputs(device, inputs)
         device.synchronize()
         inputs_copied = time.perf_counter() - begun
-        first = 1 if inputs.kind == "bits" else 0
-        self.choice = choose(device, network, first, tiles_of(inputs.count, TILE), kind)
+        looking = "inputs" in prepared.reductions
+        leaving = looking or "dead" in prepared.reductions
+        first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
+        self.choice = choose(device, network, first, tiles, kind, left(tiles, leaving, looking))
+        device.trim()
         kinds = [BITS] * first + self.choice.kinds[first:]
         self.layers = _upload_layers(device, network, kinds, self.choice.room, options.threads)
         self.table = device.upload(np.concatenate([self._row(layer) for layer in self.layers]))
-        looking = "inputs" in prepared.reductions
-        leaving = looking or "dead" in prepared.reductions
         valued = [layer.valued for layer in self.layers]
         self.passes = passes(kinds, valued, leaving, looking, edges_ahead(network))
         widest = max([layer.outputs for layer in self.layers] + [network.inputs] * (1 - first))
-        self.tiles = self._batch_tiles(widest)
-        self.buffers = [device.empty(self.tiles * TILE * widest, np.float32) for _ in range(2)]
+        self.tiles, self.buffers = self._feature_buffers(widest)
         self.words = device.empty(self.tiles * network.inputs, np.uint32) if first else None
         self.rows = DeviceRows(device, self.tiles, self.depth, self.dead_from, self.last, looking)
         body = self._bind_body()
@@ -125,7 +126,8 @@ class CudaSession(Session):
         filled = self.buffers[0][: tiles_of(count, TILE) * TILE * self.inputs.neurons]
         offsets, columns, values = self.given
         arguments |= {"offsets": offsets, "columns": columns, "values": values}
-        return [lambda: self.device.fill(filled, 0), self.device.bind(settings.SPARSE_TILES, blocks, arguments)]
+        device = self.device  # and not `self`, which would keep itself and its memory
+        return [lambda: device.fill(filled, 0), self.device.bind(settings.SPARSE_TILES, blocks, arguments)]
 
     def _bind_body(self) -> list[Launch]:
         """The launches of all passes; `source` after them is the buffer with the last features."""
@@ -151,6 +153,21 @@ class CudaSession(Session):
 
     def _row(self, layer) -> np.ndarray:
         return layer.row(self.device) if layer.kind == PERSISTENT else np.zeros(8, np.uint64)
+
+    def _feature_buffers(self, widest: int) -> tuple[int, list[Any]]:
+        """(tiles of a batch, two buffers of as many); fewer than could be where the free memory is in pieces.
+
+        Raises:
+            MemoryTooSmall: not one tile fits.
+        """
+        tiles = self._batch_tiles(widest)
+        while True:
+            try:
+                return tiles, [self.device.empty(tiles * TILE * widest, np.float32) for _ in range(2)]
+            except MemoryTooSmall:
+                if tiles == 1:
+                    raise
+                tiles = -(-tiles // 2)
 
     def _batch_tiles(self, widest: int) -> int:
         """Tiles of inputs in a batch, as many as the memory that is left allows.
@@ -178,7 +195,7 @@ class CudaSession(Session):
             tiles = tiles_of(found["last_rows"], TILE)
             values = self.device.read(self.features[: tiles * TILE * self.outputs])
             rows = values.reshape(tiles, self.outputs, TILE).transpose(0, 2, 1).reshape(-1, self.outputs)
-            found["values"] = rows[found["list"]]
+            found["values"] = rows[self.device.read(self.rows.list[: found["rows"]])]
         return found
 
     def _result(self, parts: list[tuple[np.ndarray, dict]], seconds: float) -> Result:

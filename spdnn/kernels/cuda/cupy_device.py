@@ -84,7 +84,6 @@ class CupyDevice(Device):
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._pool = cupy.get_default_memory_pool()
         self._functions: dict[Kernel, Any] = {}
-        self._shared: dict[Kernel, int] = {}  # the most dynamic shared memory that a kernel was allowed
         self._last = "none"
         self._flushed = None
         self._faults = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
@@ -148,6 +147,10 @@ class CupyDevice(Device):
             limit = self._pool.get_limit()
         return max(0, min(free, limit - self._pool.used_bytes())) if limit else free
 
+    def trim(self) -> None:
+        with self._working(), self._current():
+            self._pool.free_all_blocks()
+
     def flush(self) -> None:
         """Write twice as many bytes as the second-level cache has, so that what comes next finds nothing in it."""
         if self._flushed is None:
@@ -157,11 +160,12 @@ class CupyDevice(Device):
     def _bind(self, kernel: Kernel, blocks: int, values: tuple, shared: int) -> Callable[[], None]:
         launch = f"kernel {kernel}, {blocks:,} blocks of {kernel.threads} threads, {shared:,} bytes of shared memory"
         function = self._function(kernel)
-        if shared > self._shared.get(kernel, 0):
+        if shared:
+            # CuPy gives every session the same function, so each allows it what any other may have been allowed.
             with self._working(launch), self._current():
-                function.max_dynamic_shared_size_bytes = shared
+                most = self.properties.shared_per_block - function.shared_size_bytes
+                function.max_dynamic_shared_size_bytes = most
                 function.preferred_shared_memory_carveout = LARGEST_CARVEOUT
-            self._shared[kernel] = shared
         with self._current():
             compiled = function.kernel
         device, stream, faults, grid, block = self._device, self._stream, self._faults, (blocks,), (kernel.threads,)

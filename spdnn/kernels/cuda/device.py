@@ -91,6 +91,10 @@ class Device(abc.ABC):
         """Bytes of memory that can still be taken."""
 
     @abc.abstractmethod
+    def trim(self) -> None:
+        """Give back memory that is kept and that no array uses, so that what is free is in one piece."""
+
+    @abc.abstractmethod
     def _bind(self, kernel: Kernel, blocks: int, values: tuple, shared: int) -> Callable[[], None]:
         """As `bind`; arrays and NumPy scalars of the declared types, in order."""
 

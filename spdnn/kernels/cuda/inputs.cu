@@ -23,10 +23,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
         const unsigned char* from = bits + (long long)stored[min(row, count - 1)] * bytes;
         for (int group = (int)(item % wide) * GROUPS; group < (int)(item % wide + 1) * GROUPS; ++group) {
             if (group * 32 >= neurons) break;
-            unsigned int word = 0;
-            for (int byte = 0; byte < 4; ++byte)
-                if (row < count && group * 4 + byte < bytes)
-                    word |= (unsigned int)from[group * 4 + byte] << (24 - 8 * byte);
+            unsigned int word = 0; // the first bit is its highest
+            if (bytes % 4 == 0) {
+                if (row < count) word = __byte_perm(reinterpret_cast<const unsigned int*>(from)[group], 0, 0x0123);
+            } else {
+                for (int byte = 0; byte < 4; ++byte)
+                    if (row < count && group * 4 + byte < bytes)
+                        word |= (unsigned int)from[group * 4 + byte] << (24 - 8 * byte);
+            }
             unsigned int mine = 0;
             for (int neuron = 0; neuron < 32; ++neuron) {
                 const unsigned int column = __ballot_sync(FULL_WARP, word >> (31 - neuron) & 1);

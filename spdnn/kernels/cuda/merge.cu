@@ -67,11 +67,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
         const unsigned long long hash = hashes[row];
         int place = (int)(hash >> 20) & mask;
         while (true) {
-            const unsigned long long found = atomicCAS(keys + place, NO_KEY, hash);
+            // Thousands of rows may have one hash: no atomic where it is there already.
+            unsigned long long found = *reinterpret_cast<volatile unsigned long long*>(keys + place);
+            if (found == NO_KEY) found = atomicCAS(keys + place, NO_KEY, hash);
             if (found == NO_KEY || found == hash) break;
             place = (place + 1) & mask;
         }
-        atomicMin(firsts + place, row);
+        if (*reinterpret_cast<volatile int*>(firsts + place) > row) atomicMin(firsts + place, row);
         place_of[row] = place;
     }
 }

@@ -25,7 +25,7 @@ struct Layer {
     float low, high;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_layers(
+extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent_layers(
     const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
     const int* __restrict__ rows, int least, int most, const unsigned long long* __restrict__ layers, int first,
     int last, int inputs, int width, int dead_from, int tiles, unsigned int* active, unsigned long long* work,

@@ -8,10 +8,12 @@ from spdnn.kernels.cuda import Kernel, ceilings
 
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
-STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take registers; two blocks at once
+STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take registers
+STAGED_BLOCKS = 2  # at once on a multiprocessor: one loads while the other computes
 STAGED_LANES = 8  # threads that share an output, of 32 inputs
+RESIDENT = 1024  # threads that a multiprocessor holds at once by the registers that kernels may take: 64 each
 PERSISTENT_INPUTS = (1, 4, 8, 16, 32)
-PERSISTENT_THREADS = (256, 1024)
+PERSISTENT_THREADS = (256, 512, 1024)
 INDEX_TYPES = {2: "unsigned short", 4: "unsigned int"}
 
 WORDS = Kernel("inputs.cu", "words", SIMPLE)
@@ -59,27 +61,22 @@ def persistent(inputs: int, threads: int, valued: bool) -> Kernel:
     return Kernel("persistent.cu", "persistent_layers", threads, (("INPUTS", inputs), ("VALUED", int(valued))))
 
 
-# Threads that a multiprocessor holds at once, for a kernel that only waits for memory: enough to hide its latency.
-_OVERLAPPED = 1024
 SETTINGS = (
     *(
-        Setting(kernel, _OVERLAPPED // kernel.threads)
+        Setting(kernel, RESIDENT // kernel.threads)
         for kernel in (WORDS, DENSE_TILES, SPARSE_TILES, BEGIN, NEXT_ROWS, SLOTS, RESOLVE)
     ),
+    *(Setting(kernel, RESIDENT // kernel.threads) for kernel in (HASH_ROWS, INSERT_ROWS, COMPARE_ROWS, ROW_STATISTICS)),
     *(
-        Setting(kernel, _OVERLAPPED // kernel.threads)
-        for kernel in (HASH_ROWS, INSERT_ROWS, COMPARE_ROWS, ROW_STATISTICS)
-    ),
-    *(
-        Setting(layer(name, index_bytes, valued), _OVERLAPPED // SIMPLE)
+        Setting(layer(name, index_bytes, valued), RESIDENT // SIMPLE)
         for name in ("csr_layer", "csr_bits", "ell_layer")
         for index_bytes in INDEX_TYPES
         for valued in (False, True)
     ),
-    *(Setting(staged(valued), 2) for valued in (False, True)),
+    *(Setting(staged(valued), STAGED_BLOCKS) for valued in (False, True)),
     *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
     *(
-        Setting(persistent(inputs, threads, valued), max(1, 512 // threads))
+        Setting(persistent(inputs, threads, valued), RESIDENT // threads)
         for inputs in PERSISTENT_INPUTS
         for threads in PERSISTENT_THREADS
         for valued in (False, True)

@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
             const int first = map_starts[stage], size = map_starts[stage + 1] - first;
             const float* row = source + row_start(list[min(tile * TILE + lane, count - 1)], inputs);
             __syncthreads(); // the stage before is read
-#pragma unroll 2
+#pragma unroll 8 // loads in flight: their latency is what a stage waits for
             for (int i = warp; i < size; i += WARPS) staged[i * TILE + lane] = row[(long long)map[first + i] * TILE];
             __syncthreads();
 #pragma unroll
