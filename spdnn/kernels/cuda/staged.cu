@@ -10,6 +10,7 @@
 // padding reads. Macros: THREADS, HELD, VALUED. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
+#include "async.cuh"
 #include "common.cuh"
 #include "gather.cuh"
 
@@ -39,8 +40,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
             const int first = map_starts[stage], size = map_starts[stage + 1] - first;
             const float* row = source + row_start(list[min(tile * TILE + lane, count - 1)], inputs);
             __syncthreads(); // the stage before is read
-#pragma unroll 8 // loads in flight: their latency is what a stage waits for
-            for (int i = warp; i < size; i += WARPS) staged[i * TILE + lane] = row[(long long)map[first + i] * TILE];
+#pragma unroll 8 // copies in flight: their latency is what a stage waits for
+            for (int i = warp; i < size; i += WARPS)
+                copy_async(staged + i * TILE + lane, row + (long long)map[first + i] * TILE);
+            wait_for_copies();
             __syncthreads();
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
