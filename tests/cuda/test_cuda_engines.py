@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cuda_cases import DEVICES, ENGINES, LITTLE, RUNGS, SAME_BITS, assert_exact, exact_network, scarce
-from engine_cases import SHAPES, assert_same, opened, rows
+from engine_cases import SHAPES, around_sixteen_bits, assert_same, opened, rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shim import ShimDevice
@@ -155,11 +155,7 @@ def test_any_number_of_nonzeros(on_shim, name, degree, valued):
 def test_widths_around_sixteen_bits(on_shim, name, width, shared_per_block):
     on_shim(shared_per_block=shared_per_block)
     rng = np.random.default_rng(1)
-    first = sp.csc_array(
-        (np.ones(64, np.float32), (rng.integers(0, 3, 64), np.linspace(0, width - 1, 64).astype(int))), shape=(3, width)
-    )
-    indices = np.array([0, 1, 65_534, width - 2, width - 1])
-    last = sp.csc_array((np.arange(1, 6, dtype=np.float32), (indices, [0, 1, 0, 1, 0])), shape=(width, 2))
+    first, last, indices = around_sixteen_bits(width)
     network = from_matrices([first, last], 0.0)
     assert_exact(name, network, Inputs.from_array(rng.integers(1, 9, (9, 3)).astype(np.float32)), reductions="none")
     bits = rng.random((5, width)) < 0.5

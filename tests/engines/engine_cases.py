@@ -41,6 +41,17 @@ def random_network(widths, density=0.3, seed=0, bias=-0.1, clip=None, last="relu
     return from_matrices(matrices, biases, clip, last)
 
 
+def around_sixteen_bits(width):
+    """Matrices of 3 inputs to `width` neurons to 2 outputs, and the neurons that the second one reads."""
+    rng = np.random.default_rng(1)
+    first = sp.csc_array(
+        (np.ones(64, np.float32), (rng.integers(0, 3, 64), np.linspace(0, width - 1, 64).astype(int))), shape=(3, width)
+    )
+    indices = np.array([0, 1, 65_534, width - 2, width - 1])
+    last = sp.csc_array((np.arange(1, 6, dtype=np.float32), (indices, [0, 1, 0, 1, 0])), shape=(width, 2))
+    return first, last, indices
+
+
 def rows(count, neurons, seed=0, kind="dense", density=0.3):
     rng = np.random.default_rng(seed)
     ones = rng.random((count, neurons)) < density

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from engine_cases import SHAPES, assert_same, opened, rows
+from engine_cases import SHAPES, around_sixteen_bits, assert_same, opened, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,15 +43,10 @@ def test_any_number_of_nonzeros(name, degree, single, reductions):
 
 @pytest.mark.parametrize("width", [65_535, 65_536, 65_537])
 def test_widths_around_sixteen_bits(name, width):
-    rng = np.random.default_rng(1)
-    first = sp.csc_array(
-        (np.ones(64, np.float32), (rng.integers(0, 3, 64), np.linspace(0, width - 1, 64).astype(int))), shape=(3, width)
-    )
-    indices = np.array([0, 1, 65_534, width - 2, width - 1])
-    last = sp.csc_array((np.arange(1, 6, dtype=np.float32), (indices, [0, 1, 0, 1, 0])), shape=(width, 2))
+    first, last, _ = around_sixteen_bits(width)
     network = from_matrices([first, last], 0.0)
     assert network.layer(1).indices.dtype == (np.uint16 if width <= 65_536 else np.uint32)
-    got, _ = assert_same(name, network, Inputs.from_array(rng.random((9, 3)).astype(np.float32)))
+    got, _ = assert_same(name, network, Inputs.from_array(np.random.default_rng(1).random((9, 3)).astype(np.float32)))
     assert got.alive.size == 9
 
 
