@@ -345,10 +345,11 @@ def _verify(chosen) -> int:
 
 
 def _engines(chosen) -> None:
+    width = max(map(len, ENGINES))
     for name in ENGINES:
         found = engine(name, usable=False)
         reason = found.missing()
-        print(f"{name:<12} {'can run' if reason is None else 'cannot run'}   {found.summary}")
-        print(f"{'':<12} reductions: {', '.join(found.offers) or 'none'}")
+        print(f"{name:<{width}} {'can run' if reason is None else 'cannot run'}   {found.summary}")
+        print(f"{'':<{width}} reductions: {', '.join(found.offers) or 'none'}")
         if reason:
-            print(f"{'':<12} {reason}")
+            print(f"{'':<{width}} {reason}")
