@@ -27,10 +27,12 @@ ARGUMENTS = {"count": 3, "places": 5, "bias": -1, "bits": 2**63}
 
 
 class RuntimeFault(RuntimeError):
-    pass
+    def __init__(self, told, status=1):
+        super().__init__(told)
+        self.status = status
 
 
-class DriverFault(RuntimeError):
+class DriverFault(RuntimeFault):
     pass
 
 
@@ -122,7 +124,7 @@ class Cuda:
     def __init__(self):
         self.calls, self.launched, self.compiled = [], [], []
         self.fault = self.compile_fault = None
-        self.free, self.limit = 10_000, 0
+        self.free, self.limit, self.pool = 10_000, 0, True
         self.device, self.stream = Stream(self, "device"), Stream(self, "stream")
         told = {"name": b"Made up", "major": 8, "minor": 6, "multiProcessorCount": 4, "l2CacheSize": 512}
         told |= {"maxThreadsPerMultiProcessor": 1536, "sharedMemPerBlockOptin": 101_376, "totalGlobalMem": 10_000}
@@ -158,9 +160,10 @@ class Cuda:
     def empty(self, shape, dtype):
         assert self.device.entered
         assert self.stream.entered
+        self.fail()
         array = Array(self, shape, np.dtype(dtype))
         if array.nbytes > self.free:
-            raise OutOfMemory("Out of memory")
+            raise OutOfMemory("Out of memory") if self.pool else RuntimeFault("cudaErrorMemoryAllocation", 2)
         return array
 
     def RawModule(self, code, options, backend):
@@ -319,12 +322,22 @@ def test_seconds_are_between_events_of_the_stream(device, cuda):
     assert cuda.calls[-1] == ("record", "stream")
 
 
-def test_too_little_memory_says_how_much(device):
+@pytest.mark.parametrize("pool", [True, False])
+def test_too_little_memory_says_how_much(device, cuda, pool):
+    """CuPy's pool has an error for it; without one (gpu-check --no-pool) it is CUDA's own."""
+    cuda.pool = pool
     with pytest.raises(MemoryTooSmall, match=r"^40,000 bytes were asked for on Made up, and 10,024 are free") as caught:
         device.empty(10_000, np.float32)
     assert caught.value.least == 40_700
     with pytest.raises(MemoryTooSmall, match="80,000 bytes"):
         device.upload(np.zeros(10_000))
+
+
+def test_another_fault_of_an_allocation_is_no_want_of_memory(device, cuda):
+    cuda.fault = RuntimeFault("cudaErrorIllegalAddress: an illegal memory access was encountered", 700)
+    with pytest.raises(SpdnnError, match="cudaErrorIllegalAddress") as caught:
+        device.empty(1, np.uint8)
+    assert not isinstance(caught.value, MemoryTooSmall)
 
 
 def test_free_memory_is_no_more_than_cupy_was_allowed(device, cuda):
@@ -458,6 +471,8 @@ def test_cupy_has_what_is_called():
             assert hasattr(owner, name), f"{owner} has no {name}"
     assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
+    fault = cupy.cuda.runtime.CUDARuntimeError(cupy_device.NO_MEMORY)
+    assert (fault.status, str(fault).split(":")[0]) == (cupy_device.NO_MEMORY, "cudaErrorMemoryAllocation")
     cupy.RawModule(code="", options=("-std=c++17",), backend="nvrtc")
 
 

@@ -336,7 +336,7 @@ SANITIZERS = {
 @pytest.mark.parametrize("script", SANITIZERS)
 def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     check, tally = gpu("check"), gpu("tally").Tally()
-    (tmp_path / "compute-sanitizer").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/given\n{script}\n')
+    (tmp_path / "compute-sanitizer").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/given\n{script}\n')
     (tmp_path / "compute-sanitizer").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(check, "SANITIZER_SECONDS", 0.5)
@@ -346,9 +346,11 @@ def test_compute_sanitizer(gpu, tmp_path, monkeypatch, script):
     for found, parts in zip((tally.failures, tally.not_here, tally.left_out), told, strict=True):
         assert len(found) == 2 * len(parts)
         assert all(parts[0] in line for line in found[:1])
-    given = (tmp_path / "given").read_text()
-    assert given.startswith("--tool racecheck --error-exitcode 77 ")
-    assert "--no-pool" in given
+    memcheck, racecheck = (tmp_path / "given").read_text().splitlines()
+    assert memcheck.startswith("--tool memcheck --report-api-errors no --error-exitcode 77 ")
+    assert racecheck.startswith("--tool racecheck --error-exitcode 77 ")
+    assert memcheck.endswith(racecheck.split(" 77 ")[1])
+    assert "--no-pool" in racecheck
 
 
 ALONE = """

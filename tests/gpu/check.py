@@ -56,6 +56,9 @@ SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
 SANITIZED_FAILURE = 77
+# An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
+# The option is memcheck's; what kernels read and write is reported all the same.
+SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
 SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
 
 
@@ -149,7 +152,7 @@ def check_sanitized(tally: Tally, chosen) -> None:
     own = [sys.executable, str(HERE / "check.py"), "--parts", "correctness", "--quick", "--no-pool"]
     own += ["--engines", ",".join(correctness.OURS), "--seconds", str(SANITIZER_SECONDS)]
     own += [] if chosen.device is None else ["--device", str(chosen.device)]
-    for tool in ("memcheck", "racecheck"):
+    for tool in SANITIZERS:
         tally.case(f"compute-sanitizer {tool}", lambda tool=tool: sanitized(tool, own), SANITIZER_SECONDS)
 
 
@@ -162,7 +165,8 @@ def sanitized(tool: str, command: list[str]) -> None:
     """
     if not shutil.which("compute-sanitizer"):
         raise NotHere("compute-sanitizer is not installed")
-    whole = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(SANITIZED_FAILURE), *command]
+    whole = ["compute-sanitizer", "--tool", tool, *SANITIZERS[tool]]
+    whole += ["--error-exitcode", str(SANITIZED_FAILURE), *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
         done = subprocess.run(

@@ -22,6 +22,7 @@ from spdnn.kernels.cuda.device import Device, Properties
 
 DRIVER = "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 BRINGS = "pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
 
@@ -101,17 +102,8 @@ class CupyDevice(Device):
         return self._array((int(size),), np.dtype(dtype))
 
     def _array(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        wanted = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        try:
-            with self._working(), self._current():
-                return self._cupy.empty(shape, dtype=dtype)
-        except self._cupy.cuda.memory.OutOfMemoryError as error:
-            free, taken = self.free_bytes(), self._pool.used_bytes()
-            raise MemoryTooSmall(
-                f"{wanted:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
-                f" {taken:,} in use",
-                taken + wanted,
-            ) from error
+        with self._working(), self._current(), self._enough(int(np.prod(shape, dtype=object)) * dtype.itemsize):
+            return self._cupy.empty(shape, dtype=dtype)
 
     def fill(self, array: Any, byte: int) -> None:
         with self._working(), self._current():
@@ -202,6 +194,22 @@ class CupyDevice(Device):
         """This device and its stream are those that CuPy uses."""
         with self._device, self._stream:
             yield
+
+    @contextmanager
+    def _enough(self, wanted: int) -> Iterator[None]:
+        """Too little memory in here is MemoryTooSmall. CuPy's pool has an error of its own for it; without the pool,
+        it is one of CUDA's, told by its number alone."""
+        try:
+            yield
+        except (self._cupy.cuda.memory.OutOfMemoryError, *self._faults) as error:
+            if isinstance(error, self._faults) and getattr(error, "status", None) != NO_MEMORY:
+                raise
+            free, taken = self.free_bytes(), self._pool.used_bytes()
+            raise MemoryTooSmall(
+                f"{wanted:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
+                f" {taken:,} in use",
+                taken + wanted,
+            ) from error
 
     @contextmanager
     def _working(self, launch: str | None = None) -> Iterator[None]:
