@@ -26,13 +26,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe(
 ARGUMENTS = {"count": 3, "places": 5, "bias": -1, "bits": 2**63}
 
 
-class RuntimeFault(RuntimeError):
+class Fault(RuntimeError):
     def __init__(self, told, status=1):
         super().__init__(told)
         self.status = status
 
 
-class DriverFault(RuntimeFault):
+class RuntimeFault(Fault):
+    pass
+
+
+class DriverFault(Fault):
     pass
 
 
@@ -125,10 +129,12 @@ class Cuda:
         self.calls, self.launched, self.compiled = [], [], []
         self.fault = self.compile_fault = None
         self.free, self.limit, self.pool = 10_000, 0, True
+        self.nvrtc = 12, 9
         self.device, self.stream = Stream(self, "device"), Stream(self, "stream")
         told = {"name": b"Made up", "major": 8, "minor": 6, "multiProcessorCount": 4, "l2CacheSize": 512}
         told |= {"maxThreadsPerMultiProcessor": 1536, "sharedMemPerBlockOptin": 101_376, "totalGlobalMem": 10_000}
         told |= {"sharedMemPerMultiprocessor": 102_400}
+        self.told = told
         self.cuda = SimpleNamespace(
             Device=lambda ordinal: self.device,
             Stream=lambda non_blocking: self.stream,
@@ -144,7 +150,7 @@ class Cuda:
             driver=SimpleNamespace(CUDADriverError=DriverFault),
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
             compiler=SimpleNamespace(CompileException=CompileFault),
-            nvrtc=SimpleNamespace(getVersion=lambda: (12, 9)),
+            nvrtc=SimpleNamespace(getVersion=lambda: self.nvrtc),
         )
 
     def fail(self):
@@ -437,6 +443,28 @@ def test_cupy_that_cannot_use_the_driver_is_one_sentence(driver, monkeypatch, cu
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(Unavailable, match="^CuPy is installed and cannot be imported: "):
         cupy_device.open_device()
+
+
+@pytest.mark.parametrize(
+    ("capability", "nvrtc", "refused"),
+    [((7, 0), (13, 0), True), ((7, 2), (14, 1), True), ((7, 0), (12, 9), False), ((7, 5), (13, 0), False)],
+)
+def test_a_device_that_the_compiler_has_forgotten_is_one_sentence(
+    driver, monkeypatch, cuda, capability, nvrtc, refused
+):
+    driver(Driver())
+    monkeypatch.setitem(sys.modules, "cupy", cuda)
+    cuda.told["major"], cuda.told["minor"] = capability
+    cuda.nvrtc = nvrtc
+    if not refused:
+        assert cupy_device.open_device().properties.capability == 10 * capability[0] + capability[1]
+        return
+    with pytest.raises(Unavailable) as caught:
+        cupy_device.open_device()
+    assert str(caught.value) == (
+        f"Made up has compute capability {capability[0]}.{capability[1]}, and NVRTC {nvrtc[0]}.{nvrtc[1]} compiles for"
+        " 7.5 and later: pip uninstall cupy-cuda13x, then pip install 'spdnn[cuda12]'"
+    )
 
 
 def test_the_wheel_of_cupy_tells_which_driver_it_needs():

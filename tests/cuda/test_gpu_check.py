@@ -286,6 +286,53 @@ def test_make_gpu_check_ends_at_the_door(root, tmp_path, smi, told):
     assert not done.stdout
 
 
+PYTHON = """#!/bin/sh
+case "$*" in
+    -\\ *) exec {python} "$@" ;;
+    *show*cupy-cuda{there}x) exit 0 ;;
+    *show*) exit 1 ;;
+    *) echo "$@" >> {log} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("driver", "devices", "there", "wanted"),
+    [
+        ("13.0", "9.0", None, 13),
+        ("13.0", "7.0", None, 12),
+        ("13.1", "8.0\n7.0\n10.0", None, 12),
+        ("13.0", "10.0\n7.5", None, 13),
+        ("13.0", "7.0", 13, 12),
+        ("13.0", "9.0", 13, 13),
+        ("13.0", "9.0", 12, 12),
+        ("12.9", "9.0", None, 12),
+        ("12.9", "9.0", 13, 12),
+        ("13.0", 'Field "compute_cap" is not a valid field to query.', None, 13),
+    ],
+)
+def test_make_gpu_check_gets_the_cupy_for_driver_and_device(root, tmp_path, driver, devices, there, wanted):
+    """A V100's last driver is for CUDA 13, whose compiler has no V100."""
+    (tmp_path / "bin").mkdir()
+    log, python = tmp_path / "log", tmp_path / "bin/python"
+    python.write_text(PYTHON.format(python=sys.executable, there=there, log=log))
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        f"#!/bin/sh\ncase \"$*\" in *compute_cap*) echo '{devices}' ;; *) echo 'CUDA Version: {driver} |' ;; esac\n"
+    )
+    python.chmod(0o755), smi.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "VENV": str(tmp_path), "MAKE": "true"}
+    done = subprocess.run(
+        ["sh", root / "tests/gpu/run.sh", "--quick"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *uninstalled, installed, ran = log.read_text().splitlines()
+    assert f"cupy-cuda{wanted}x" in installed
+    assert f"cupy-cuda{25 - wanted}x" not in installed
+    assert uninstalled == (["-m pip uninstall --yes --quiet cupy-cuda13x"] if (there, wanted) == (13, 12) else [])
+    assert ran == "tests/gpu/check.py --quick"
+
+
 def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
     done = make(root, tmp_path, "VENV=", f"PYTHON={sys.executable}", "ARGS=--parts nothing")
     assert done.returncode != 0

@@ -17,9 +17,18 @@ if [ "$cuda" -lt 12 ]; then
 fi
 "${MAKE:-make}" -s setup
 python="$VENV/bin/python"
-# What is there for CUDA 12 runs with newer drivers too, and two CuPys cannot be in one environment.
+# Ten times the lowest compute capability; 0 where nvidia-smi does not know it.
+lowest=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    awk -F. '/^ *[0-9]+\.[0-9] *$/ { here = 10 * $1 + $2; if (!low || here < low) low = here } END { print low + 0 }')
+# What is there for CUDA 12 runs with newer drivers too, and two CuPys cannot be in one environment. The compiler of
+# CUDA 13 knows devices from 7.5 on, though its driver still runs older ones.
 extra=cuda13
-if [ "$cuda" -eq 12 ] || "$python" -m pip show --quiet cupy-cuda12x 2>/dev/null; then
+if [ "$lowest" -gt 0 ] && [ "$lowest" -lt 75 ] || [ "$cuda" -eq 12 ]; then
+    extra=cuda12
+    if "$python" -m pip show --quiet cupy-cuda13x 2>/dev/null; then
+        "$python" -m pip uninstall --yes --quiet cupy-cuda13x
+    fi
+elif "$python" -m pip show --quiet cupy-cuda12x 2>/dev/null; then
     extra=cuda12
 fi
 "$python" - "$extra" <<'END' | xargs "$python" -m pip install --quiet --disable-pip-version-check

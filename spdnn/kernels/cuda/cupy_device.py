@@ -24,6 +24,7 @@ DRIVER = "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 BRINGS = "pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
+FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
 
 
@@ -55,7 +56,7 @@ def open_device(ordinal: int | None = None) -> CupyDevice:
     """The device of this number (default: the first), which becomes the calling thread's.
 
     Raises:
-        Unavailable: something is missing; the sentence says what.
+        Unavailable: something is missing, or does not fit this device; the sentence says what.
         InputError: there is no device of this number.
     """
     sentence = missing()
@@ -69,9 +70,18 @@ def open_device(ordinal: int | None = None) -> CupyDevice:
     except Exception as error:
         raise Unavailable(f"CuPy is installed and cannot be imported: {_line(error)}") from error
     try:
-        return CupyDevice(cupy, ordinal or 0)
+        device = CupyDevice(cupy, ordinal or 0)
+        compiler = cupy.cuda.nvrtc.getVersion()
     except RuntimeError as error:
         raise Unavailable(f"CuPy cannot open device {ordinal or 0}: {_line(error)}") from error
+    release, least = FORGOTTEN
+    if compiler[0] >= release and device.properties.capability < least:
+        raise Unavailable(
+            f"{device.properties.name} has compute capability {device.properties.capability / 10}, and NVRTC"
+            f" {'.'.join(map(str, compiler))} compiles for {least / 10} and later: pip uninstall cupy-cuda13x, then pip"
+            " install 'spdnn[cuda12]'"
+        )
+    return device
 
 
 class CupyDevice(Device):
