@@ -275,7 +275,10 @@ def test_a_compiler_that_cannot_be_loaded_is_one_sentence(device, cuda, probe, a
 def test_a_launch_that_fails_is_named(device, cuda, probe, arguments, fault):
     launch = device.bind(probe, 12_345, arguments, 2_000)
     cuda.fault = fault("CUDA_ERROR_INVALID_VALUE: invalid argument")
-    named = r"kernel probe \(.*\), 12,345 blocks of 64 threads, 2,000 bytes of shared memory: CUDA_ERROR_INVALID_VALUE"
+    named = (
+        r"^in a launch up to kernel probe \(.*\), 12,345 blocks of 64 threads, 2,000 bytes of shared memory"
+        r" \(SPDNN_CUDA_SYNCHRONIZE=1 names it\): CUDA_ERROR_INVALID_VALUE"
+    )
     with pytest.raises(SpdnnError, match=named):
         launch()
 
@@ -286,12 +289,48 @@ def test_shared_memory_that_is_refused_is_named(device, cuda, probe, arguments):
         device.bind(probe, 1, arguments, 2_000)
 
 
-def test_what_fails_later_names_the_last_launch(device, cuda, probe, arguments):
+ILLEGAL = "cudaErrorIllegalAddress: an illegal memory access was encountered"
+
+
+def test_what_fails_later_names_the_last_launch_that_it_can_be_of(device, cuda, probe, arguments):
+    calls = device.synchronize, lambda: device.read(arguments["values"]), lambda: device.seconds(lambda: None)
+    cuda.fault = RuntimeFault(ILLEGAL)
+    with pytest.raises(SpdnnError, match="^a call of CUDA: cudaErrorIllegalAddress"):
+        device.synchronize()
     device.bind(probe, 9, arguments)()
-    for call in (device.synchronize, lambda: device.read(arguments["values"]), lambda: device.seconds(lambda: None)):
-        cuda.fault = RuntimeFault("cudaErrorIllegalAddress: an illegal memory access was encountered")
-        with pytest.raises(SpdnnError, match=r"last launch: kernel probe .* 9 blocks of 64 .*cudaErrorIllegalAddress"):
+    for call in calls:
+        cuda.fault = RuntimeFault(ILLEGAL)
+        named = r"^a call of CUDA, or in a launch up to kernel probe .* 9 blocks of 64 .* names it\): cudaErrorIllegal"
+        with pytest.raises(SpdnnError, match=named):
             call()
+
+
+def test_launches_are_not_waited_for(device, cuda, probe, arguments):
+    device.bind(probe, 9, arguments)()
+    assert ("stream", "synchronize") not in cuda.calls
+
+
+def test_launches_are_waited_for_when_asked_and_then_the_one_that_fails_is_named(cuda, probe, monkeypatch):
+    monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "1")
+    device = CupyDevice(cuda, 0)
+    arguments = {**ARGUMENTS, "values": device.empty(6, np.float32), "marks": device.empty(6, np.uint8)}
+    first, guilty = device.bind(probe, 9, arguments), device.bind(probe, 10, arguments)
+    first()
+    assert cuda.calls[-1] == ("stream", "synchronize")
+
+    def fail(self, grid, *_, **__):
+        cuda.fault = RuntimeFault(ILLEGAL)  # the launch itself passes
+
+    monkeypatch.setattr(Function, "__call__", fail)
+    with pytest.raises(SpdnnError, match=r"^kernel probe \(.*\), 10 blocks of 64 .* memory: cudaErrorIllegalAddress"):
+        guilty()
+    cuda.fault = RuntimeFault(ILLEGAL)
+    with pytest.raises(SpdnnError, match=r"^a call of CUDA after kernel probe \(.*\), 10 blocks .* memory: cudaError"):
+        device.synchronize()
+    assert device.properties.software.endswith(", NVRTC 12.9, SPDNN_CUDA_SYNCHRONIZE=1")
+    monkeypatch.setenv("SPDNN_CUDA_SYNCHRONIZE", "yes")
+    with pytest.raises(InputError, match="^SPDNN_CUDA_SYNCHRONIZE=yes: it must be 0 or 1$"):
+        CupyDevice(cuda, 0)
 
 
 def test_an_upload_is_done_before_the_host_array_can_change(device, cuda):

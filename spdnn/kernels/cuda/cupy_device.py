@@ -3,6 +3,9 @@
 CuPy is imported when a device is opened, never to find out whether there is one: that asks the driver itself. CuPy
 compiles with NVRTC, for the architecture of the device, and keeps what it compiled in its cache; to the options of a
 kernel it adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
+
+Launches are not waited for, so an error of CUDA is told by a later call, and names the last launch that it can be of.
+With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +24,7 @@ from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import Kernel, source
 from spdnn.kernels.cuda.device import Device, Properties
 
+SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"
 DRIVER = "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
@@ -95,7 +100,8 @@ class CupyDevice(Device):
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._pool = cupy.get_default_memory_pool()
         self._functions: dict[Kernel, Any] = {}
-        self._last = "none"
+        self._last: str | None = None  # launch
+        self._synchronizes = _synchronizes()
         self._flushed = None
         self._faults = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
         self.properties = _properties(cupy, ordinal)
@@ -178,9 +184,23 @@ class CupyDevice(Device):
                 with device:
                     compiled(grid, block, values, shared_mem=shared, stream=stream)
             except faults as error:
-                raise SpdnnError(f"{launch}: {_line(error)}") from error
+                raise SpdnnError(f"{self._up_to(launch)}: {_line(error)}") from error
 
-        return call
+        return self._waited_for(call, launch) if self._synchronizes else call
+
+    def _waited_for(self, call: Callable[[], None], launch: str) -> Callable[[], None]:
+        """A launch that ends when it is done."""
+
+        def waiting() -> None:
+            call()
+            with self._working(launch):
+                self._stream.synchronize()
+
+        return waiting
+
+    def _up_to(self, launch: str) -> str:
+        """What an error is of that is told at this launch or after it."""
+        return launch if self._synchronizes else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
 
     def _function(self, kernel: Kernel) -> Any:
         """The kernel, compiled.
@@ -223,11 +243,15 @@ class CupyDevice(Device):
 
     @contextmanager
     def _working(self, launch: str | None = None) -> Iterator[None]:
-        """A fault of CUDA in here is an SpdnnError that names this launch, or else the last one."""
+        """A fault of CUDA in here is an SpdnnError that names this launch, or else those that it can be of."""
         try:
             yield
         except self._faults as error:
-            raise SpdnnError(f"{launch or f'a call of CUDA (last launch: {self._last})'}: {_line(error)}") from error
+            if launch is None:
+                launch = "a call of CUDA"
+                if self._last:
+                    launch += f" after {self._last}" if self._synchronizes else f", or {self._up_to(self._last)}"
+            raise SpdnnError(f"{launch}: {_line(error)}") from error
 
 
 def _properties(cupy: Any, ordinal: int) -> Properties:
@@ -253,8 +277,21 @@ def _software(cupy: Any) -> str:
             f"CUDA driver {_version(cuda.runtime.driverGetVersion())}",
             f"CUDA runtime {_version(cuda.runtime.runtimeGetVersion())}",
             f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
+            *([f"{SYNCHRONIZE}=1"] if _synchronizes() else []),  # times are then others
         )
     )
+
+
+def _synchronizes() -> bool:
+    """Whether each launch is waited for.
+
+    Raises:
+        InputError: the environment says neither yes nor no.
+    """
+    told = os.environ.get(SYNCHRONIZE) or "0"
+    if told not in ("0", "1"):
+        raise InputError(f"{SYNCHRONIZE}={told}: it must be 0 or 1")
+    return told == "1"
 
 
 def _version(number: int) -> str:
