@@ -21,7 +21,7 @@ from spdnn import challenge
 from spdnn.engines import ENGINES
 from spdnn.engines.cuda import layers
 from spdnn.engines.peers import cusparse
-from spdnn.errors import MemoryTooSmall
+from spdnn.errors import MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda import cupy_device
 from spdnn.layouts.sliced import sliced
 from spdnn.limits import Machine
@@ -194,6 +194,48 @@ def test_nothing_that_ran_is_no_pass(gpu):
     assert tally.left_out == ["one", "two (stopped after 5 s)"]
     assert tally.failures[0].startswith("two: KeyError in ")
     assert [line[:5] for line in said] == ["not r", "FAIL "]
+
+
+def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, monkeypatch, capsys):
+    """As after an illegal access on a GPU: every call of the process fails from then on."""
+    device, check = on_shim(), gpu("check")
+    lost = []
+
+    def broken(network, *_, **__):
+        lost.append("cudaErrorIllegalAddress")
+        raise SpdnnError(lost[0])
+
+    def synchronize():
+        if lost:
+            raise SpdnnError("a call of CUDA:\n cudaErrorIllegalAddress")
+
+    monkeypatch.setattr(device, "synchronize", synchronize)
+    monkeypatch.setattr(gpu("correctness"), "_exact", broken)
+    monkeypatch.setattr(check, "QUICK_SHAPES", ["one input"])
+    monkeypatch.setattr(check.ceilings, "measure", broken)
+    arguments = ["--quick", "--engines", "cuda-csr", "--results", "unused", "--parts", "correctness,kernels,sanitizer"]
+    monkeypatch.setattr(check.Path, "mkdir", lambda *_, **__: None)
+    assert check.main(arguments) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert len(lost) == 1
+    assert [line for line in said if line.startswith(("FAIL", "STOP"))] == [
+        "FAIL  cuda-csr, exact network 0: cudaErrorIllegalAddress",
+        "STOP  the device does nothing any more, and the rest is left out: a call of CUDA: cudaErrorIllegalAddress",
+    ]
+    assert said[-1].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
+    assert said[-2] == "left out, and so not passed: " + "; ".join([
+        *(f"cuda-csr, exact network {number}" for number in (1, 2, 3)), "cuda-csr, past float32", "cuda-csr, batches",
+        "one digest, batches", "memory that is not there", "a kernel that does not compile", "ceilings",
+        "kernels at 1024", "kernels at 16384", "compute-sanitizer memcheck", "compute-sanitizer racecheck",
+    ])  # fmt: skip
+
+
+def test_a_failure_that_does_not_stay_stops_nothing(gpu):
+    probed = []
+    tally = gpu("tally").Tally(tell=lambda told: None, probe=lambda: probed.append(1))
+    tally.case("one", lambda: 1 / 0)
+    tally.case("two", lambda: 2)
+    assert (tally.passed, len(tally.failures), tally.left_out, probed) == (1, 1, [], [1])
 
 
 @pytest.fixture

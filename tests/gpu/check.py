@@ -16,6 +16,8 @@ else of SPDNN_MIRROR. Parts:
 What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
 `spdnn report`; DATE-kernels.json the samples of single kernels. Until the check ends, the records are DATE.jsonl.part.
 
+After a fault of the device that stays, the rest is left out; SPDNN_CUDA_SYNCHRONIZE=1 names the launch that made it.
+
 Exit status: 0 all passed, 1 something failed (or there is no GPU), 3 all that ran passed and the time was too short for
 the rest, which is listed and did not pass.
 """
@@ -94,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import cupy
 
         cupy.cuda.set_allocator(None)
-    tally, tables = Tally(chosen.seconds), []
+    tally, tables = Tally(chosen.seconds, probe=device.synchronize), []
     folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
     today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     tell_device(device.properties)
@@ -184,11 +186,12 @@ def sanitized(tool: str, command: list[str]) -> None:
 
 def check_kernels(tally: Tally, device, name: str, chosen) -> list[str]:
     """Single kernels, stored in `name`-kernels.json; the lines of their table."""
+    widths = challenge.WIDTHS[::2] if chosen.quick else challenge.WIDTHS
     machine = tally.case("ceilings", lambda: ceilings.measure(device, seconds=1.0))
     if not machine:
+        tally.left_out += [f"kernels at {width}" for width in widths]
         return []
     lines = tell_ceilings(machine)
-    widths = challenge.WIDTHS[::2] if chosen.quick else challenge.WIDTHS
     samples, size = (5, 1 << 28) if chosen.quick else (20, 1 << 30)
     found = []
     for width in widths:

@@ -27,10 +27,18 @@ class Tally:
     Args:
         seconds: after which no new case starts; None: every case does.
         tell: is given what is said of each case; None: it is printed.
+        probe: called after a case that failed; where it raises too, nothing can run any more and every later case is
+            left out. (After an access out of bounds CUDA refuses all calls of the process.)
     """
 
-    def __init__(self, seconds: float | None = None, tell: Callable[[str], Any] | None = None):
+    def __init__(
+        self,
+        seconds: float | None = None,
+        tell: Callable[[str], Any] | None = None,
+        probe: Callable[[], Any] | None = None,
+    ):
         self.tell, self.began, self.seconds = tell or partial(print, flush=True), time.monotonic(), seconds
+        self.probe, self.stopped = probe, False
         self.passed, self.failures, self.left_out, self.not_here = 0, [], [], []
 
     @property
@@ -40,7 +48,7 @@ class Tally:
 
     def starts(self, name: str, needs: float = 0.0) -> bool:
         """Whether a case that takes about so many seconds is begun; else it is left out, and told to be."""
-        if self.left > needs:
+        if self.left > needs and not self.stopped:
             return True
         self.left_out.append(name)
         return False
@@ -60,17 +68,28 @@ class Tally:
             return None
         except Exception as error:  # whatever goes wrong is a failure of this case, and the next one is still run
             self.fail(name, error)
+            self._look()
             return None
         self.passed += 1
         return found
 
     def fail(self, name: str, error: Exception) -> None:
-        told = " ".join(str(error).split()) or type(error).__name__
+        told = _line(error)
         if not isinstance(error, (SpdnnError, AssertionError)):
             place = traceback.extract_tb(error.__traceback__)[-1]
             told = f"{type(error).__name__} in {place.filename}:{place.lineno}: {told}"
         self.failures.append(f"{name}: {told if len(told) <= LONGEST else told[: LONGEST - 3] + '...'}")
         self.tell(f"FAIL  {self.failures[-1]}")
+
+    def _look(self) -> None:
+        """Stop when the device does nothing any more."""
+        if self.probe is None or self.stopped:
+            return
+        try:
+            self.probe()
+        except Exception as error:  # of whatever kind, it is the device that cannot be used
+            self.stopped = True
+            self.tell(f"STOP  the device does nothing any more, and the rest is left out: {_line(error)}")
 
     @property
     def status(self) -> int:
@@ -83,3 +102,7 @@ class Tally:
         word = {0: "pass", 1: "FAIL", 3: "incomplete"}[self.status]
         told = f"gpu-check {word}: {self.passed} passed, {len(self.failures)} failed, {len(self.left_out)} left out"
         return f"{told}, {time.monotonic() - self.began:.0f} s"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
