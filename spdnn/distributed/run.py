@@ -14,6 +14,7 @@ import numpy as np
 
 from spdnn import measure, progress, provenance
 from spdnn.distributed import partition as parts
+from spdnn.distributed.devices import device
 from spdnn.distributed.gather import gathered, messages_cost, with_values
 from spdnn.distributed.meetings import Log, RankMeetings
 from spdnn.distributed.shared import room, share_inputs, share_prepared
@@ -22,7 +23,7 @@ from spdnn.distribution_checks import computing, imbalance
 from spdnn.engines import Engine, Options, Prepared, Session
 from spdnn.engines.base import STREAMED
 from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, proportional_bytes, resident_bytes, shared_bytes
-from spdnn.errors import MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.errors import MemoryTooSmall, SpdnnError
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.measure import Loaded
@@ -39,22 +40,20 @@ class Ranks:
         memory: bytes that the ranks of one node may hold together, or None: most of what is free.
 
     Raises:
-        Unavailable: the engine needs a device, and this rank has none.
+        Unavailable: the engine needs a device, and this rank has none (devices.device).
     """
 
     def __init__(self, world: World, engine: Engine, partition: str, memory: int | None):
         self.world, self.engine, self.partition = world, engine, parts.check(partition)
         self.memory, self.shared, self.weights = memory, 0, ""
-        self.device = world.together(self._device)
+        self.device = self._device()
 
     def _device(self) -> int | None:
-        devices, world = self.engine.devices(), self.world
-        if devices is not None and world.local_rank >= devices:
-            raise Unavailable(
-                f"engine {self.engine.name} sees {devices} devices on node {world.node}, and this is its rank "
-                f"{world.local_rank + 1}: start at most {devices} ranks a node"
-            )
-        return None if devices is None else world.local_rank
+        world, engine = self.world, self.engine
+        if engine.devices() is None:
+            return None
+        seen = world.local.allgather(world.together(engine.device_identities))
+        return world.together(device, engine.name, world.node, seen, world.local_rank)
 
     def load(self, read: Callable[[Inputs | None], Loaded]) -> Loaded:
         """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.

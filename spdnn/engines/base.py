@@ -198,8 +198,21 @@ class Engine(abc.ABC):
         return None
 
     def devices(self) -> int | None:
-        """How many devices this engine sees on this node; None when it needs none. A rank takes one by local rank."""
+        """How many devices this process sees for the engine; None when it needs none. Which of them a rank takes is
+        decided from `device_identities` of all ranks of its node (distributed/devices.py)."""
         return None
+
+    def device_identities(self) -> tuple[str, ...] | None:
+        """Of each of `devices`, what tells it from all others on this node, in every process; None when it needs none.
+
+        Raises:
+            Unavailable: they cannot be told apart.
+        """
+        if self.devices() is None:
+            return None
+        from spdnn.kernels.cuda import driver  # the devices that engines have so far are all NVIDIA's
+
+        return driver.identities()
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         """What the device that `options` names does at best, measured now in about so many seconds; None: no device,

@@ -17,7 +17,7 @@ from spdnn import challenge
 from spdnn.cli import main
 from spdnn.engines import ENGINES
 from spdnn.features import Inputs
-from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.records import read_record
 
 
@@ -215,7 +215,7 @@ def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, c
 @pytest.fixture
 def without_gpu(monkeypatch):
     """No NVIDIA driver, also on a machine that has one."""
-    monkeypatch.setattr(cupy_device, "DRIVER", "libcuda-that-is-not-here.so")
+    monkeypatch.setattr(driver, "DRIVER", "libcuda-that-is-not-here.so")
 
 
 ON_GPUS = [name for name in ENGINES if name.startswith("cu")]

@@ -193,7 +193,8 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
         world.rank = world.local_rank = rank
         world.comm = SimpleNamespace(gather=lambda mine: told.append(mine) or told)
         on_shim()
-        chosen.devices = lambda: 3
+        chosen.device_identities = lambda: ("a", "b", "c")
+        world.local = SimpleNamespace(allgather=lambda mine: 3 * [mine])
         ranks = Ranks(world, chosen, way, None)
         options = Options(1, device=ranks.device)
         numbers = partition.part(way, inputs.count, 3, rank)
@@ -207,7 +208,7 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
     np.testing.assert_array_equal(result.categories, whole.categories)
     np.testing.assert_array_equal(result.row_sum, whole.row_sum)
     np.testing.assert_array_equal(result.row_projection, whole.row_projection)
-    chosen.devices = lambda: 2
+    chosen.device_identities = lambda: ("a", "b")
     world.local_rank = 2
     with pytest.raises(Unavailable, match=f"engine {name} sees 2 devices on node here, and this is its rank 3"):
         Ranks(world, chosen, way, None)

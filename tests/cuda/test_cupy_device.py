@@ -15,6 +15,7 @@ from cupy.cuda import compiler
 
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import Kernel, cupy_device, source
+from spdnn.kernels.cuda import driver as nvidia
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 
 PROBE = """
@@ -394,7 +395,8 @@ def test_free_memory_is_no_more_than_cupy_was_allowed(device, cuda):
 class Driver:
     """Stands in for the driver's library."""
 
-    def __init__(self, init=0, devices=1, version=13_000):
+    def __init__(self, init=0, devices=1, version=13_000, uuids=None):
+        self.uuids = uuids
         self.cuInit = lambda flags: init
         self.cuDeviceGetCount = lambda pointer: self.answer(pointer, devices)
         self.cuDriverGetVersion = lambda pointer: self.answer(pointer, version)
@@ -404,12 +406,21 @@ class Driver:
         pointer._obj.value = value
         return 0
 
+    def cuDeviceGet(self, pointer, number):
+        return self.answer(pointer, 10 + number)  # a handle is no number
+
+    def cuDeviceGetUuid_v2(self, found, device):
+        if self.uuids is None:
+            return 101
+        found[:] = self.uuids[device.value - 10]
+        return 0
+
 
 @pytest.fixture
 def driver(monkeypatch):
     """A function that puts a driver there, or takes it away (None), beside a CuPy that is installed."""
-    monkeypatch.setattr(cupy_device.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(cupy_device, "_built_for", lambda: 12)
+    monkeypatch.setattr(nvidia.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(nvidia, "_built_for", lambda: 12)
 
     def put(found):
         def load(name):
@@ -418,7 +429,7 @@ def driver(monkeypatch):
                 raise OSError
             return found
 
-        monkeypatch.setattr(cupy_device.ctypes, "CDLL", load)
+        monkeypatch.setattr(nvidia.ctypes, "CDLL", load)
 
     return put
 
@@ -447,9 +458,19 @@ def test_what_is_missing_is_one_sentence(driver, found, sentence):
         assert str(caught.value) == sentence
 
 
+def test_devices_are_known_by_their_uuids(driver):
+    driver(Driver(devices=2, uuids=[bytes(range(16)), b"\xff" * 16]))
+    assert nvidia.identities() == ("00010203-0405-0607-0809-0a0b0c0d0e0f", "ffffffff-ffff-ffff-ffff-ffffffffffff")
+    driver(Driver())
+    with pytest.raises(Unavailable, match=r"^NVIDIA's driver does not tell which device 0 is \(error 101\)$"):
+        nvidia.identities()
+    driver(None)
+    assert nvidia.identities() == ()
+
+
 def test_cupy_that_is_not_installed_is_the_first_thing_missing(driver, monkeypatch):
     driver(None)
-    monkeypatch.setattr(cupy_device.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(nvidia.importlib.util, "find_spec", lambda name: None)
     sentence = "the package cupy is not installed; pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
     assert cupy_device.missing() == sentence
     assert cupy_device.count() == 0
@@ -507,7 +528,7 @@ def test_a_device_that_the_compiler_has_forgotten_is_one_sentence(
 
 
 def test_the_wheel_of_cupy_tells_which_driver_it_needs():
-    assert cupy_device._built_for() == 12  # that of envs/test.txt
+    assert nvidia._built_for() == 12  # that of envs/test.txt
 
 
 def test_asking_does_not_import_cupy():

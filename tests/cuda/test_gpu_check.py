@@ -22,7 +22,7 @@ from spdnn.engines import ENGINES
 from spdnn.engines.cuda import layers
 from spdnn.engines.peers import cusparse
 from spdnn.errors import MemoryTooSmall, SpdnnError
-from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.layouts.sliced import sliced
 from spdnn.limits import Machine
 from spdnn.records import read_records
@@ -295,7 +295,7 @@ def test_the_benchmark_tells_a_table_and_json(gpu, on_shim, tmp_path, capsys):
 
 @pytest.mark.parametrize("program", ["tests/gpu/check.py", "benchmarks/cuda_kernels.py"])
 def test_without_a_gpu_it_is_one_sentence(gpu, capsys, monkeypatch, program):
-    monkeypatch.setattr(cupy_device, "DRIVER", "libcuda-that-is-not-here.so")
+    monkeypatch.setattr(driver, "DRIVER", "libcuda-that-is-not-here.so")
     name = Path(program).stem
     assert gpu(name).main([]) == 1
     said = capsys.readouterr()

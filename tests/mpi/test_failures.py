@@ -114,20 +114,51 @@ def test_a_launcher_of_another_mpi_is_one_sentence():
     assert "2 processes were started, but mpi4py's MPI" in sentences(done.stderr)[0]
 
 
-def test_a_rank_without_a_device_refuses(mpiexec, tmp_path):
-    """No engine needs a device yet: one that says so, on two ranks of which only the first has one."""
-    (tmp_path / "program.py").write_text(
-        "import sys\n"
-        "from spdnn.engines.cpu import CpuEngine\n"
-        "CpuEngine.devices = lambda self: 1\n"
-        "from spdnn.cli import main\n"
-        "sys.exit(main(['challenge', '--neurons', '1024', '--layers', '2', '--inputs', 'digits', '--threads', '1']))\n"
-    )
+ON_DEVICES = """
+import os, sys
+from spdnn.cli import main
+from spdnn.engines.cpu import CpuEngine
+
+def device_identities(self):
+    return {seen}[int(os.environ["PMI_RANK"])]
+
+def opened(self, prepared, inputs, options, real=CpuEngine.open):
+    print(f"rank {{os.environ['PMI_RANK']}} has device {{options.device}}", flush=True)
+    return real(self, prepared, inputs, options)
+
+CpuEngine.devices = lambda self: len(device_identities(self))
+CpuEngine.device_identities, CpuEngine.open = device_identities, opened
+sys.exit(main(["challenge", "--neurons", "1024", "--layers", "2", "--inputs", "digits", "--threads", "1"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("seen", "devices"),
+    [([("a", "b"), ("a", "b")], {0, 1}), ([("a",), ("b",)], {0})],
+    ids=["all see all", "each has its own"],
+)
+def test_ranks_take_devices(mpiexec, tmp_path, seen, devices):
+    """The engine cpu needs no device: one that says so, on two ranks."""
+    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen))
+    status, out, told = mpiexec(2, sys.executable, tmp_path / "program.py")
+    assert status == 0, told
+    assert {int(line.split()[-1]) for line in out.splitlines() if "has device" in line} == devices
+
+
+@pytest.mark.parametrize(
+    ("seen", "sentence"),
+    [
+        ([("a",), ("a",)], ("rank 1 on", "engine cpu sees 1 devices")),
+        ([("a",), ("b", "a")], ("rank 0 on", "ranks of node", "see 1, 2 devices, 2 different ones")),
+    ],
+    ids=["one for two", "others"],
+)
+def test_a_rank_without_a_device_refuses(mpiexec, tmp_path, seen, sentence):
+    (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen))
     status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py")
     assert status == 1
-    (sentence,) = sentences(told)
-    assert "rank 1 on" in sentence
-    assert "engine cpu sees 1 devices" in sentence
+    (found,) = sentences(told)
+    assert all(part in found for part in sentence), found
 
 
 def test_a_defect_shows_its_traceback_and_ends_all(mpiexec, tmp_path):

@@ -371,7 +371,7 @@ def without_gpu(tmp_path, monkeypatch):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(
-        "from spdnn.kernels.cuda import cupy_device\ncupy_device.DRIVER = 'libcuda-that-is-not-here.so'\n"
+        "from spdnn.kernels.cuda import driver\ndriver.DRIVER = 'libcuda-that-is-not-here.so'\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(hidden))
 

@@ -1,8 +1,8 @@
-"""A GPU through CuPy: the device that the CUDA engines open, and what is missing where there is none.
+"""A GPU through CuPy: the device that the CUDA engines open.
 
-CuPy is imported when a device is opened, never to find out whether there is one: that asks the driver itself. CuPy
-compiles with NVRTC, for the architecture of the device, and keeps what it compiled in its cache; to the options of a
-kernel it adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
+CuPy is imported when a device is opened, never to find out whether there is one (`driver`). It compiles with NVRTC, for
+the architecture of the device, and keeps what it compiled in its cache; to the options of a kernel it
+adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
 
 Launches are not waited for, so an error of CUDA is told by a later call, and names the last launch that it can be of.
 With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed.
@@ -10,9 +10,6 @@ With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and 
 
 from __future__ import annotations
 
-import ctypes
-import importlib.metadata
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,38 +20,12 @@ import numpy as np
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import Kernel, source
 from spdnn.kernels.cuda.device import Device, Properties
+from spdnn.kernels.cuda.driver import count, dotted, missing
 
 SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"
-DRIVER = "libcuda.so.1"
-NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
-BRINGS = "pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
 FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
-
-
-def missing() -> str | None:
-    """None where a device can be opened, else one sentence that says what is missing. It does not import CuPy."""
-    if importlib.util.find_spec("cupy") is None:
-        return f"the package cupy is not installed; {BRINGS}"
-    try:
-        driver = ctypes.CDLL(DRIVER)
-    except OSError:
-        return f"NVIDIA's driver is not installed here ({DRIVER} is not found)"
-    status = driver.cuInit(0)
-    if status not in (0, NO_DEVICE):
-        return f"NVIDIA's driver does not start (cuInit gives error {status})"
-    if status == NO_DEVICE or not _asked(driver.cuDeviceGetCount):
-        return "NVIDIA's driver sees no device here"
-    version, needed = _asked(driver.cuDriverGetVersion), _built_for()
-    if version < 1000 * needed:
-        return f"NVIDIA's driver is for CUDA {_version(version)}, and the CuPy installed needs one for CUDA {needed}"
-    return None
-
-
-def count() -> int:
-    """How many devices there are; 0 where `missing` has something to say."""
-    return 0 if missing() else _asked(ctypes.CDLL(DRIVER).cuDeviceGetCount)
 
 
 def open_device(ordinal: int | None = None) -> CupyDevice:
@@ -274,8 +245,8 @@ def _software(cupy: Any) -> str:
     return ", ".join(
         (
             f"CuPy {cupy.__version__}",
-            f"CUDA driver {_version(cuda.runtime.driverGetVersion())}",
-            f"CUDA runtime {_version(cuda.runtime.runtimeGetVersion())}",
+            f"CUDA driver {dotted(cuda.runtime.driverGetVersion())}",
+            f"CUDA runtime {dotted(cuda.runtime.runtimeGetVersion())}",
             f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
             *([f"{SYNCHRONIZE}=1"] if _synchronizes() else []),  # times are then others
         )
@@ -292,28 +263,6 @@ def _synchronizes() -> bool:
     if told not in ("0", "1"):
         raise InputError(f"{SYNCHRONIZE}={told}: it must be 0 or 1")
     return told == "1"
-
-
-def _version(number: int) -> str:
-    """CUDA's 12090 as 12.9."""
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _asked(question: Any) -> int:
-    """What a function of the driver writes into the integer that it is given; 0 when it fails."""
-    answer = ctypes.c_int(0)
-    return 0 if question(ctypes.byref(answer)) else answer.value
-
-
-def _built_for() -> int:
-    """The major version of CUDA that the installed wheel of CuPy needs; 0 when it came in another way."""
-    for major in (13, 12):
-        try:
-            importlib.metadata.version(f"cupy-cuda{major}x")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return major
-    return 0
 
 
 def _line(error: BaseException) -> str:

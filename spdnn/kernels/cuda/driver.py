@@ -1,0 +1,80 @@
+"""NVIDIA's driver, asked without CuPy: what is missing here, how many devices there are, and which they are."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import uuid
+from typing import Any
+
+from spdnn.errors import Unavailable
+
+DRIVER = "libcuda.so.1"
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+UUID_BYTES = 16
+BRINGS = "pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
+
+
+def missing() -> str | None:
+    """None where a device can be opened, else one sentence that says what is missing. It does not import CuPy."""
+    if importlib.util.find_spec("cupy") is None:
+        return f"the package cupy is not installed; {BRINGS}"
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError:
+        return f"NVIDIA's driver is not installed here ({DRIVER} is not found)"
+    status = driver.cuInit(0)
+    if status not in (0, NO_DEVICE):
+        return f"NVIDIA's driver does not start (cuInit gives error {status})"
+    if status == NO_DEVICE or not _asked(driver.cuDeviceGetCount):
+        return "NVIDIA's driver sees no device here"
+    version, needed = _asked(driver.cuDriverGetVersion), _built_for()
+    if version < 1000 * needed:
+        return f"NVIDIA's driver is for CUDA {dotted(version)}, and the CuPy installed needs one for CUDA {needed}"
+    return None
+
+
+def count() -> int:
+    """How many devices there are; 0 where `missing` has something to say."""
+    return 0 if missing() else _asked(ctypes.CDLL(DRIVER).cuDeviceGetCount)
+
+
+def identities() -> tuple[str, ...]:
+    """Of each device that `count` counts, its UUID: the same in every process, whatever number the device has there.
+
+    Raises:
+        Unavailable: the driver does not tell.
+    """
+    return tuple(_uuid(ctypes.CDLL(DRIVER), number) for number in range(count()))
+
+
+def _uuid(driver: Any, number: int) -> str:
+    device, found = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
+    # The second version tells parts of one GPU (MIG) apart, which have one PCI address.
+    status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(found, device)
+    if status:
+        raise Unavailable(f"NVIDIA's driver does not tell which device {number} is (error {status})")
+    return str(uuid.UUID(bytes=bytes(found)))
+
+
+def dotted(number: int) -> str:
+    """CUDA's 12090 as 12.9."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _asked(question: Any) -> int:
+    """What a function of the driver writes into the integer that it is given; 0 when it fails."""
+    answer = ctypes.c_int(0)
+    return 0 if question(ctypes.byref(answer)) else answer.value
+
+
+def _built_for() -> int:
+    """The major version of CUDA that the installed wheel of CuPy needs; 0 when it came in another way."""
+    for major in (13, 12):
+        try:
+            importlib.metadata.version(f"cupy-cuda{major}x")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return major
+    return 0
