@@ -20,6 +20,7 @@ from spdnn.engines import engine, infer
 from spdnn.engines.base import Options
 from spdnn.engines.peers import cusparse
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.kernels.cuda import driver
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -38,6 +39,13 @@ def test_each_session_keeps_to_its_device(gpu):
     assert gpu.used[4:] == [1, 0]
     with pytest.raises(InputError, match="device 2: engine cusparse sees 2 here, counted from 0"):
         opened(network, inputs, device=2)
+
+
+def test_devices_are_told_apart_by_what_the_driver_calls_them(gpu, monkeypatch):
+    monkeypatch.setattr(driver, "identities", lambda: ("one", "other"))
+    assert engine("cusparse").device_identities() == ("one", "other")
+    assert engine("cuda").device_identities() == ("one", "other")
+    assert engine("scipy").device_identities() is engine("cpu", usable=False).device_identities() is None
 
 
 def test_what_the_notes_tell(gpu):
