@@ -211,8 +211,8 @@ class Engine(abc.ABC):
         """
         if self.devices() is None:
             return None
-        # All devices that engines have so far are NVIDIA's. By name, so that the digest of an engine's code that runs on
-        # the processor does not have this in it.
+        # All devices of engines are NVIDIA's so far. Imported by name, so that the code of what runs on the processor,
+        # and its digest, are without it.
         return importlib.import_module("spdnn.kernels.cuda.driver").identities()
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:

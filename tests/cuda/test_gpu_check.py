@@ -10,15 +10,16 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
-from engine_cases import rows
-from stand_in_cupy import modules
+from engine_cases import random_network, rows
+from stand_in_cupy import Memory, modules
 
 from spdnn import challenge
-from spdnn.engines import ENGINES
+from spdnn.engines import ENGINES, infer
 from spdnn.engines.cuda import layers
 from spdnn.engines.peers import cusparse
 from spdnn.errors import MemoryTooSmall, SpdnnError
@@ -93,6 +94,50 @@ def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
     told = [failure.split(",")[0] for failure in tally.failures]
     assert "cuda-ell" in told
     assert "cuda-csr" not in told
+
+
+@pytest.mark.parametrize("wrong", ["columns", "repeats"])
+def test_the_librarys_bits_may_change_with_columns_and_not_with_repeats(gpu, vendor, monkeypatch, wrong):
+    """It may take another kernel for another number of columns, and these become fewer with dead rows."""
+    correctness, found, calls = gpu("correctness"), modules(), []
+
+    def product(matrix, features, out, algorithm):
+        multiply = found.product(matrix, features, out, algorithm)
+
+        def changed():
+            multiply()
+            calls.append(1)
+            if matrix.shape[0] == 64:  # no trial
+                out[...] *= np.float32(1 + 2.0**-22 * (features.shape[1] % 5 if wrong == "columns" else len(calls) % 5))
+
+        return changed
+
+    monkeypatch.setattr(cusparse, "modules", lambda: found._replace(product=product))
+    network = random_network([64] * 5, density=0.1, bias=-0.4)
+    inputs = rows(60, 64, kind="bits", density=np.linspace(0.02, 0.5, 60)[:, None])
+    if wrong == "repeats":
+        with pytest.raises(AssertionError, match="none: [234] outputs of three repeats and a run before them"):
+            correctness._agrees("cusparse", network, inputs)
+        return
+    digests = {infer(network, inputs, "cusparse", reductions=name).digest for name in ("none", "dead")}
+    assert len(digests) == 2
+    assert correctness._agrees("cusparse", network, inputs) == {}
+
+
+def test_our_bits_may_not_change_with_dead_rows(gpu, on_shim, monkeypatch):
+    on_shim()
+    correctness = gpu("correctness")
+    network, inputs = correctness.RadixNet(64, 4, -0.3), rows(40, 64, kind="bits", density=0.3)
+    digests = correctness._agrees("cuda-csr", network, inputs)
+    assert set(digests) == {False, True}
+
+    def same(name, network, inputs, reductions, real=correctness.assert_same):
+        got, expected = real(name, network, inputs, reductions=reductions)
+        return SimpleNamespace(digest=got.digest + reductions[:4], survivors=got.survivors), expected
+
+    monkeypatch.setattr(correctness, "assert_same", same)
+    with pytest.raises(AssertionError, match="^dead: other bits than without it$"):
+        correctness._agrees("cuda-csr", network, inputs)
 
 
 def test_memory_is_poisoned_and_scarce(gpu, on_shim):
@@ -261,6 +306,44 @@ def test_kernels_are_verified_timed_and_compared(gpu, vendor, machine):
     assert found[0]["times_cusparse"] == 1
     assert found[3]["times_cusparse"] == found[0]["median_seconds"] / found[3]["median_seconds"]
     assert json.dumps(found)
+
+
+def test_nothing_but_launches_of_the_library_is_in_its_time(gpu, vendor, monkeypatch):
+    kernels, done, found = gpu("cuda_kernels"), [], modules()
+    library = cusparse.CusparseEngine.library
+
+    def product(*given):
+        done.append("bind")
+        multiply = found.product(*given)
+        return lambda: (done.append("product"), multiply())
+
+    stream = SimpleNamespace(synchronize=lambda: done.append("wait"))
+    monkeypatch.setattr(found.array.cuda, "get_current_stream", lambda: stream)
+    monkeypatch.setattr(Memory, "take", lambda array, real=Memory.take: (done.append("memory"), real(array)))
+    monkeypatch.setattr(cusparse, "modules", lambda: found._replace(product=product))
+    layer = kernels.layers(1024)["merged"]
+    name, launch, verify, times = kernels.vendors(vendor, kernels.Features(layer, 96), None)
+    assert {"bind", "product", "wait", "memory"} == set(done)
+    activation = library._activation
+    library._activation = lambda *given: (done.append("activation"), activation(*given))
+    done.clear()
+    vendor.seconds(launch)
+    assert done == ["product", "activation"]
+    verify()
+    monkeypatch.setattr(library, "_activation", lambda *given: None)
+    with pytest.raises(AssertionError):
+        verify()
+    assert (name, times) == ("cusparse", 1)
+
+
+def test_the_device_is_busy_until_all_is_launched(gpu):
+    """What is flushed is in the queue before the clock starts."""
+    kernels, done = gpu("cuda_kernels"), []
+    device = SimpleNamespace(flush=lambda: done.append("flush"), seconds=lambda work: done.append("clock") or 3.0)
+    device.synchronize = None
+    assert kernels.timed(device, None, lambda: done.append("verify"), 2, 4) == [0.75, 0.75]
+    sample = ["flush"] * kernels.FLUSHES + ["clock"]
+    assert done == ["verify", *sample, *sample, "verify"]
 
 
 @pytest.mark.parametrize("wrong", ["before", "after"])

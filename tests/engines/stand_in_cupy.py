@@ -91,13 +91,17 @@ class ElementwiseKernel:
         host(out)[...] = eval(self.expression, {"min": np.minimum, "max": np.maximum}, named)
 
 
-def multiply(matrix, features, out, algorithm):
-    """As spdnn.engines.peers.cusparse.multiply; what `out` held must not matter."""
+def product(matrix, features, out, algorithm):
+    """As spdnn.engines.peers.cusparse.product; what `out` held must not matter."""
     assert features.flags.c_contiguous
     assert out.flags.c_contiguous
     assert out.shape == (matrix.shape[0], features.shape[1])
-    host(out)[...] = np.nan
-    host(out)[...] = matrix @ host(features)
+
+    def multiply():
+        host(out)[...] = np.nan
+        host(out)[...] = matrix @ host(features)
+
+    return multiply
 
 
 def csr_matrix(arrays, shape):
@@ -137,4 +141,4 @@ def modules(devices=1):
             getDeviceProperties=lambda number: {"name": b"A stand-in"},
         ),
     )
-    return Modules(xp, types.SimpleNamespace(csr_matrix=csr_matrix), multiply)
+    return Modules(xp, types.SimpleNamespace(csr_matrix=csr_matrix), product)

@@ -127,13 +127,12 @@ def test_one_array_where_it_is_allowed():
 
 def tried(gpu, monkeypatch, wrong):
     """The algorithm that is taken when `wrong(number, out)` is called after each product."""
-    right = stand_in_cupy.multiply
 
-    def multiply(matrix, features, out, algorithm):
-        right(matrix, features, out, algorithm)
-        wrong(algorithm, out)
+    def product(matrix, features, out, algorithm):
+        multiply = stand_in_cupy.product(matrix, features, out, algorithm)
+        return lambda: (multiply(), wrong(algorithm, out))
 
-    found = cusparse.modules()._replace(multiply=multiply)
+    found = cusparse.modules()._replace(product=product)
     monkeypatch.setattr(cusparse, "modules", lambda: found)
     return opened(RadixNet(1024, 2), rows(3, 1024)).run().notes["algorithm"]
 
@@ -243,6 +242,12 @@ def test_cusparse_is_called_as_its_bindings_take_it(monkeypatch):
     rng = np.random.default_rng(0)
     matrix, features = rng.random((5, 3), np.float32), rng.random((3, 4), np.float32).view(Placed)
     out = np.full((5, 4), np.nan, np.float32).view(Placed)
-    cusparse.multiply(matrix, features, out, cusparse.ALGORITHMS["CSR_ALG2"])
-    np.testing.assert_allclose(out.view(np.ndarray), matrix @ features.view(np.ndarray), rtol=1e-6)
+    multiply = cusparse.product(matrix, features, out, cusparse.ALGORITHMS["CSR_ALG2"])
+    assert np.isnan(out).all()
+    for _ in range(2):  # what it needs stays until it is called no more
+        out[...] = np.nan
+        multiply()
+        np.testing.assert_allclose(out.view(np.ndarray), matrix @ features.view(np.ndarray), rtol=1e-6)
+        assert bindings.destroyed == []
+    del multiply
     assert sorted(bindings.destroyed) == [1, 2]

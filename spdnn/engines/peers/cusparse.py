@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,11 +40,11 @@ ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
 
 
 class Modules(NamedTuple):
-    """What the engine calls: CuPy, its sparse matrices, and `multiply` below. Tests put others in their place."""
+    """What the engine calls: CuPy, its sparse matrices, and `product` below. Tests put others in their place."""
 
     array: Any
     sparse: Any
-    multiply: Callable[[Any, Any, Any, int], None]
+    product: Callable[[Any, Any, Any, int], Callable[[], None]]
 
 
 def modules() -> Modules:
@@ -59,11 +60,11 @@ def modules() -> Modules:
     except ImportError as error:
         told = " ".join(str(error).split())
         raise Unavailable(f"engine cusparse cannot run here: CuPy does not load cuSPARSE ({told})") from error
-    return Modules(cupy, sparse, multiply)
+    return Modules(cupy, sparse, product)
 
 
-def multiply(matrix: Any, features: Any, out: Any, algorithm: int) -> None:
-    """out = matrix @ features by cuSPARSE, both row-major; does not wait.
+def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[], None]:
+    """out = matrix @ features by cuSPARSE, both row-major, with its workspace: calling it does not wait.
 
     Args:
         matrix: cupyx.scipy.sparse CSR float32 (outputs, inputs), with nonzeros.
@@ -95,7 +96,11 @@ def multiply(matrix: Any, features: Any, out: Any, algorithm: int) -> None:
         algorithm,
     )
     workspace = cupy.empty(bindings.spMM_bufferSize(*given), np.int8)
-    bindings.spMM(*given, workspace.data.ptr)
+
+    def multiply(alive: tuple = (weights, source, target, matrix, features, out)) -> None:
+        bindings.spMM(*given, workspace.data.ptr)
+
+    return multiply
 
 
 def block_inputs(neurons: int) -> int:
@@ -206,7 +211,7 @@ class Cusparse(Columns):
         return blocks
 
     def step(self, features: list, weights: Weights, spare: list | None = None) -> list:
-        xp, algorithm = self._modules.array, self._chosen[self._modules.array.cuda.Device().id][1]
+        xp = self._modules.array
         shapes = [(weights.outputs, block.shape[1]) for block in features]
         if spare is not None and [block.shape for block in spare] != shapes:
             spare.clear()  # what does not fit is room for what does
@@ -214,13 +219,23 @@ class Cusparse(Columns):
         with self._memory():
             outs = spare or [xp.empty(shape, np.float32) for shape in shapes]
             for block, out in zip(features, outs, strict=True):
-                if weights.edges:
-                    self._modules.multiply(weights.matrix, block, out, algorithm)
-                else:
-                    out.fill(0)
-                self._activation(out, weights.bias, weights.low, weights.high, out)
+                self.bound(block, weights, out)()
             xp.cuda.get_current_stream().synchronize()
         return outs
+
+    def bound(self, block: Any, weights: Weights, out: Any) -> Callable[[], None]:
+        """The step of a block, to be called any number of times: product, bias and clip are put on the current stream,
+        and nothing is waited for or allocated."""
+        algorithm = self._chosen[self._modules.array.cuda.Device().id][1]
+        multiply = partial(out.fill, 0)
+        if weights.edges:
+            multiply = self._modules.product(weights.matrix, block, out, algorithm)
+
+        def launch() -> None:
+            multiply()
+            self._activation(out, weights.bias, weights.low, weights.high, out)
+
+        return launch
 
     def block_step(self, block: Any, weights: Weights, out: Any) -> Any:
         """One block: a step of it alone."""
@@ -287,12 +302,12 @@ def fastest(found: Modules) -> tuple[str, int]:
     stream, seconds = xp.cuda.get_current_stream(), {}
     for name, algorithm in ALGORITHMS.items():
         try:
-            found.multiply(matrix, features, first, algorithm)
+            found.product(matrix, features, first, algorithm)()
             same, taken = True, []
             for _ in range(TRIALS):
                 stream.synchronize()
                 began = time.perf_counter()
-                found.multiply(matrix, features, out, algorithm)
+                found.product(matrix, features, out, algorithm)()
                 stream.synchronize()
                 taken.append(time.perf_counter() - began)
                 same = same and bool((first == out).all())
