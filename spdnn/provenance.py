@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent
 # Files beside the code that a module reads, from the root of the checkout.
 DATA = {
     "spdnn.kernels": ("spdnn/kernels/cpu/*",),
+    "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),
     "spdnn.records": ("spdnn/schemas/*.json",),
     "spdnn.report": ("spdnn/report/*.j2", "spdnn/report/*.css"),
     "spdnn.sources.catalog": ("config/data.tsv",),

@@ -109,3 +109,9 @@ def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):
         stream.write("changed\n")
     assert digest()[0] == kernel_changed[0]
     assert digest()[1] != kernel_changed[1]
+    for name in ("gather.cuh", "staged.cu"):
+        on_device = provenance.code_digest("spdnn.engines.cuda")
+        with open(copy / "kernels/cuda" / name, "a") as stream:
+            stream.write("// changed\n")
+        assert provenance.code_digest("spdnn.engines.cuda") != on_device
+    assert digest()[0] == kernel_changed[0]  # the engines of the processor run as they did

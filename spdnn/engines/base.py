@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -209,11 +208,7 @@ class Engine(abc.ABC):
         Raises:
             Unavailable: they cannot be told apart.
         """
-        if self.devices() is None:
-            return None
-        # All devices of engines are NVIDIA's so far. Imported by name, so that the code of what runs on the processor,
-        # and its digest, are without it.
-        return importlib.import_module("spdnn.kernels.cuda.driver").identities()
+        return None
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         """What the device that `options` names does at best, measured now in about so many seconds; None: no device,

@@ -11,7 +11,7 @@ from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.errors import Unsuitable
 from spdnn.features import Inputs
-from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.limits import Machine
 from spdnn.network import Network
 
@@ -31,6 +31,9 @@ class CudaEngine(Engine):
 
     def devices(self) -> int | None:
         return cupy_device.count()
+
+    def device_identities(self) -> tuple[str, ...] | None:
+        return driver.identities()
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         from spdnn.kernels.cuda import ceilings

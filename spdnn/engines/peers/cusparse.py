@@ -323,3 +323,8 @@ def fastest(found: Modules) -> tuple[str, int]:
 
 class CusparseEngine(PeerEngine):
     library = Cusparse()
+
+    def device_identities(self) -> tuple[str, ...] | None:
+        from spdnn.kernels.cuda import driver
+
+        return driver.identities()
