@@ -390,7 +390,9 @@ def test_without_a_gpu_it_is_one_sentence(gpu, capsys, monkeypatch, program):
 
 def make(root, folder, *arguments):
     """`make gpu-check` where the only nvidia-smi is the one in `folder`, if any."""
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # of the make that runs the tests
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    environment["PATH"] = f"{folder}:{environment['PATH']}"
     command = ["make", "--no-print-directory", "-C", root, "gpu-check", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
