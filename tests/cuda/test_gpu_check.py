@@ -41,8 +41,10 @@ def gpu(root, monkeypatch):
 
 @pytest.fixture
 def vendor(on_shim, monkeypatch):
-    """The shim, and beside it the engine cusparse on NumPy."""
+    """The shim, and beside it the engine cusparse on NumPy, whose trials are small."""
     monkeypatch.setattr(cusparse, "modules", modules)
+    monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
+    monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
     monkeypatch.setattr(cusparse.CusparseEngine, "library", cusparse.Cusparse())
     return on_shim()
 
