@@ -8,6 +8,8 @@
 #pragma once
 
 #define TILE 32
+#define SLICE 4 // outputs, and
+#define CHUNK 8 // edges of each: sliced weights (spdnn/layouts/sliced.py)
 #define FULL_WARP 0xffffffffu
 #define WARPS (THREADS / 32)
 #define LARGEST 3.402823466e38f
@@ -24,6 +26,13 @@ __device__ __forceinline__ int tiles_of(int count) { return (count + TILE - 1) /
 __device__ __forceinline__ long long row_start(int slot, int neurons)
 {
     return (long long)(slot / TILE) * neurons * TILE + slot % TILE;
+}
+
+// Where this lane's row of a tile of `list` begins in features of so many neurons; past the last row, the last one's.
+__device__ __forceinline__ const float* lane_row(
+    const float* features, const int* list, int tile, int count, int neurons)
+{
+    return features + row_start(list[min(tile * TILE + (int)threadIdx.x % 32, count - 1)], neurons);
 }
 
 // The lanes of a tile, from its first row on, that hold rows.

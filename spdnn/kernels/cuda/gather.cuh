@@ -5,9 +5,6 @@
 // that work on it, and each is used for VECTOR inputs from a register. Features are in shared memory, (neurons, INPUTS).
 #pragma once
 
-#define SLICE 4
-#define CHUNK 8
-
 #if INPUTS >= 4
 #define VECTOR 4
 typedef float4 Held;

@@ -12,9 +12,6 @@
 // Macros: THREADS; INDEX, the type of indices; VALUED: 1 where edges have values of their own, else `values` has one.
 #include "common.cuh"
 
-#define SLICE 4
-#define CHUNK 8
-
 // What is the same for all: the loop over groups and tiles, and what becomes of the sums.
 //   Sums: enter(tile), sums(group, float (&)[SLICE]), output(place): the output at a place of the order, or -1
 template <class Sums>
@@ -65,7 +62,7 @@ struct CsrRows : Csr {
 
     __device__ __forceinline__ void enter(int tile)
     {
-        row = source + row_start(list[min(tile * TILE + (int)threadIdx.x % 32, count - 1)], inputs);
+        row = lane_row(source, list, tile, count, inputs);
     }
     __device__ __forceinline__ void sums(int group, float (&sums)[SLICE]) const
     {
@@ -115,7 +112,7 @@ struct EllRows {
     __device__ __forceinline__ int output(int place) const { return order[place]; }
     __device__ __forceinline__ void enter(int tile)
     {
-        row = source + row_start(list[min(tile * TILE + (int)threadIdx.x % 32, count - 1)], inputs);
+        row = lane_row(source, list, tile, count, inputs);
     }
     __device__ __forceinline__ void sums(int group, float (&sums)[SLICE]) const
     {

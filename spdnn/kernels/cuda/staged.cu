@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
 
         for (int stage = stages[part]; stage < stages[part + 1]; ++stage) {
             const int first = map_starts[stage], size = map_starts[stage + 1] - first;
-            const float* row = source + row_start(list[min(tile * TILE + lane, count - 1)], inputs);
+            const float* row = lane_row(source, list, tile, count, inputs);
             __syncthreads(); // the stage before is read
 #pragma unroll 8 // copies in flight: their latency is what a stage waits for
             for (int i = warp; i < size; i += WARPS)
