@@ -75,6 +75,15 @@ def check_record(record: Any, where: str) -> dict:
         InputError: one sentence that starts with `where` and names the key.
     """
     _check_schema("record.json", record, where)
+    return check_claims(record, where)
+
+
+def check_claims(record: dict, where: str) -> dict:
+    """The record itself when its verdict passed and its numbers agree; it follows its schema.
+
+    Raises:
+        InputError: as of check_record.
+    """
     _check_outcome(record["verdict"], f"{where}: verdict.")
     for check in (_check_allowed, _check_result, _check_official, _check_rate):
         check(record, f"{where}: ")
