@@ -27,15 +27,13 @@ import numpy as np
 
 from spdnn import challenge, provenance, reduce
 from spdnn.engines import engine
-from spdnn.engines.cuda.choice import IN_A_ROW, several_layers, unsuited
+from spdnn.engines.cuda.choice import IN_A_ROW, room_for, several_layers, unsuited
 from spdnn.engines.cuda.layers import arranged, to_device
-from spdnn.engines.cuda.schedule import CSR, ELL, MOST_STAGED, PERSISTENT, STAGED, stage_room
+from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.errors import SpdnnError, Unavailable
 from spdnn.files import write_text
 from spdnn.kernels.cuda import ceilings, cupy_device
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.cuda.settings import staged_outputs
-from spdnn.layouts.sliced import staged
 from spdnn.limits import EDGE_BYTES, Machine
 from spdnn.network import Layer
 from spdnn.sources.radixnet import RadixNet
@@ -124,8 +122,7 @@ def ours(device: Device, features: Features) -> Iterator[tuple[str, Launch, Laun
     source = device.upload(features.tiled().reshape(-1))
     target = device.empty(tiles * TILE * layer.outputs, np.float32)
     rows = device.upload(np.array([features.count], np.int32))
-    whole = staged(layer, staged_outputs(not layer.single_value), MOST_STAGED)
-    room = stage_room(device.properties, int(np.diff(whole.map_starts).max()))
+    room = room_for(device.properties, [layer])
 
     def verifying(launch: Launch, times: int) -> Launch:
         def verify() -> None:

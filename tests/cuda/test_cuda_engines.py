@@ -298,10 +298,10 @@ def test_where_rows_leave_later_layers_may_have_another_kernel(on_shim, monkeypa
     network = exact_network(np.random.default_rng(0), [64] * 41, 0.1, (-8, 1), 4.0, single=1.0)
     counted = []
 
-    def timed(device, layer, kinds, room, tiles, refused):
+    def timed(device, layers, tiles, refused):
         counted.append(tiles)
         best = "staged" if len(counted) == 1 else "persistent"
-        return {kind: 1.0 + (kind != best) for kind in kinds}
+        return {layer.kind: 1.0 + (layer.kind != best) for layer in layers}
 
     monkeypatch.setattr(choice, "_seconds", timed)
     got = assert_exact("cuda", network, rows_of_integers(3200, 64), reductions=reductions)

@@ -74,13 +74,14 @@ def choose(
         refused = {name: why for name in KINDS if (why := unsuited(device.properties, name, *shape[:2]))}
         suited = [name for name in ((kind,) if kind else KINDS) if name not in refused]
         layer = network.layer(max(members, key=lambda k: headers[k].edges))
-        room = room or _room(device.properties, [network.layer(k) for k in _some(members)])
+        room = room or room_for(device.properties, [network.layer(k) for k in _some(members)])
         early: dict[str, float] = {}
         late: dict[str, float] = {}
         if kind is None and len(told) < MOST_SHAPES:
-            early = _seconds(device, layer, suited, room, tiles, refused)
+            laid = _laid_out(device, layer, suited, room, refused)
+            early = _seconds(device, laid, tiles, refused)
             if later and members[-1] >= LATER:
-                late = _seconds(device, layer, suited, room, later, refused)
+                late = _seconds(device, laid, later, refused)
         best = min(early, key=early.__getitem__) if early else (suited or [STAGED])[0]
         then = min(late, key=late.__getitem__) if late else best
         for k in members:
@@ -112,17 +113,39 @@ def _some(layers: list[int]) -> list[int]:
     return sorted({layers[0], layers[len(layers) // 2], layers[-1]})
 
 
-def _room(properties: Properties, layers: list[Layer]) -> int:
+def room_for(properties: Properties, layers: Sequence[Layer]) -> int:
     """Neurons of a stage, from the footprints of some layers."""
     wholes = (staged(layer, staged_outputs(not layer.single_value), MOST_STAGED) for layer in layers)
     return stage_room(properties, max(int(np.diff(whole.map_starts).max()) for whole in wholes))
 
 
-def _seconds(
-    device: Device, layer: Layer, kinds: Sequence[str], room: int, tiles: int, refused: dict[str, str]
-) -> dict[str, float]:
+def _laid_out(
+    device: Device, layer: Layer, kinds: Sequence[str], room: int, refused: dict[str, str]
+) -> list[DeviceLayer]:
+    """The layer for each kind of kernel. What there is no memory for is `refused`."""
+    found: list[DeviceLayer] = []
+    try:
+        for name in kinds:
+            found.append(to_device(device, arranged(layer, name, room)))
+    except MemoryTooSmall as error:
+        _refuse(refused, kinds[len(found) :], error)
+    return found
+
+
+def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall) -> None:
+    refused.update(dict.fromkeys(kinds, f"not timed: {error}"))
+
+
+def _seconds(device: Device, layers: Sequence[DeviceLayer], tiles: int, refused: dict[str, str]) -> dict[str, float]:
     """The least seconds of one layer with each kind of kernel, on features none of which is zero, the kinds in turn.
-    What there is no memory for is `refused`."""
+    What there is no memory for is `refused`.
+
+    Args:
+        layers: the same for each kind.
+    """
+    if not layers:
+        return {}
+    layer = layers[0]
     one = max(layer.inputs, layer.outputs) * 128
     tiles = max(1, min(tiles, TILES * device.properties.multiprocessors, SAMPLE_BYTES // one))
     rows = device.upload(np.array([32 * tiles], np.int32))
@@ -131,11 +154,10 @@ def _seconds(
         values = np.random.default_rng(0).random((layer.inputs, 32), np.float32)
         source = device.upload(np.tile(values.reshape(-1), tiles))
         target = device.empty(tiles * 32 * layer.outputs, np.float32)
-        for name in kinds:
-            laid = to_device(device, arranged(layer, name, room))
-            launches[name] = several_layers(device, laid, source, target, rows, tiles, IN_A_ROW)
+        for laid in layers:
+            launches[laid.kind] = several_layers(device, laid, source, target, rows, tiles, IN_A_ROW)
     except MemoryTooSmall as error:
-        refused.update({name: f"not timed: {error}" for name in kinds if name not in launches})
+        _refuse(refused, [laid.kind for laid in layers[len(launches) :]], error)
     spent = 0.0
     while launches and spent < WARM:
         spent += sum(device.seconds(launch) for launch in launches.values())
