@@ -41,7 +41,9 @@ def test_copies_go_on_while_layers_are_computed():
     for, and each later one begins when its buffer is free."""
     found = simulate(whole(stages=4, buffers=2), costs(copy=2.5, what=work(layers=4)))
     assert found.seconds == 4 + 8 * 10
-    assert [(begin, end) for *_, begin, end in spans(found, Kind.LAYER)] == [(4 + 10 * k, 14 + 10 * k) for k in range(8)]
+    assert [(begin, end) for *_, begin, end in spans(found, Kind.LAYER)] == [
+        (4 + 10 * k, 14 + 10 * k) for k in range(8)
+    ]
     assert [begin for *_, begin, _ in spans(found, Kind.COPY)] == [0, 4, 14, 24, 34, 44, 54, 64]
     assert found.parts == {"layer": 80, "copy-weights": 4}
     assert found.bound == "layer"
