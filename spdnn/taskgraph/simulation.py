@@ -145,6 +145,22 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
     return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(execution.graph.groups))
 
 
+def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> float:
+    """What no order of its tasks could be faster than: layers shared out evenly, or the copies of the first range."""
+    _check(decomposition, costs)
+    d, device = decomposition, costs.device
+    speed = sum(costs.speeds) or d.devices
+    if cores is not None:
+        wanted = d.devices * (costs.threads or device.threads)
+        speed = max(costs.speeds, default=1.0) * min(wanted, cores) / min(device.threads, cores)
+    computing = float(costs.layers(costs.rows(d)).sum()) / speed
+    if not d.streamed:
+        return computing
+    stages = [costs.work.weight_bytes[slice(*d.stages[stage])].sum() for stage in range(*d.ranges[0])]
+    anew = max(0.0, sum(stages) - d.buffers * max(stages))  # a batch may find what the buffers held
+    return max(computing, float(device.copy(anew)) * (d.batches // d.groups))
+
+
 def _check(decomposition: Decomposition, costs: TaskCosts) -> None:
     if (decomposition.layers, decomposition.inputs) != (costs.work.layers, costs.work.inputs):
         raise InputError(
