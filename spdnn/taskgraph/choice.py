@@ -74,7 +74,7 @@ class _Search:
         self.seen.add(decomposition)
         least = least_seconds(decomposition, self.costs, self.cores)
         if self.best and least * EQUAL >= self.best[2].seconds:
-            why = f"its tasks alone take {least:.4g} s"
+            why = f"no faster than {least:.4g} s, even with no waiting"
             self.considered.append(Considered(schedule, told, None, why))
             return
         predicted = simulate(decomposition, self.costs, self.cores)
@@ -167,5 +167,5 @@ def _why(taken: Considered, considered: list[Considered]) -> str:
         much = "as fast as makes no difference, and less simple" if ratio <= EQUAL else f"{ratio - 1:.0%} slower"
         reasons.append(f"the next best ({next_best}) is predicted to be {much}")
     elif not refused:
-        reasons.append("the tasks of all others take longer even with no waiting")
+        reasons.append(f"no other could be {EQUAL - 1:.0%} faster, even with no waiting")
     return f"{taken}: {', and '.join(reasons)}" if reasons else f"{taken}: the only one that fits"
