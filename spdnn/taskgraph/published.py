@@ -1,15 +1,15 @@
 """The simulator beside SNIG's published table on 1 to 4 RTX 2080 Ti (Lin and Huang, HPEC 2020, Table II).
 
-Their parameters, as their paper and their public program tell: batches of 5,000 inputs; SNIG copies each layer's weights
-into two buffers while it computes and devices draw batches; GPipe* copies all weights first, then shares out the layers
-evenly, and rows go from device to device as pages fault; BF gives each device its part of the inputs, resets all their
-features between layers, and its host looks for those that are left. Features are dense float32, weights take 8 bytes an
-edge and 4 a neuron for each part of a row that fits 48 KiB.
+Their parameters, as their paper and their public program tell: batches of 5,000 inputs; SNIG copies each layer's
+weights into two buffers while it computes, and devices draw batches; GPipe* copies all weights first, then shares out
+the layers evenly, and rows go from device to device as pages fault; BF gives each device its part of the inputs, resets
+all their features between layers, and its host looks for those that are left. Features are dense float32, weights take
+8 bytes an edge and 4 a neuron for each part of a row that fits 48 KiB.
 
 What is fitted: to SNIG and to BF on one GPU, what an edge and a layer cost at a width and, at the smallest, what SNIG
-spends on each batch's graph; to OVERHEAD, what a layer of BF takes whatever its inputs; to FAULTS, the rate of pages that
-come by faults, and go where there is no room. COPIES is what PCIe 3.0 x16 commonly reaches. Every other figure, GPipe*'s
-among them, tests the model: its kernels are SNIG's.
+spends on each batch's graph; to OVERHEAD, what a layer of BF takes whatever its inputs; to FAULTS, the rate of pages
+that come by faults, and go where there is no room. COPIES is what PCIe 3.0 x16 commonly reaches. Every other figure,
+GPipe*'s among them, tests the model: its kernels are SNIG's.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def test_where_all_fits_nothing_is_streamed():
     found = choose(SIZES, 1, None, costs(copy=1e3))
     assert (found.decomposition.schedule, found.decomposition.batches) == ("resident", 1)
     assert found.predicted.seconds == pytest.approx(LAYERS * INPUTS * 1e-3)
-    assert found.why == "resident, 1 batch: no other could be 2% faster, even with no waiting"
+    assert found.why == "resident, 1 batch: no other could be 2% faster, even if nothing waited"
 
 
 def test_what_does_not_fit_is_streamed_and_the_memory_kept():

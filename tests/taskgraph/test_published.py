@@ -43,7 +43,7 @@ def test_the_seconds_are_near(table):
 
 
 def test_what_does_not_fit_the_memory_is_not_finished(table):
-    """Their own explanation of what took more than 1,800 s: features that no longer fit are fetched again and again."""
+    """Features that a device has no room for are fetched again in every layer; they gave up after 1,800 s."""
     gave_up = [row for row in table.rows if not row.finished]
     assert [(row.neurons, row.layers, row.devices) for row in gave_up] == [
         (65536, 480, 1), (65536, 1920, 1), (65536, 1920, 2),
