@@ -55,6 +55,33 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What a user asks of a decomposition; None: chosen.
+
+    Attributes:
+        devices: in all; pipeline: that each batch passes through.
+        device_memory: bytes that a device may take at most.
+
+    Raises:
+        InputError: an unknown schedule, or a number below 1.
+    """
+
+    schedule: str | None = None
+    devices: int = 1
+    pipeline: int | None = None
+    batches: int | None = None
+    buffers: int | None = None
+    device_memory: int | None = None
+
+    def __post_init__(self):
+        if self.schedule is not None and self.schedule not in SCHEDULES:
+            raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
+        numbers = [value for name, value in vars(self).items() if name != "schedule" and value is not None]
+        if any(not isinstance(number, int) or number < 1 for number in numbers):
+            raise InputError(f"{self}: each number must be an integer from 1, or None")
+
+
+@dataclass(frozen=True)
 class Decomposition:
     """One way to cut it.
 
