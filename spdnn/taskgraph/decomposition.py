@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from spdnn.errors import InputError, MemoryTooSmall
 
 RESIDENT, STREAM, GRAPH, PIPELINE = "resident", "stream", "graph", "pipeline"
+AUTO = "auto"
 SCHEDULES = (RESIDENT, STREAM, GRAPH, PIPELINE)
 
 # Layers that features pass without leaving a device's cache: (until layer, layers). Rows leave only between passes, and
@@ -59,6 +60,7 @@ class Wanted:
     """What a user asks of a decomposition; None: chosen.
 
     Attributes:
+        schedule: one of SCHEDULES; AUTO is None.
         devices: in all; pipeline: that each batch passes through.
         device_memory: bytes that a device may take at most.
 
@@ -74,6 +76,8 @@ class Wanted:
     device_memory: int | None = None
 
     def __post_init__(self):
+        if self.schedule == AUTO:
+            object.__setattr__(self, "schedule", None)
         if self.schedule is not None and self.schedule not in SCHEDULES:
             raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
         numbers = [value for name, value in vars(self).items() if name != "schedule" and value is not None]
