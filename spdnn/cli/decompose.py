@@ -191,7 +191,7 @@ def _show(chosen, name: str, costs, sizes, cores: int | None, told: str) -> dict
         "busy": [[*lane, share] for lane, share in predicted.busy.items()],
         "why": found.why,
         "considered": [_plain(one) for one in found.considered],
-        "timeline": [list(span) for span in predicted.timeline],
+        "timeline": [span.listed() for span in predicted.timeline],
     }
 
 
@@ -255,7 +255,7 @@ def _draw(path: str, name: str, decomposition, predicted) -> None:
     from spdnn.report.timelines import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
-    write_text(path, gantt([("predicted", predicted.timeline)], title, "timeline") + "\n")
+    write_text(path, gantt([("predicted", [span.listed() for span in predicted.timeline])], title, "timeline") + "\n")
 
 
 def _show_published() -> dict:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from spdnn.taskgraph.decomposition import Decomposition
-from spdnn.taskgraph.graph import Graph, Task
+from spdnn.taskgraph.graph import COMPUTE, Graph, Kind, Task
 
 Lane = tuple[int, str]  # of a task: its device, and which of the device's lanes
+SIGNALS_SECONDS = 0.1  # between two looks at signals, where there is nothing to do
 
 
 class Execution:
@@ -81,3 +83,56 @@ def run_serially(execution: Execution, work: Callable[[Task], None], choose: Cal
         task = execution.take_task(choose(execution.ready()))
         work(task)
         execution.done(task)
+
+
+def lanes_of(decomposition: Decomposition) -> list[Lane]:
+    """The lanes that a run of this decomposition uses."""
+    found = [(device, COMPUTE) for device in range(decomposition.devices)]
+    if decomposition.streamed:
+        found += [(device, Kind.COPY.value) for device in range(decomposition.devices)]
+    moved_to = (device for device in range(decomposition.devices) if device % len(decomposition.ranges))
+    return [*found, *((device, Kind.MOVE.value) for device in moved_to)]
+
+
+def run_threads(
+    execution: Execution, work: Callable[[Task], None], lanes: Sequence[Lane], check: Callable[[], None]
+) -> None:
+    """Run all tasks, each lane on a thread of its own, the first of them on the calling thread.
+
+    Args:
+        check: called now and then on the calling thread; what it raises ends the run.
+
+    Raises:
+        whatever `work` or `check` raises first; tasks that have begun are then waited for, and no other begins.
+    """
+    news, failed = threading.Condition(), []
+
+    def through(lane: Lane, mine: bool = False) -> None:
+        try:
+            while True:
+                with news:
+                    while (task := execution.take(lane)) is None and not (execution.finished or failed):
+                        news.wait(SIGNALS_SECONDS if mine else None)
+                        if mine:
+                            check()
+                if task is None or failed:
+                    return
+                if mine:
+                    check()
+                work(task)
+                with news:
+                    execution.done(task)
+                    news.notify_all()
+        except BaseException as error:
+            with news:
+                failed.append(error)
+                news.notify_all()
+
+    others = [threading.Thread(target=through, args=(lane,), name=f"{lane}", daemon=True) for lane in lanes[1:]]
+    for other in others:
+        other.start()
+    through(lanes[0], mine=True)
+    for other in others:
+        other.join()
+    if failed:
+        raise failed[0]

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from spdnn.model import FREE, Device, Messages, Work
 from spdnn.taskgraph.decomposition import Decomposition, Sizes
 from spdnn.taskgraph.execution import Execution, Lane
 from spdnn.taskgraph.graph import COMPUTE, LANES, Kind, Task
+from spdnn.taskgraph.timeline import Span
 
 FIXED = "fixed costs of the run"
 
@@ -67,19 +67,6 @@ class TaskCosts:
     def layer_seconds(self) -> np.ndarray:
         """Seconds of each layer with all inputs at once, float64 (layers,): what ranges of a pipeline even out."""
         return self.layers(self.work.rows)
-
-
-class Span(NamedTuple):
-    """A task on the timeline: layers are 0-based, the last one exclusive; seconds are from the beginning of the run."""
-
-    device: int
-    lane: str
-    kind: str
-    batch: int | None
-    first: int
-    last: int
-    begin: float
-    end: float
 
 
 @dataclass(frozen=True)
@@ -236,8 +223,7 @@ class _Clock:
         met = max(known, key=lambda number: self.of[number][2], default=None)
         self.of[task.number] = task, one.began, self.now, met
         self.before[lane] = task.number
-        first, last = self.decomposition.stages[task.stage]
-        self.timeline.append(Span(*lane, task.kind.value, task.batch, first, last, one.began, self.now))
+        self.timeline.append(Span.of(self.decomposition, task, one.began, self.now))
         return task
 
     def _speeds(self) -> dict[str, float]:
