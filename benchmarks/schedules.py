@@ -1,0 +1,158 @@
+"""The schedules of the task graph on the processor, timed in turn in one process, beside what the simulator predicts.
+
+    python benchmarks/schedules.py [--neurons N] [--layers L] [--count n] [--reductions dead,all] [--threads T]
+                                   [--devices 1,2,4] [--rounds R] [--json FILE]
+
+Every setting is verified before it is timed, and every timed output must equal the verified one to the bit. Settings
+take turns, and `measured` is the fastest of a setting's rounds: whatever else the machine does can only add to it. The
+fastest resident run on one device alone calibrates the simulator, with what the machine copied in the same minute;
+`predicted` is what it makes of the setting's own decomposition. With more devices than threads, each has a thread, and
+all share the cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from dataclasses import dataclass, field
+
+from spdnn import measure
+from spdnn.cli.inputs import named
+from spdnn.engines import engine, usable_cores
+from spdnn.engines.base import Options, Prepared
+from spdnn.features import Inputs, Result
+from spdnn.files import write_text
+from spdnn.reduce import parse
+from spdnn.sources.radixnet import RadixNet
+from spdnn.taskgraph import SCHEDULES, Decomposition, Wanted
+from spdnn.taskgraph.calibration import costs_of
+from spdnn.taskgraph.simulation import simulate
+
+BAR = 0.15  # of an error
+BASE = ("resident", 1)
+
+
+@dataclass
+class Setting:
+    """One schedule on so many devices, and what was measured of it; `fastest` is the measurement of that run."""
+
+    schedule: str
+    devices: int
+    options: Options
+    decomposition: Decomposition | None = None
+    digest: str = ""
+    seconds: list[float] = field(default_factory=list)
+    fastest: measure.Measurement | None = None
+
+
+def settings_of(devices: list[int], threads: int, batches: int | None) -> list[Setting]:
+    """Every schedule that a number of devices has; the base comes first."""
+    found = []
+    for count in devices:
+        for schedule in SCHEDULES:
+            if schedule == "pipeline" and count == 1:
+                continue
+            own = None if (schedule, count) == BASE else batches
+            wanted = Wanted(schedule, count, batches=own)
+            found.append(Setting(schedule, count, Options(max(threads, count), wanted=wanted)))
+    return found
+
+
+def run(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> Result:
+    """One run of a session made for it; all give the same output, to the bit.
+
+    Raises:
+        SystemExit: another output.
+    """
+    session = runner.open(prepared, inputs, one.options)
+    result, seconds = measure.timed(session.run)
+    one.decomposition = session.decomposition
+    if one.digest not in ("", result.digest):
+        sys.exit(f"{one.schedule} on {one.devices}: another output than before")
+    one.digest = result.digest
+    one.seconds.append(seconds)
+    if seconds == min(one.seconds):
+        spent = {f"{name}_seconds": [0.0] for name in ("read", "prepare")} | {"inference_seconds": [seconds]}
+        one.fastest = measure.measured(
+            runner.name, prepared, inputs, one.options, session, result, spent, [result.digest]
+        )
+    return result
+
+
+def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[dict, dict]:
+    """(verdict, summary) of a first run, which is not timed.
+
+    Raises:
+        SystemExit: the output is wrong.
+    """
+    result = run(one, prepared, inputs, runner)
+    one.seconds.clear()
+    verdict = measure.judge(prepared.source, inputs, result)
+    if not verdict["passed"]:
+        sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict['reasons'])}")
+    return verdict, measure.summary(result)
+
+
+def compared(found: list[Setting], record: dict) -> list[dict]:
+    """A row for each setting, measured and predicted."""
+    rows = []
+    for one in found:
+        predicted = simulate(one.decomposition, *costs_of(record, one.devices))
+        measured = min(one.seconds)
+        rows.append({
+            "schedule": one.schedule, "devices": one.devices, "batches": one.decomposition.batches,
+            "measured": measured, "predicted": predicted.seconds, "error": predicted.seconds / measured - 1,
+            "bound": predicted.bound, "samples": one.seconds,
+            "timeline": one.fastest.engine["notes"]["timeline"],
+            "simulated": [span.listed() for span in predicted.timeline],
+        })  # fmt: skip
+    return rows
+
+
+def printed(rows: list[dict], reductions: str, record: dict) -> None:
+    """The table."""
+    print(f"\nreductions {reductions}; calibrated by {BASE[0]} on one device, {record['threads']} threads")
+    head = ("schedule", "devices", "batches", "measured", "predicted", "error")
+    print(" ".join(f"{cell:>10}" for cell in head))
+    for row in rows:
+        times = f"{row['measured']:>8.3f} s {row['predicted']:>8.3f} s {row['error']:>+10.1%}"
+        above = "" if abs(row["error"]) <= BAR else "  above the bar"
+        print(f"{row['schedule']:>10} {row['devices']:>10} {row['batches']:>10} {times}{above}")
+    errors = [abs(row["error"]) for row in rows[1:]]
+    print(f"error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}; the bar is {BAR:.0%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--neurons", type=int, default=4096)
+    parser.add_argument("--layers", type=int, default=120)
+    parser.add_argument("--count", type=int, help="inputs (default: all)")
+    parser.add_argument("--reductions", default="dead,all", help="which to compare, each by itself")
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--devices", default="1,2,4")
+    parser.add_argument("--batches", type=int, help="of every setting but the base (default: as each schedule has)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE")
+    chosen = parser.parse_args()
+    runner, network = engine("taskgraph"), RadixNet(chosen.neurons, chosen.layers)
+    inputs, told = named("mnist", chosen.neurons, chosen.count, None), {}
+    for name in chosen.reductions.split(","):
+        prepared = runner.prepare(network, parse(name, runner.offers), None)
+        found = settings_of([int(part) for part in chosen.devices.split(",")], chosen.threads, chosen.batches)
+        judged = [verified(one, prepared, inputs, runner) for one in found]
+        for _ in range(chosen.rounds):
+            for one in found:
+                run(one, prepared, inputs, runner)
+        base = found[0].fastest
+        base.machine = measure.ceilings(runner, found[0].options)
+        record = measure.record("schedules", base, judged[0][1], judged[0][0], "benchmarks/schedules.py")
+        told[name] = compared(found, record)
+        printed(told[name], name, record)
+    if chosen.json:
+        write_text(chosen.json, json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()
