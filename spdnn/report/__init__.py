@@ -9,7 +9,7 @@ from spdnn.baselines import read_baselines
 from spdnn.errors import Unavailable
 from spdnn.files import write_text
 from spdnn.records import read_records, read_verdict
-from spdnn.report import figures, model, scaling, scaling_figures, series, words
+from spdnn.report import figures, model, scaling, scaling_figures, series, timelines, words
 
 HERE = Path(__file__).resolve().parent
 
@@ -55,7 +55,7 @@ def _figures(page: dict) -> dict[str, str]:
         problem = one["run"]["record"]["problem"]
         title = f"Inference seconds by setting, {problem['neurons']} neurons, {problem['layers']} layers"
         found[one["id"]] = figures.ladder(one["rungs"], title, one["id"])
-    return found | _scaling_figures(page["scaling"])
+    return found | _scaling_figures(page["scaling"]) | _schedule_figures(page["schedules"])
 
 
 def _scaling_figures(section: dict | None) -> dict[str, str]:
@@ -68,6 +68,22 @@ def _scaling_figures(section: dict | None) -> dict[str, str]:
     for one in section["published"] if section else ():
         title = f"Published scaling of {words.printable(one['system'])}: TeraEdges/s and efficiency by devices"
         found[one["id"]] = scaling_figures.published(one["curves"], one["hardware"], title, one["id"])
+    return found
+
+
+def _schedule_figures(section: dict | None) -> dict[str, str]:
+    found = {}
+    for group in section["groups"] if section else ():
+        name, size = group["id"], f"{group['neurons']} neurons, {group['layers']} layers"
+        for suffix, key, kind in (("", "timeline", "Measured"), ("-predicted", "simulated", "Predicted")):
+            panels = [(row["label"], row[key]) for row in group["measured" if key == "timeline" else key]]
+            if panels:
+                title = f"{kind} timelines of schedules, {size}: what each lane did when"
+                found[name + suffix] = timelines.gantt(panels, title, name + suffix)
+        known = [row for row in group["rows"] if row["memory"]]
+        if len(known) > 1:
+            title = f"Inference seconds over memory of a device, {size}"
+            found[f"{name}-memory"] = timelines.memory(known, title, f"{name}-memory")
     return found
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from spdnn import challenge, limits
 from spdnn.baselines import SPANS, Baseline, best, best_of_each_system
 from spdnn.intervals import ratios
-from spdnn.report import scaling, words
+from spdnn.report import scaling, schedules, words
 
+LISTS = ("pass_log", "timeline", "stages", "groups")
 OURS = "cpu"  # the engine of a comparison that the others are set against
 
 
@@ -42,6 +43,7 @@ def page(records: Sequence[dict], verdicts: Sequence[tuple[str, dict]], baseline
         "own": own,
         "comparisons": _comparisons(runs),
         "scaling": scaling.section(own, baselines),
+        "schedules": schedules.section(own, baselines),
         "limits": limited,
         "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
         "definitions": words.definitions(
@@ -136,8 +138,13 @@ def _run(record: dict, placed: bool) -> dict:
         "memory": words.size(record["peak_memory_bytes"]),
         "network_text": words.described(problem["network"]),
         "inputs_text": words.described(problem["inputs"]),
-        "notes": words.described({"source": record["engine"]["name"], **record["engine"]["notes"]}),
+        "notes": words.described({"source": record["engine"]["name"], **_notes(record)}),
     }
+
+
+def _notes(record: dict) -> dict:
+    """What an engine told, less lists that figures show."""
+    return {key: value for key, value in record["engine"]["notes"].items() if key not in LISTS}
 
 
 def _limit(run: dict) -> dict | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spdnn.report.figures import INK, NO_COLOUR, libraries, style, svg
+from spdnn.taskgraph.decomposition import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
 COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "collect": 8}  # places in seaborn's "colorblind"
@@ -85,3 +86,44 @@ def _legend(figure, kinds: Sequence[str], palette) -> None:
     handles = [Patch(color=palette[COLOURS[kind]], label=words[kind]) for kind in kinds]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
+
+
+def memory(rows: Sequence[dict], title: str, prefix: str) -> str:
+    """Seconds over the memory of a device, one mark for each decomposition; colour is the schedule, mark the devices.
+
+    Args:
+        rows: of `schedules.section`, those whose memory is known.
+    """
+    seaborn, figure_class = libraries()
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        colours = dict(zip(SCHEDULES, seaborn.color_palette("colorblind", 10).as_hex(), strict=False))
+        counts = sorted({row["devices"] for row in rows})
+        marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
+        for row in rows:
+            place = row["memory"] / 2**30
+            axes.plot([place, place], [row["low"], row["high"]], color=INK, linewidth=1.0, zorder=2)
+            axes.scatter([place], [row["seconds"]], color=colours[row["schedule"]], marker=marks[row["devices"]],
+                         s=46, edgecolors=INK, linewidths=0.6, zorder=3)  # fmt: skip
+        axes.set_xlabel("GiB of the device that needs most")
+        axes.set_ylabel("inference seconds")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        seaborn.despine(fig=figure)
+        _marks_legend(
+            figure, [name for name in SCHEDULES if any(row["schedule"] == name for row in rows)], colours, marks
+        )
+        return svg(figure, title, prefix)
+
+
+def _marks_legend(figure, names: Sequence[str], colours: dict, marks: dict) -> None:
+    from matplotlib.lines import Line2D
+
+    look = {"linestyle": "", "markersize": 7}
+    handles = [Line2D([], [], marker="o", color=colours[name], label=name, **look) for name in names]
+    plural = {count: f"{count} device{'s' if count > 1 else ''}" for count in marks}
+    handles += [
+        Line2D([], [], marker=mark, color=NO_COLOUR, label=plural[count], **look) for count, mark in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside right upper", frameon=False)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from spdnn.errors import InputError
 from spdnn.model import FREE, Device, Messages, Work, from_record, known_shares
+from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts
+from spdnn.taskgraph.timeline import Span
 
 
 def costs_of(
@@ -34,28 +37,56 @@ def costs_of(
     if notes.get("devices", 1) != 1:
         raise InputError(f"{record['case']}: {notes['devices']} devices; the model is calibrated by a record of one")
     device, work = from_record(record)
-    device = _timed(device, work, notes)
+    device = _timed(device, work, record)
     machine = record.get("machine")
     if copy_bytes_per_second is None and machine:
         copy_bytes_per_second = machine["copy_bytes_per_second"] / 2
     device = replace(device, copy_bytes_per_second=copy_bytes_per_second)
-    order = lambda batches: known_shares(record, work, batches, "static")  # noqa: E731
+    order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     on_gpu = bool(record["environment"].get("gpu"))
     threads = None if on_gpu else max(1, record["threads"] // devices)
     return TaskCosts(work, device, messages, threads=threads, order=order), None if on_gpu else device.cores
 
 
-def _timed(device: Device, work: Work, notes: dict) -> Device:
+def _timed(device: Device, work: Work, record: dict) -> Device:
     """The device with rates of its own for each stage, where the record has the time of every task."""
-    timeline = notes.get("timeline") or ()
-    if not timeline or len(timeline) != notes.get("timeline_tasks") or notes.get("batches") != 1:
+    notes = record["engine"]["notes"]
+    timeline = timeline_of(record)
+    if timeline is None or len(timeline) != notes.get("timeline_tasks") or notes.get("batches") != 1:
         return device
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
-    for _, _, kind, _, first, last, begin, end in timeline:
-        if kind == Kind.LAYER:
-            part = computed[first:last]
-            spent[first:last] += (end - begin) * part / part.sum() if part.sum() else 0.0
+    for one in timeline:
+        if one.kind == Kind.LAYER:
+            part = computed[one.first : one.last]
+            spent[one.first : one.last] += (one.end - one.begin) * part / part.sum() if part.sum() else 0.0
     rates = np.divide(spent, computed, out=np.zeros(work.layers), where=computed > 0)
     before = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
     rest = max(0.0, before - float(spent.sum()))
     return replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=rest / work.inputs)
+
+
+def decomposition_of(record: dict) -> Decomposition | None:
+    """The decomposition that a record of the task graph tells of; None where its notes are not of one, or not sound."""
+    notes = record["engine"]["notes"]
+    try:
+        stages, ranges = (tuple((int(first), int(last)) for first, last in notes[key]) for key in ("stages", "ranges"))
+        return Decomposition(
+            notes["schedule"], record["problem"]["input_count"], notes["batch_inputs"], stages, ranges,
+            notes["devices"] // notes["pipeline"], notes["buffers"], notes["places"], bool(notes["drawn"]),
+        )  # fmt: skip
+    except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def timeline_of(record: dict) -> list[Span] | None:
+    """What happened when, as a record of the task graph tells it; None where its notes have no sound timeline."""
+    try:
+        spans = [
+            Span(int(device), str(lane), str(kind), None if batch is None else int(batch), int(first), int(last),
+                 float(begin), float(end))
+            for device, lane, kind, batch, first, last, begin, end in record["engine"]["notes"]["timeline"]
+        ]  # fmt: skip
+    except (KeyError, TypeError, ValueError):
+        return None
+    sound = all(0 <= one.begin <= one.end < math.inf and 0 <= one.first < one.last for one in spans)
+    return spans if spans and sound else None
