@@ -37,7 +37,7 @@ def costs_of(
     if notes.get("devices", 1) != 1:
         raise InputError(f"{record['case']}: {notes['devices']} devices; the model is calibrated by a record of one")
     device, work = from_record(record)
-    device = _timed(device, work, record)
+    device, tasks = _timed(device, work, record)
     machine = record.get("machine")
     if copy_bytes_per_second is None and machine:
         copy_bytes_per_second = machine["copy_bytes_per_second"] / 2
@@ -45,24 +45,40 @@ def costs_of(
     order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     on_gpu = bool(record["environment"].get("gpu"))
     threads = None if on_gpu else max(1, record["threads"] // devices)
-    return TaskCosts(work, device, messages, threads=threads, order=order), None if on_gpu else device.cores
+    costs = TaskCosts(work, device, messages, threads=threads, order=order, **tasks)
+    return costs, None if on_gpu else device.cores
 
 
-def _timed(device: Device, work: Work, record: dict) -> Device:
-    """The device with rates of its own for each stage, where the record has the time of every task."""
-    notes = record["engine"]["notes"]
-    timeline = timeline_of(record)
+def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:
+    """(the device with rates of its own for each stage, what else TaskCosts takes), where the record has the time of
+    every task: what passes between two of them belongs to each task of layers, and what gaps cost to close to the rows
+    that moved. All in all it is the time of the run still.
+    """
+    notes, timeline = record["engine"]["notes"], timeline_of(record)
     if timeline is None or len(timeline) != notes.get("timeline_tasks") or notes.get("batches") != 1:
-        return device
+        return device, {}
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
+    total = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
+    tasks, closing, known = 0, 0.0, 0.0
     for one in timeline:
+        seconds = one.end - one.begin
+        known += seconds
         if one.kind == Kind.LAYER:
             part = computed[one.first : one.last]
-            spent[one.first : one.last] += (one.end - one.begin) * part / part.sum() if part.sum() else 0.0
-    rates = np.divide(spent, computed, out=np.zeros(work.layers), where=computed > 0)
-    before = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
-    rest = max(0.0, before - float(spent.sum()))
-    return replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=rest / work.inputs)
+            spent[one.first : one.last] += seconds * part / part.sum() if part.sum() else 0.0
+            tasks += 1
+        elif one.kind == Kind.COMPACT:
+            closing += seconds
+    # The clock of the tasks is of one repeat, the time of the run the median of several.
+    factor = min(1.0, total / known) if known else 1.0
+    rates = np.divide(spent * factor, computed, out=np.zeros(work.layers), where=computed > 0)
+    turn = max(0.0, total - known * factor) / max(1, tasks)
+    tried = TaskCosts(work, device, compact_bytes_per_second=1.0)
+    moved = float(tried.compacts(work.rows).sum())
+    told = {"seconds_per_task": turn, "compact_bytes_per_second": moved / (closing * factor) if closing else None}
+    rest = (known - closing) * factor - float(spent.sum()) * factor + (0.0 if moved else closing * factor)
+    device = replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=max(0.0, rest) / work.inputs)
+    return device, told if moved else {**told, "compact_bytes_per_second": None}
 
 
 def decomposition_of(record: dict) -> Decomposition | None:

@@ -22,6 +22,7 @@ from spdnn.taskgraph.graph import COMPUTE, LANES, Kind, Task
 from spdnn.taskgraph.timeline import Span
 
 FIXED = "fixed costs of the run"
+CLOSED = 1e-3  # of the rows: fewer of them by more than that part have had their gaps closed
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class TaskCosts:
             cores, for `device.threads` threads. Copies cost nothing where it has no rate of copies: weights are shared.
         messages: what rows cost that move between devices.
         seconds_per_task: of every task of layers, whatever it computes: a launch, or waking up the threads.
+        compact_bytes_per_second: of rows that close up where others left; None: that costs nothing of its own.
         threads: of one device, where devices share cores; None: device.threads.
         speeds: of each device, relative to the rates; empty: all alike.
         order: the shares of that many batches, float64 (batches, layers), as `model.order.official_shares` gives
@@ -43,25 +45,43 @@ class TaskCosts:
     device: Device
     messages: Messages = FREE
     seconds_per_task: float = 0.0
+    compact_bytes_per_second: float | None = None
     threads: int | None = None
     speeds: tuple[float, ...] = ()
     order: Callable[[int], np.ndarray | None] = field(default=lambda batches: None)
 
+    @cached_property
+    def closed(self) -> np.ndarray:
+        """Before which layers gaps have been closed, bool (layers,): fewer rows are computed than in the one before."""
+        rows = self.work.rows
+        return np.diff(rows, prepend=rows[:1]) < -CLOSED * rows
+
     def rows(self, decomposition: Decomposition) -> np.ndarray:
-        """Rows of each batch at each layer, expected, float64 (batches, layers)."""
+        """Rows of each batch at each layer, expected, float64 (batches, layers); they change where gaps are closed."""
         work, batches = self.work, decomposition.batches
         sizes = np.diff([decomposition.members(batch) for batch in range(batches)])[:, 0]
         shares = None if work.merged else self.order(batches)
-        if shares is not None:
+        if shares is None:
+            kinds = {int(size): work.of(int(size)).rows for size in np.unique(sizes)}
+            found = np.array([kinds[int(size)] for size in sizes])
+        else:
             # The order tells of equal parts; of two that are nearly equal, each has its part of their mean.
-            return np.minimum(shares * work.rows * (sizes * batches / sizes.sum())[:, None], sizes[:, None])
-        kinds = {int(size): work.of(int(size)).rows for size in np.unique(sizes)}
-        return np.array([kinds[int(size)] for size in sizes])
+            found = shares * work.rows * (sizes * batches / sizes.sum())[:, None]
+        found[:, 0] = sizes * work.rows[0] / work.inputs
+        since = np.maximum.accumulate(np.where(self.closed, np.arange(work.layers), 0))
+        kept = np.divide(work.rows, work.rows[since], out=np.ones(work.layers), where=work.rows[since] > 0)
+        return np.minimum(found[:, since] * kept, np.ceil(sizes * max(1.0, work.rows[0] / work.inputs))[:, None])
 
     def layers(self, rows: np.ndarray) -> np.ndarray:
         """Seconds of each layer for so many rows (..., layers), with what each layer costs whatever it computes."""
         computing = self.device.lanes(rows) * self.work.edges * self.device.rates(self.work.layers)
         return np.where(rows > 0, computing + self.device.seconds_per_layer, 0.0)
+
+    def compacts(self, rows: np.ndarray) -> np.ndarray:
+        """Seconds of closing gaps before each layer (..., layers): the rows that are left move."""
+        if self.compact_bytes_per_second is None:
+            return np.zeros(rows.shape)
+        return np.where(self.closed, rows * self.work.row_bytes / self.compact_bytes_per_second, 0.0)
 
     @cached_property
     def layer_seconds(self) -> np.ndarray:
@@ -183,6 +203,7 @@ class _Clock:
         layers = np.cumsum(costs.layers(rows), axis=1)
         self.layers = np.concatenate([np.zeros((len(rows), 1)), layers], axis=1).tolist()
         self.weights, self.left = weights.tolist(), (rows * costs.work.row_bytes).tolist()
+        self.compacts = costs.compacts(rows).tolist()
 
     def seconds(self, task: Task) -> float:
         """Of a task, were it alone."""
@@ -194,12 +215,17 @@ class _Clock:
             if first == 0:
                 begin, end = d.members(task.batch)
                 found += (end - begin) * costs.device.seconds_per_input
-            return found / costs.speeds[task.device] if costs.speeds else found
+            return self._by_device(found, task)
+        if task.kind == Kind.COMPACT:
+            return self._by_device(self.compacts[task.batch][last], task)
         if task.kind == Kind.COPY:
             return self.weights[last] - self.weights[first]
         if task.kind == Kind.MOVE:
             return costs.messages.message(self.left[task.batch][last])
         return 0.0
+
+    def _by_device(self, seconds: float, task: Task) -> float:
+        return seconds / self.costs.speeds[task.device] if self.costs.speeds else seconds
 
     def begin(self, lane: Lane, task: Task) -> None:
         self.running[lane] = _Running(task, self.seconds(task), self.now)
