@@ -28,7 +28,8 @@ def add(commands, formatter) -> None:
         "measured record, or from rates given by hand; --published shows such predictions beside SNIG's table.",
     )
     _add_problem(command.add_argument_group("problem"))
-    _add_machine(command.add_argument_group("machine"))
+    arguments.add_cut(command)
+    _add_rates(command.add_argument_group("rates of a device"))
     command.add_argument("--json", metavar="FILE", help="write everything, the timeline included")
     command.add_argument("--svg", metavar="FILE", help="draw the timeline")
     command.set_defaults(run=_decompose)
@@ -44,14 +45,7 @@ def _add_problem(group) -> None:
     group.add_argument("--count", type=arguments.positive, metavar="n", help="inputs (default: 60000, or the record's)")
 
 
-def _add_machine(group) -> None:
-    group.add_argument("--devices", type=arguments.positive, default=1, metavar="D", help="default: 1")
-    group.add_argument("--device-memory", type=arguments.size, metavar="BYTES", help="of each (default: enough)")
-    group.add_argument(
-        "--schedule", metavar="S", help="resident, stream, graph or pipeline (default: the fastest predicted that fits)"
-    )
-    for name, what in (("pipeline", "devices in a pipeline"), ("batches", "of inputs"), ("buffers", "of weights")):
-        group.add_argument(f"--{name}", type=arguments.positive, metavar="n", help=f"{what} (default: chosen)")
+def _add_rates(group) -> None:
     for name, metavar, what in (
         ("edges-per-second", "R", "that a device computes"),
         ("copy-bandwidth", "B", "bytes of weights a second, to a device"),
@@ -81,28 +75,29 @@ def _decompose(chosen) -> None:
 
 
 def _refuse_others(chosen) -> None:
-    taken = [name for name in (*RATES, "layers", "count", "schedule", "pipeline", "batches", "buffers", "svg")
-             if getattr(chosen, name)]  # fmt: skip
+    taken = [name for name in (*RATES, *arguments.CUTTING, "layers", "count", "svg") if getattr(chosen, name)]
     if taken:
         raise InputError(f"--{taken[0].replace('_', '-')} says nothing of a published table; leave it out")
 
 
 def _problem(chosen) -> tuple:
-    """(what it is called, costs of tasks, sizes, cores that devices share, how the rows were found)."""
+    """(what it is called, what is wanted, costs of tasks, sizes, cores that devices share, how the rows were found)."""
     from spdnn.model import Messages
+    from spdnn.taskgraph import Wanted
     from spdnn.taskgraph.simulation import sizes_of
 
-    if chosen.devices > MOST_DEVICES:
-        raise InputError(f"{chosen.devices} devices: at most {MOST_DEVICES:,}")
+    wanted = Wanted(**arguments.cutting(chosen))
+    if wanted.devices > MOST_DEVICES:
+        raise InputError(f"{wanted.devices} devices: at most {MOST_DEVICES:,}")
     if (chosen.layers is None) != (chosen.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
     messages = Messages(chosen.latency or 2e-6, chosen.bandwidth or 1e10)
-    found = _recorded(chosen, messages) if chosen.record else _by_hand(chosen, messages)
+    found = _recorded(chosen, wanted.devices, messages) if chosen.record else _by_hand(chosen, messages)
     name, costs, cores, told = found
-    return name, costs, sizes_of(costs.work, costs.device), cores, told
+    return name, wanted, costs, sizes_of(costs.work, costs.device), cores, told
 
 
-def _recorded(chosen, messages) -> tuple:
+def _recorded(chosen, devices: int, messages) -> tuple:
     from spdnn.records import read_record
     from spdnn.taskgraph.calibration import costs_of
 
@@ -110,7 +105,7 @@ def _recorded(chosen, messages) -> tuple:
         if getattr(chosen, name):
             raise InputError(f"--{name.replace('_', '-')} is what --record tells; give one of them")
     record = read_record(chosen.record)
-    costs, cores = costs_of(record, chosen.devices, messages, chosen.copy_bandwidth)
+    costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
     if chosen.count:
         costs = replace(costs, work=costs.work.of(chosen.count), order=lambda batches: None)
     seconds = statistics.median(record["samples"]["inference_seconds"])
@@ -162,18 +157,18 @@ def _given(chosen) -> tuple:
     return Path(chosen.network).name, Work(count, edges, rows, rows, wide, weights, network.inputs / 8), False
 
 
-def _show(chosen, name: str, costs, sizes, cores: int | None, told: str) -> dict:
+def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str) -> dict:
     from spdnn.taskgraph.choice import choose
 
-    given = {key: getattr(chosen, key) for key in ("schedule", "pipeline", "batches", "buffers")}
+    given = {key: getattr(wanted, key) for key in ("schedule", "pipeline", "batches", "buffers")}
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    found = choose(sizes, chosen.devices, chosen.device_memory, costs, cores, **given, leaving=leaving)
+    found = choose(sizes, wanted.devices, wanted.device_memory, costs, cores, **given, leaving=leaving)
     decomposition, predicted = found.decomposition, found.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")
     print(f"{name}, {sizes.inputs:,} inputs: predicted, {told}")
     print(f"{_described(decomposition)}\n{found.why}\n")
-    _print_memory(decomposition, sizes, chosen.device_memory)
+    _print_memory(decomposition, sizes, wanted.device_memory)
     _print_time(predicted)
     _print_considered(found.considered)
     if chosen.svg:
@@ -183,7 +178,7 @@ def _show(chosen, name: str, costs, sizes, cores: int | None, told: str) -> dict
         "problem": name,
         "calibrated_by": told,
         "memory_bytes": [decomposition.memory(sizes, device) for device in range(decomposition.devices)],
-        "promise_bytes": chosen.device_memory,
+        "promise_bytes": wanted.device_memory,
         "decomposition": asdict(decomposition),
         "seconds": predicted.seconds,
         "bound": predicted.bound,

@@ -59,7 +59,7 @@ def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:
         return device, {}
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
     total = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
-    tasks, closing, known = 0, 0.0, 0.0
+    tasks, closing, known, starts = 0, 0.0, 0.0, set()
     for one in timeline:
         seconds = one.end - one.begin
         known += seconds
@@ -67,6 +67,7 @@ def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:
             part = computed[one.first : one.last]
             spent[one.first : one.last] += seconds * part / part.sum() if part.sum() else 0.0
             tasks += 1
+            starts.add(one.first)
         elif one.kind == Kind.COMPACT:
             closing += seconds
     # The clock of the tasks is of one repeat, the time of the run the median of several.
@@ -74,7 +75,7 @@ def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:
     rates = np.divide(spent * factor, computed, out=np.zeros(work.layers), where=computed > 0)
     turn = max(0.0, total - known * factor) / max(1, tasks)
     tried = TaskCosts(work, device, compact_bytes_per_second=1.0)
-    moved = float(tried.compacts(work.rows).sum())
+    moved = float(tried.compacts(work.rows)[sorted(starts)].sum())
     told = {"seconds_per_task": turn, "compact_bytes_per_second": moved / (closing * factor) if closing else None}
     rest = (known - closing) * factor - float(spent.sum()) * factor + (0.0 if moved else closing * factor)
     device = replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=max(0.0, rest) / work.inputs)

@@ -99,7 +99,6 @@ def test_the_published_table(tmp_path, capsys):
         (("--neurons", 1000, "--layers", 120, "--edges-per-second", 1), "1000"),
         ((*OFFICIAL, "--device-memory", "30MB"), "weights would be streamed, and nothing tells how fast"),
         ((*OFFICIAL, "--device-memory", "1MB", "--copy-bandwidth", 1e9), "device memory of 1,000,000 bytes is too"),
-        ((*OFFICIAL, "--schedule", "eager"), "schedule 'eager' must be one of"),
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
         (("--network", "nowhere.h5", "--edges-per-second", 1), "nowhere.h5"),
