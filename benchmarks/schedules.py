@@ -103,8 +103,9 @@ def run(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> Result:
     """
     session = runner.open(prepared, inputs, one.options)
     wait_for_quiet()
-    before = busy_seconds()
+    before, used = busy_seconds(), time.process_time()
     result, seconds = measure.timed(session.run)
+    result.notes["processor_seconds"] = time.process_time() - used
     others = max(0.0, busy_seconds() - before - TICK) / (seconds * usable_cores())
     one.decomposition = session.decomposition
     if one.digest not in ("", result.digest):

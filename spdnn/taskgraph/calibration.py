@@ -45,8 +45,23 @@ def costs_of(
     order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     on_gpu = bool(record["environment"].get("gpu"))
     threads = None if on_gpu else max(1, record["threads"] // devices)
-    costs = TaskCosts(work, device, messages, threads=threads, order=order, **tasks)
+    waiting = 0.0 if on_gpu else _waiting(record)
+    costs = TaskCosts(work, device, messages, threads=threads, waiting=waiting, order=order, **tasks)
     return costs, None if on_gpu else device.cores
+
+
+def _waiting(record: dict) -> float:
+    """What each thread beyond the first adds to the time, where the record has the processor time of a run.
+
+    Threads that computed all the time would have used as many processor seconds as there are of them in each second;
+    Amdahl's law takes what is missing as spent while one thread computed and the others waited.
+    """
+    used, threads = record["engine"]["notes"].get("processor_seconds"), record["threads"]
+    cores = record["environment"].get("cores") or threads
+    if not isinstance(used, int | float) or not used > 0 or not 1 < threads <= cores:
+        return 0.0
+    whole = min(record["samples"]["inference_seconds"]) * threads
+    return max(0.0, whole / used - 1) / (threads - 1)
 
 
 def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:

@@ -36,6 +36,8 @@ class TaskCosts:
         seconds_per_task: of every task of layers, whatever it computes: a launch, or waking up the threads.
         compact_bytes_per_second: of rows that close up where others left; None: that costs nothing of its own.
         threads: of one device, where devices share cores; None: device.threads.
+        waiting: for each thread beyond the first of a device, what it adds to the time of all that it shares out, as a
+            part: threads wait at the ends of layers, and for what one of them does alone.
         speeds: of each device, relative to the rates; empty: all alike.
         order: the shares of that many batches, float64 (batches, layers), as `model.order.official_shares` gives
             them; None: each has its part of the inputs.
@@ -47,8 +49,15 @@ class TaskCosts:
     seconds_per_task: float = 0.0
     compact_bytes_per_second: float | None = None
     threads: int | None = None
+    waiting: float = 0.0
     speeds: tuple[float, ...] = ()
     order: Callable[[int], np.ndarray | None] = field(default=lambda batches: None)
+
+    def speed(self, cores: int, part: float = 1.0) -> float:
+        """Of a device's computing, relative to the rates, when each of its threads has that part of a core."""
+        threads, before = self.threads or self.device.threads, min(self.device.threads, cores)
+        useful = (1 + (self.device.threads - 1) * self.waiting) / (1 + (threads - 1) * self.waiting)
+        return threads * part / before * useful
 
     @cached_property
     def closed(self) -> np.ndarray:
@@ -158,8 +167,8 @@ def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | N
     d, device = decomposition, costs.device
     speed = sum(costs.speeds) or d.devices
     if cores is not None:
-        wanted = d.devices * (costs.threads or device.threads)
-        speed = max(costs.speeds, default=1.0) * min(wanted, cores) / min(device.threads, cores)
+        part = min(1.0, cores / (d.devices * (costs.threads or device.threads)))
+        speed = max(costs.speeds, default=1.0) * d.devices * costs.speed(cores, part)
     computing = float(costs.layers(costs.rows(d)).sum()) / speed
     if not d.streamed:
         return computing
@@ -256,11 +265,10 @@ class _Clock:
         """Of the lanes by name, with as many of them running as there are: whoever runs shares the cores evenly."""
         if self.cores is None:
             return dict.fromkeys(LANES, 1.0)
-        device = self.costs.device
-        threads = self.costs.threads or device.threads
+        threads = self.costs.threads or self.costs.device.threads
         wanted = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
         part = min(1.0, self.cores / wanted) if wanted else 1.0
-        computing = threads * part / min(device.threads, self.cores)
+        computing = self.costs.speed(self.cores, part)
         return {name: computing if name == COMPUTE else part for name in LANES}
 
     def parts(self) -> dict[str, float]:

@@ -221,6 +221,15 @@ def test_gaps_that_are_closed_have_their_time():
     assert sum(span.end - span.begin for span in found.timeline if span.kind == "compact") == pytest.approx(0.05)
 
 
+@pytest.mark.parametrize(
+    ("used", "waiting"), [(0.8, 0.25), (1.0, 0.0), (1.1, 0.0), ("x", 0.0), (None, 0.0), (-1.0, 0.0)]
+)
+def test_processor_time_tells_how_much_threads_waited(used, waiting):
+    """Two threads for half a second that used 0.8 s of processors: a thread less would be worth more than half."""
+    record = scheduled(seconds=(0.5,), notes={"processor_seconds": used})
+    assert costs_of(record, 2)[0].waiting == pytest.approx(waiting)
+
+
 def test_a_section_needs_a_decomposition():
     runs = model.page([copy.deepcopy(made_record())], [], [])["own"]
     assert schedules.section(runs, []) is None

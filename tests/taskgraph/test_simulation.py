@@ -113,6 +113,17 @@ def test_devices_share_the_cores():
     assert simulate(one, costs(**what, threads=2, what=work(10)), cores=2).seconds == pytest.approx(30)
 
 
+def test_threads_that_wait_for_each_other_are_worth_less():
+    """Two threads took 10 s for what one does in 16 s, not in 20 s: a quarter of the time of one is added by the other.
+    Two devices of one thread need no more than that, and one alone is faster than half."""
+    what = {"device": {"cores": 2, "threads": 2}, "waiting": 0.25}
+    assert simulate(whole(groups=1, batches=1), costs(**what, what=work(10)), cores=2).seconds == pytest.approx(30)
+    both = simulate(whole(groups=2, schedule="resident"), costs(**what, threads=1), cores=2)
+    assert both.seconds == pytest.approx(60 / 1.25)
+    alone = simulate(whole(batches=1, groups=2), costs(**what, threads=1, what=work(10)), cores=2)
+    assert alone.seconds == pytest.approx(60 / 1.25)
+
+
 def test_copies_take_a_core():
     """Two threads compute on two cores, and a copy of 15 s wants a third: while it goes on, all run at two thirds."""
     d = whole(batches=1, stages=2, buffers=2)
