@@ -91,7 +91,8 @@ def _problem(chosen) -> tuple:
         raise InputError(f"{wanted.devices} devices: at most {MOST_DEVICES:,}")
     if (chosen.layers is None) != (chosen.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
-    messages = Messages(chosen.latency or 2e-6, chosen.bandwidth or 1e10)
+    told = chosen.latency or chosen.bandwidth or not chosen.record
+    messages = Messages(chosen.latency or 2e-6, chosen.bandwidth or 1e10) if told else None
     found = _recorded(chosen, wanted.devices, messages) if chosen.record else _by_hand(chosen, messages)
     name, costs, cores, told = found
     return name, wanted, costs, sizes_of(costs.work, costs.device), cores, told
@@ -162,7 +163,8 @@ def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str)
 
     given = {key: getattr(wanted, key) for key in ("schedule", "pipeline", "batches", "buffers")}
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    found = choose(sizes, wanted.devices, wanted.device_memory, costs, cores, **given, leaving=leaving)
+    given |= {"leaving": leaving, "join": wanted.join and cores is not None}  # as the engine of the processor does
+    found = choose(sizes, wanted.devices, wanted.device_memory, costs, cores, **given)
     decomposition, predicted = found.decomposition, found.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")

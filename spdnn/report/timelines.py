@@ -8,7 +8,17 @@ from spdnn.report.figures import INK, NO_COLOUR, libraries, style, svg
 from spdnn.taskgraph.decomposition import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
-COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "collect": 8}  # places in seaborn's "colorblind"
+# Places in seaborn's "colorblind".
+COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "park": 5, "join": 3, "collect": 8}
+WORDS = {
+    "layer": "layers (batches light and dark in turn)",
+    "copy-weights": "copies of weights",
+    "move": "rows between devices",
+    "compact": "rows that leave",
+    "park": "batches that wait for others",
+    "join": "batches that go on as one",
+    "collect": "results",
+}
 NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
 LANES = ("compute", "copy-weights", "move")
 
@@ -81,9 +91,7 @@ def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | Non
 def _legend(figure, kinds: Sequence[str], palette) -> None:
     from matplotlib.patches import Patch
 
-    words = {"copy-weights": "copies of weights", "layer": "layers (batches light and dark in turn)",
-             "move": "rows between devices", "compact": "rows that leave", "collect": "results"}  # fmt: skip
-    handles = [Patch(color=palette[COLOURS[kind]], label=words[kind]) for kind in kinds]
+    handles = [Patch(color=palette[COLOURS[kind]], label=WORDS[kind]) for kind in kinds]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
 

@@ -18,7 +18,7 @@ from spdnn.taskgraph.timeline import Span
 def costs_of(
     record: dict,
     devices: int = 1,
-    messages: Messages = FREE,
+    messages: Messages | None = None,
     copy_bytes_per_second: float | None = None,
 ) -> tuple[TaskCosts, int | None]:
     """(costs of tasks, cores that the devices share) as a record of one rank and one device tells them.
@@ -28,6 +28,7 @@ def costs_of(
 
     Args:
         devices: of the decompositions to simulate.
+        messages: between devices; None: parts of a machine's memory copy rows as they copy weights, GPUs for nothing.
         copy_bytes_per_second: of weights; None: half of what the machine copied (a copy reads and writes).
 
     Raises:
@@ -42,8 +43,10 @@ def costs_of(
     if copy_bytes_per_second is None and machine:
         copy_bytes_per_second = machine["copy_bytes_per_second"] / 2
     device = replace(device, copy_bytes_per_second=copy_bytes_per_second)
-    order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     on_gpu = bool(record["environment"].get("gpu"))
+    if messages is None:
+        messages = FREE if on_gpu or not copy_bytes_per_second else Messages(0.0, copy_bytes_per_second)
+    order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     threads = None if on_gpu else max(1, record["threads"] // devices)
     waiting = 0.0 if on_gpu else _waiting(record)
     costs = TaskCosts(work, device, messages, threads=threads, waiting=waiting, order=order, **tasks)
@@ -102,9 +105,11 @@ def decomposition_of(record: dict) -> Decomposition | None:
     notes = record["engine"]["notes"]
     try:
         stages, ranges = (tuple((int(first), int(last)) for first, last in notes[key]) for key in ("stages", "ranges"))
+        layer = notes.get("joined_before_layer")
+        joined = None if layer is None else [first + 1 for first, _ in stages].index(layer)
         return Decomposition(
             notes["schedule"], record["problem"]["input_count"], notes["batch_inputs"], stages, ranges,
-            notes["devices"] // notes["pipeline"], notes["buffers"], notes["places"], bool(notes["drawn"]),
+            notes["devices"] // notes["pipeline"], notes["buffers"], notes["places"], bool(notes["drawn"]), joined,
         )  # fmt: skip
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
