@@ -25,6 +25,9 @@ class DeviceRows:
 
     Args:
         tiles: that there is room for; depth: of the network; looking: identical rows are merged.
+
+    Attributes:
+        batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
     """
 
     def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, looking: bool):
@@ -39,7 +42,7 @@ class DeviceRows:
             2 * depth + (depth + 3 + 1) // 2, np.uint64
         )  # all that the host reads, in one piece
         self.survivors, self.work, self.counts, self.failed, self.merged = self._views(self.counters)
-        self.open = device.empty(1, np.int32)
+        self.batch, self.open = device.empty(2, np.int32), device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
         self.found = device.empty(size * STATISTICS.itemsize // 8, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
@@ -62,12 +65,12 @@ class DeviceRows:
         """int32 (1,), the number of rows that go into layer k."""
         return self.counts[k : k + 1]
 
-    def begin(self, count: int) -> list[Callable[[], None]]:
-        """The launch after which all of a batch's `count` inputs have a row."""
-        arguments = {"count": count, "layers": self.depth, "tiles": self.tiles, "list": self.list}
+    def begin(self) -> list[Callable[[], None]]:
+        """The launch after which all inputs of the batch that `batch` tells of have a row."""
+        arguments = {"batch": self.batch, "layers": self.depth, "tiles": self.tiles, "list": self.list}
         arguments |= {"origin": self.first_origin, "parent": self.parent, "weight": self.weight, "rows": self.counts}
         arguments |= {"active": self.active, "survivors": self.survivors, "work": self.work, "failed": self.failed}
-        blocks = self.run.blocks(max(self.depth * self.tiles, count), settings.SIMPLE)
+        blocks = self.run.blocks(max(self.depth, 32) * self.tiles, settings.SIMPLE)
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
     def boundary(self, part: Pass, features: Any, neurons: int) -> list[Callable[[], None]]:
@@ -112,11 +115,11 @@ class DeviceRows:
         arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
-    def resolve(self, count: int) -> list[Callable[[], None]]:
-        """The launches that find the last row of each of a batch's `count` inputs."""
-        blocks = self.run.blocks(count, settings.SIMPLE)
+    def resolve(self) -> list[Callable[[], None]]:
+        """The launches that find the last row of each of a batch's inputs."""
+        blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
         placed = {"rows": self.into(self.depth), "origin": self.origins[0], "slot_of": self.slot_of}
-        followed = {"count": count, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
+        followed = {"batch": self.batch, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
         return [
             lambda: self.device.fill(self.slot_of, 0xFF),
             self.device.bind(settings.SLOTS, blocks, placed),

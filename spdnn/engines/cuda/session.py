@@ -59,7 +59,8 @@ class CudaSession(Session):
             self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         device.trim()
         begun = time.perf_counter()
-        self.given = _upload_inputs(device, inputs)
+        self.numbers = inputs.numbered(0, inputs.count)
+        self.given, self.stored = _upload_inputs(device, inputs, self.numbers)
         device.synchronize()
         inputs_copied = time.perf_counter() - begun
         looking = "inputs" in prepared.reductions
@@ -76,9 +77,8 @@ class CudaSession(Session):
         self.tiles, self.buffers = self._feature_buffers(widest)
         self.words = device.empty(self.tiles * network.inputs, np.uint32) if first else None
         self.rows = DeviceRows(device, self.tiles, self.depth, self.dead_from, self.last, looking)
-        body = self._bind_body()
-        size = self.tiles * TILE
-        self.parts = [self._bind_batch(start, start + size, body) for start in range(0, inputs.count, size)]
+        self.told = _batches(device, inputs.count, self.tiles * TILE)
+        self.launches = [*self.rows.begin(), *self._first_features(), *self._bind_body(), *self.rows.resolve()]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in self.layers)
         self.notes = {
             "device": device.properties.name,
@@ -95,35 +95,37 @@ class CudaSession(Session):
         return -(-self.inputs.count // (self.tiles * TILE))
 
     def run(self, meetings=None) -> Result:
-        advance, close = progress.ticker("inference", len(self.parts), " batches")
+        advance, close = progress.ticker("inference", len(self.told), " batches")
         seconds, parts = 0.0, []
         try:
-            for numbers, launches in self.parts:
-                seconds += self.device.seconds(lambda launches=launches: _launch(launches))
-                parts.append((numbers, self._finish(numbers.size)))
+            for told in self.told:
+                seconds += self.device.seconds(lambda told=told: self._launch(told))
+                first, count = map(int, told)
+                parts.append((self.numbers[first : first + count], self._finish(count)))
                 advance(1)
         finally:
             close()
         return self._result(parts, seconds)
 
-    def _bind_batch(self, start: int, stop: int, body: list[Launch]) -> tuple[np.ndarray, list[Launch]]:
-        """(numbers, launches) of the inputs from `start` on: from what was given to the statistics of the last rows."""
-        numbers = self.inputs.numbered(start, stop)
-        stored = self.device.upload(self.inputs.stored(numbers).astype(np.int32))
-        first = [*self.rows.begin(numbers.size), *self._first_features(stored, numbers.size)]
-        return numbers, [*first, *body, *self.rows.resolve(numbers.size)]
+    def _launch(self, told: np.ndarray) -> None:
+        """A batch, `told` of as DeviceRows.batch is, through all layers."""
+        self.device.copy_in(self.rows.batch, told)
+        for i, launch in enumerate(self.launches):
+            if i % CHECKED == 0:
+                check_ended()
+            launch()
 
-    def _first_features(self, stored: Any, count: int) -> list[Launch]:
+    def _first_features(self) -> list[Launch]:
         """The launches that make of a batch's inputs what the first layer reads."""
-        arguments = {"stored": stored, "count": count, "neurons": self.inputs.neurons}
-        blocks = self.rows.run.blocks(tiles_of(count, TILE) * -(-self.inputs.neurons // TILE))
+        arguments = {"stored": self.stored, "batch": self.rows.batch, "neurons": self.inputs.neurons}
+        blocks = self.rows.run.blocks(self.tiles * -(-self.inputs.neurons // TILE))
         if self.inputs.kind == "bits":
             arguments |= {"bits": self.given[0], "found": self.words}
             return [self.device.bind(settings.WORDS, blocks, arguments)]
         arguments["features"] = self.buffers[0]
         if self.inputs.kind == "dense":
             return [self.device.bind(settings.DENSE_TILES, blocks, {"values": self.given[0], **arguments})]
-        filled = self.buffers[0][: tiles_of(count, TILE) * TILE * self.inputs.neurons]
+        filled = self.buffers[0][: self.tiles * TILE * self.inputs.neurons]
         offsets, columns, values = self.given
         arguments |= {"offsets": offsets, "columns": columns, "values": values}
         device = self.device  # and not `self`, which would keep itself and its memory
@@ -214,7 +216,7 @@ class CudaSession(Session):
             loaded -= int(work[0] * self.edges[0]) * 31 // 8  # a bit for each edge, not a float
         notes = {
             **self.notes,
-            "batches": len(self.parts),
+            "batches": len(self.told),
             "rows_merged": int(sum(found["merged"] for _, found in parts)),
             # Of the last run: between two events on the device; and with what opening the session copied to it.
             "spans": {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds},
@@ -233,15 +235,16 @@ class CudaSession(Session):
         return 1 - float(self.edges.sum()) / max(1.0, sum(places))
 
 
-def _launch(launches: list[Launch]) -> None:
-    for i, launch in enumerate(launches):
-        if i % CHECKED == 0:
-            check_ended()
-        launch()
+def _batches(device: Device, count: int, size: int) -> np.ndarray:
+    """int32 (batches, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes."""
+    firsts = np.arange(0, count, size)
+    told = device.pinned(2 * firsts.size, np.int32).reshape(-1, 2)
+    told[:, 0], told[:, 1] = firsts, np.minimum(firsts + size, count) - firsts
+    return told
 
 
-def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:
-    """The stored inputs on the device.
+def _upload_inputs(device: Device, inputs: Inputs, numbers: np.ndarray) -> tuple[list[Any], Any]:
+    """(what is stored of the inputs, which of it is behind each of the inputs `numbers`) on the device.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says what they take.
@@ -251,8 +254,10 @@ def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:
         arrays = [data.indptr.astype(np.int64), data.indices.astype(np.int32), data.data]
     else:
         arrays = [np.ascontiguousarray(data).reshape(-1)]
+    arrays.append(inputs.stored(numbers).astype(np.int32))
     try:
-        return [device.upload(array) for array in arrays]
+        *given, stored = (device.upload(array) for array in arrays)
+        return given, stored
     except MemoryTooSmall as error:
         total = sum(array.nbytes for array in arrays)
         raise MemoryTooSmall(

@@ -10,14 +10,17 @@
 // slots      of each origin, the place of its row at the end
 // resolve    of each input, the place of the row that it has at the end, or -1
 //
+// `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
+//
 // Launch: begin, slots, resolve: any number of blocks; next_rows: one for every WARPS tiles.
 #include "common.cuh"
 #include "tally.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) begin(
-    int count, int layers, int tiles, int* list, int* origin, int* parent, int* weight, int* rows,
+    const int* __restrict__ batch, int layers, int tiles, int* list, int* origin, int* parent, int* weight, int* rows,
     unsigned int* active, unsigned long long* survivors, unsigned long long* work, int* failed, int* merged)
 {
+    const int count = batch[1];
     const long long first = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
     for (long long i = first; i < count; i += step) {
         list[i] = origin[i] = parent[i] = (int)i;
@@ -76,8 +79,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) slots(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) resolve(
-    int count, const int* __restrict__ parent, const int* __restrict__ slot_of, int* __restrict__ row_of)
+    const int* __restrict__ batch, const int* __restrict__ parent, const int* __restrict__ slot_of,
+    int* __restrict__ row_of)
 {
+    const int count = batch[1];
     for (int input = blockIdx.x * THREADS + threadIdx.x; input < count; input += gridDim.x * THREADS) {
         int root = input;
         while (parent[root] != root) root = parent[root];
