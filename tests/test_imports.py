@@ -14,6 +14,7 @@ LINES = [
     {"cli", "__main__"},
     {"report", "measure", "peers", "distributed", "estimates"},
     {"engines", "machine"},
+    {"taskgraph"},
     {"kernels", "layouts"},
     {"model"},
     {"reduce"},

@@ -20,6 +20,7 @@ ENGINES = {
     "tiled": "spdnn.engines.cpu:TiledEngine",
     "csr": "spdnn.engines.cpu:CsrEngine",
     "spgemm": "spdnn.engines.spgemm:SpgemmEngine",
+    "taskgraph": "spdnn.engines.taskgraph:TaskgraphEngine",
     "reference": "spdnn.engines.oracle:OracleEngine",
     "cuda": "spdnn.engines.cuda:CudaEngine",
     **{f"cuda-{kind}": f"spdnn.engines.cuda:Cuda{kind.capitalize()}Engine" for kind in CUDA_RUNGS},

@@ -15,6 +15,7 @@ from spdnn.errors import InputError
 from spdnn.features import BLOCK, Inputs, Result, projection_weights
 from spdnn.limits import Machine
 from spdnn.network import Layer, Network
+from spdnn.taskgraph import Wanted
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
@@ -31,12 +32,14 @@ class Options:
         device: which of the engine's devices, counted from 0; None for an engine that needs none.
         memory: bytes of peak resident memory that must not be passed, or None: most of what is free.
         values: keep every value of the last rows.
+        wanted: of how the inference is cut, by engines that cut it (Engine.cuts).
     """
 
     threads: int = 1
     memory: int | None = None
     values: bool = False
     device: int | None = None
+    wanted: Wanted | None = None
 
     def __post_init__(self):
         if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
@@ -168,6 +171,7 @@ class Engine(abc.ABC):
         offers: the reductions it can use.
         on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit; `ceilings` otherwise.
         copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
+        cuts: it takes Options.wanted.
     """
 
     name: str
@@ -175,6 +179,7 @@ class Engine(abc.ABC):
     offers: tuple[str, ...] = ()
     on_kernels: bool = False
     copies_weights: bool = True
+    cuts: bool = False
 
     @abc.abstractmethod
     def missing(self) -> str | None:

@@ -10,23 +10,21 @@ Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from spdnn import kernels, progress
+from spdnn import progress
 from spdnn.engines import plan
-from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session
-from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.compiled import CompiledEngine, read_ahead
+from spdnn.engines.cpu_batch import CpuWork, Part, Tally
 from spdnn.engines.cpu_rows import CpuRows
 from spdnn.engines.meetings import Meetings
 from spdnn.engines.rows import Rows
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
-from spdnn.kernels.caches import UNKNOWN, caches
-from spdnn.layouts import active_slots, best_tile, bind, buffer, tiles_of
+from spdnn.layouts import bind, buffer, tiles_of
 
 
 class CpuEngine(CompiledEngine):
@@ -54,44 +52,6 @@ class CsrEngine(CpuEngine):
         return CpuSession(prepared, inputs, options, most=1, tile=1)
 
 
-LOGGED = 512  # passes whose cost a run tells
-
-
-@dataclass
-class Tally:
-    """What one run counted, over all its batches.
-
-    Attributes:
-        survivors: int64 (layers,), inputs with a nonzero row after each layer.
-        edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
-        passes, looks, merged: how many, the last in rows.
-        closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
-        log: of each of the first LOGGED passes: first layer, layers, lanes, edges, seconds.
-    """
-
-    survivors: np.ndarray
-    edges: int = 0
-    loaded: int = 0
-    moved: int = 0
-    passes: int = 0
-    looks: int = 0
-    merged: int = 0
-    closing: float = 0.0
-    looking: float = 0.0
-    log: list = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The outcome of one batch: each array has an entry for every input that is nonzero at the end, but `values`,
-    which has a row for each distinct one, `rows` of it."""
-
-    alive: np.ndarray
-    rows: np.ndarray
-    statistics: list
-    values: np.ndarray | None
-
-
 class CpuSession(Session):
     """Weights of all layers, or a way to stream them, and two feature buffers for one batch of inputs.
 
@@ -111,112 +71,48 @@ class CpuSession(Session):
         tile: int | None = None,
     ):
         super().__init__()
-        network = prepared.network
-        inputs.check_width(network.inputs)
-        self.network, self.inputs = network, inputs
-        self.threads, self.keep_values = options.threads, options.values
-        self.kernels = kernels.level()
-        self.lanes = self.kernels.vector_bytes // 4
-        self.cache = (caches() or UNKNOWN)[-1].bytes
-        self.most, self.tile_for = most, lambda count: tile or best_tile(self.kernels, count)
-        self.tile = self.tile_for(inputs.count)
-        self.reductions, self.dead_from = prepared.reductions, prepared.dead_from
-        self.costs = plan.Costs.of(network)
-        self.last = LastLayer(network)
-        widest = int(self.costs.outputs.max())
-        self.batch, resident = plan.batches(network, inputs, widest, self.last.outputs, options, self.tile)
+        self.work, self.threads, self.most = CpuWork(prepared, inputs, options, tile), options.threads, most
+        network, widest, tile = prepared.network, self.work.widest, self.work.tile
+        self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
         self.layers = [bind(layer) for layer in network.layers()] if resident else None
-        self.buffers = [buffer(self.batch, widest, self.tile) for _ in range(2)]
+        self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
         for memory in self.buffers:
             memory.fill(0)  # the pages are touched here, not on the clock
-        self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
-        if inputs.kind == "csr":
-            data = inputs.data
-            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
 
     @property
     def batches(self) -> int:
-        return -(-self.inputs.count // self.batch)
+        return -(-self.work.inputs.count // self.batch)
 
     def run(self, meetings: Meetings | None = None) -> Result:
-        turns = self.turns or self.batches
-        size = min(self.batch, tiles_of(-(-self.inputs.count // turns), self.tile) * self.tile)
-        advance, close = progress.ticker("inference", turns * self.network.depth, " layers")
-        tally = Tally(np.zeros(self.network.depth, np.int64))
+        work, turns = self.work, self.turns or self.batches
+        size = min(self.batch, tiles_of(-(-work.inputs.count // turns), work.tile) * work.tile)
+        advance, close = progress.ticker("inference", turns * work.depth, " layers")
+        tally = work.tally()
         try:
             parts = [self._batch(turn * size, size, tally, advance, meetings) for turn in range(turns)]
         finally:
             close()
-        self._tell(tally)
-        alive = np.concatenate([part.alive for part in parts])
-        columns = [np.concatenate([part.statistics[i][part.rows] for part in parts]) for i in range(5)]
-        sums, projections, mins, maxs, hashes = columns
-        values = None
-        if self.keep_values:
-            values = self.last.gathered([(part.values, part.rows) for part in parts])
-        notes = {
-            "instruction_set": self.kernels.name,
-            "tile": self.tile,
-            "batches": len(parts),
-            "batch_inputs": size,
-            "passes": tally.passes,
-            "pass_log": tally.log,
-        }
-        return Result(
-            self.inputs.total,
-            self.last.outputs,
-            alive,
-            sums,
-            projections,
-            mins,
-            maxs,
-            hashes,
-            tally.survivors,
-            tally.edges,
-            values,
-            notes,
-            tally.moved,
-            tally.loaded,
-        )
-
-    def _tell(self, tally: Tally) -> None:
-        if "dead" in self.reductions:
-            self.found["dead"] = {
-                "rows_may_leave_before_layer": self.dead_from + 1,
-                "seconds": tally.closing,
-            }
-        if "inputs" in self.reductions:
-            self.found["inputs"] = {
-                "looks": tally.looks,
-                "rows_merged": tally.merged,
-                "seconds": tally.looking,
-            }
-
-    def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
-        """The first pass, with the kernel that takes this kind of inputs."""
-        stored = self.inputs.stored(numbers)
-        if self.inputs.kind == "csr":
-            return self.kernels.layers_csr(layers, *self.rows, stored, *rest)
-        run = self.kernels.layers_bits if self.inputs.kind == "bits" else self.kernels.layers_dense
-        return run(layers, self.inputs.data, stored, *rest)
+        self.found |= work.found(tally)
+        return work.result(parts, tally, {"batch_inputs": size})
 
     def _batch(
         self, start: int, size: int, tally: Tally, advance: Callable[[int], None], meetings: Meetings | None
     ) -> Part:
         """One batch through all layers."""
-        numbers, depth = self.inputs.numbered(start, start + size), self.network.depth
-        rows = Rows(self.kernels, self.threads, self.tile_for, numbers, self.tile, *self.buffers)
-        looks, slots = plan.Looks(self.costs, self.lanes), np.arange(numbers.size)
-        meeting = meetings.first(self._depth(0, rows, looks), depth, numbers.size) if meetings else depth
-        with contextlib.closing(read_ahead(depth, lambda k: bind(self.network.layer(k)))) as stream:
+        work, depth = self.work, self.work.depth
+        numbers = work.inputs.numbered(start, start + size)
+        rows, looks = work.begin(numbers, self.threads, *self.buffers), work.looks()
+        slots = np.arange(numbers.size)
+        meeting = meetings.first(self.depth(0, rows, looks), depth, numbers.size) if meetings else depth
+        with contextlib.closing(read_ahead(depth, lambda k: bind(work.network.layer(k)))) as stream:
             k = 0
             while k < depth:
                 check_ended()
-                most = min(self._depth(k, rows, looks), meeting - k) if rows.count else meeting - k
+                most = min(self.depth(k, rows, looks), meeting - k) if rows.count else meeting - k
                 layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
                 if rows.count:
-                    slots = self._pass(k, layers, rows, tally)
+                    slots = work.through(k, layers, rows, tally)
                 k += most
                 advance(most)
                 if k == depth:
@@ -227,9 +123,9 @@ class CpuSession(Session):
                     held.settle()
                     slots = np.arange(rows.count)
                 else:
-                    self._leave(k, rows, slots, tally)
-                    if rows.count and self._wait(k, rows, looks) == 0:
-                        self._merge(k, rows, looks, tally)
+                    work.leave(k, rows, slots, tally)
+                    if rows.count and work.wait(k, rows, looks) == 0:
+                        work.merge(k, rows, looks, tally)
                 if not rows.count:
                     slots = np.empty(0, np.int64)
                     if meeting == depth:
@@ -237,105 +133,12 @@ class CpuSession(Session):
                         break
         if meetings:
             meetings.end(tally.edges)
-        return self._finish(rows, slots)
+        return work.finish(rows, slots)
 
-    def _depth(self, k: int, rows: Rows, looks: plan.Looks) -> int:
+    def depth(self, k: int, rows: Rows, looks: plan.Looks) -> int:
         """How many layers the next pass has, from layer k on."""
         if self.layers is None or not rows.count:
             return 1
-        wait = self._wait(k, rows, looks) or self.most
-        return self.costs.layers(k, rows.tiles, rows.tile, self._deaths(k, rows), min(wait, self.most))
-
-    def _deaths(self, k: int, rows: Rows) -> float:
-        """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
-        return rows.deaths if k >= self.dead_from else 0.0
-
-    def _wait(self, k: int, rows: Rows, looks: plan.Looks, stopped: bool = False) -> int | None:
-        """Layers until the next look for identical rows, or None; `stopped` as Looks.wait takes it."""
-        return looks.wait(k, rows.count, self._deaths(k, rows), stopped) if "inputs" in self.reductions else None
-
-    def _pass(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
-        """All rows through the layers from k on; the slots that are nonzero after them.
-
-        Raises:
-            SpdnnError: a value passed the range of float32.
-        """
-        begun, lanes, before = time.perf_counter(), rows.tiles * rows.tile, tally.edges
-        active = np.empty((len(layers), rows.tiles), np.uint64)
-        rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, self.threads)
-        if k == 0:
-            failed = self._first(layers, rows.inputs.numbers, *rest)
-        else:
-            failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
-        if failed >= 0:
-            raise past_float32(k + failed)
-        rows.source, rows.target = rows.target, rows.source
-        # A tile of zeros that stay zeros is skipped from the next layer on.
-        run = np.ones(active.shape, bool)
-        run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < self.dead_from)[:, None]
-        size = rows.count
-        slots = active_slots(active[-1], rows.tile, size)
-        filled = rows.tile - (rows.tiles * rows.tile - size)
-        active[:, -1] &= np.uint64((1 << filled) - 1)
-        alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
-        tally.survivors[k : k + len(layers)] += rows.stood_for(active) if rows.merged else alive
-        span = slice(k, k + len(layers))
-        self._count(span, run.sum(axis=1), rows, tally)
-        needed = -(-alive // rows.tile)
-        rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
-        rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
-        rows.alive = slots.size
-        if len(tally.log) < LOGGED:
-            tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
-        return slots
-
-    def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
-        """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
-
-        Features, or all weights, that fit the last-level cache do not pass it.
-        """
-        lanes, edges = rows.tiles * rows.tile, self.edges[span]
-        computed = rows.tile * int(tiles @ edges)
-        tally.passes += 1
-        tally.edges += computed
-        tally.loaded += 4 * computed
-        before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
-        taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
-        if span.start == 0 and self.inputs.kind == "bits":
-            tally.loaded -= lanes * int(edges[0]) * 31 // 8  # a bit for each edge, not a float
-            taken //= 32
-        weights = int(self.costs.nbytes[span].sum())
-        tally.moved += taken + left if taken + left > self.cache else 0
-        tally.moved += weights if int(self.costs.nbytes.sum()) > self.cache else 0
-
-    def _leave(self, k: int, rows: Rows, slots: np.ndarray, tally: Tally) -> None:
-        """Close the gaps of dead rows when the work wasted on them has reached what that costs."""
-        neurons = int(self.costs.outputs[k - 1])
-        needed = tiles_of(slots.size, rows.tile)
-        if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
-            start = time.perf_counter()
-            rows.keep(slots, neurons)
-            tally.closing += time.perf_counter() - start
-
-    def _merge(self, k: int, rows: Rows, looks: plan.Looks, tally: Tally) -> None:
-        """Look for rows that became identical, and let one of each group stand for all."""
-        begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
-        merged = rows.merge(neurons, lambda candidates: looks.whole(k, size, candidates, neurons))
-        looks.told(k, size, merged)
-        tally.looks += 1
-        tally.merged += merged
-        tally.looking += time.perf_counter() - begun
-
-    def _finish(self, rows: Rows, slots: np.ndarray) -> Part:
-        """What is told of the rows that are nonzero at the end."""
-        count, neurons = slots.size, self.network.outputs
-        rows.keep(slots, neurons)
-        kinds = (np.float64, np.float64, np.float32, np.float32, np.uint64)
-        statistics = [np.empty(count, kind) for kind in kinds]
-        last = self.last
-        self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, self.threads)
-        values = None
-        if self.keep_values:
-            values = np.empty((count, neurons), np.float32)
-            self.kernels.untile(rows.source, values, rows.tile, self.threads)
-        return Part(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
+        work = self.work
+        wait = work.wait(k, rows, looks) or self.most
+        return work.costs.layers(k, rows.tiles, rows.tile, work.deaths(k, rows), min(wait, self.most))

@@ -14,30 +14,32 @@ from spdnn.engines.rows import Rows
 from spdnn.layouts import tiles_of
 
 if TYPE_CHECKING:
-    from spdnn.engines.cpu import CpuSession, Tally
+    from spdnn.engines.cpu import CpuSession
+    from spdnn.engines.cpu_batch import Tally
 
 
 class CpuRows(HeldRows):
     """The rows of a batch before layer k, less the dead ones. Equal ones are merged where that is due."""
 
     def __init__(self, session: CpuSession, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally):
-        self._session, self._k, self._rows, self._looks, self._tally = session, k, rows, looks, tally
-        self.neurons = int(session.costs.outputs[k - 1])
-        self.may_leave = k >= session.dead_from
+        work = session.work
+        self._k, self._rows, self._looks, self._tally = k, rows, looks, tally
+        self.neurons = int(work.costs.outputs[k - 1])
+        self.may_leave = k >= work.dead_from
         self._slots = np.arange(rows.count)  # where the rows are, until gaps are closed
         if self.may_leave and slots.size < rows.count:
             kept = np.zeros(rows.count, bool)
             kept[slots] = True
             rows.inputs.keep(kept)
             self._slots = slots
-        self.looked = bool(rows.count) and session._wait(k, rows, looks, stopped=True) == 0
+        self.looked = bool(rows.count) and work.wait(k, rows, looks, stopped=True) == 0
         if self.looked:
             self.settle()
-            session._merge(k, rows, looks, tally)
+            work.merge(k, rows, looks, tally)
             self._slots = np.arange(rows.count)
-        self.capacity = tiles_of(session.batch, session.tile) * session.tile
-        self.edges, self.work = tally.edges, session.edges.astype(np.float64)
-        self.planned = session._depth(k, rows, looks)
+        self.capacity = tiles_of(session.batch, work.tile) * work.tile
+        self.edges, self.work = tally.edges, work.edges.astype(np.float64)
+        self.planned = session.depth(k, rows, looks)
 
     def inputs(self) -> Representatives:
         return self._rows.inputs

@@ -115,6 +115,23 @@ class Looks:
         self.next = k + self.distance
 
 
+def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, tile: int) -> int:
+    """Bytes that the kernels take for themselves, and copies of sparse inputs, at most."""
+    one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
+    features = min(2 * feature_bytes(1, widest, tile), PASS_FEATURES)
+    steps = min(STEP_FEATURES, 2 * feature_bytes(4 * threads, widest, 1) * tile)
+    return (
+        (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + threads * (one_input * network.inputs + features) + steps
+    )
+
+
+def kept_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
+    """Bytes of what is told of the inputs. Values of the batches, and of all when they are put together; as many rows
+    as there are inputs may survive.
+    """
+    return INPUT_BYTES * inputs.count + (8 * inputs.count * outputs if options.values else 0)
+
+
 def batches(
     network: Network, inputs: Inputs, widest: int, outputs: int, options: Options, tile: int
 ) -> tuple[int, bool]:
@@ -129,15 +146,9 @@ def batches(
     held, limit = resident_bytes(), limit_bytes(options.memory)
     weights = sum(network.header(k).nbytes for k in range(network.depth) if not network.in_memory(k))
     largest = max(network.header(k).nbytes for k in range(network.depth))
-    one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
-    features = min(2 * feature_bytes(1, widest, tile), PASS_FEATURES)
-    steps = min(STEP_FEATURES, 2 * feature_bytes(4 * options.threads, widest, 1) * tile)
-    scratch = options.threads * (one_input * network.inputs + features) + steps
-    extra = (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + scratch
+    extra = scratch_bytes(network, inputs, widest, options.threads, tile)
     one_tile = 2 * feature_bytes(1, widest, tile)
-    # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    kept = 8 * inputs.count * outputs if options.values else 0
-    kept += INPUT_BYTES * inputs.count
+    kept = kept_bytes(inputs, outputs, options)
     room = limit - held - extra - kept
     # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
     # the arrays that reading it needs.

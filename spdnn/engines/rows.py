@@ -60,10 +60,15 @@ class Rows:
 
     def keep(self, slots: np.ndarray, neurons: int) -> None:
         """Let all rows but those in `slots` (int64, ascending), and the inputs that they stand for, go."""
-        kept = np.zeros(self.count, bool)
-        kept[slots] = True
-        self.inputs.keep(kept)
+        self._let_go(slots)
         self.close(slots, neurons)
+
+    def move(self, slots: np.ndarray, neurons: int, threads: int, source: np.ndarray, target: np.ndarray) -> None:
+        """Let all rows but those in `slots` go, as `keep`, and take the others to two other buffers and threads."""
+        self._let_go(slots)
+        self.target, self.threads = source, threads
+        self.close(slots, neurons)
+        self.target = target
 
     def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
         """Let one of each group of identical rows stand for all of them; the number of rows that left.
@@ -78,6 +83,11 @@ class Rows:
             self.close(np.flatnonzero(kept), neurons)
             self.alive = self.count
         return before - self.count
+
+    def _let_go(self, slots: np.ndarray) -> None:
+        kept = np.zeros(self.count, bool)
+        kept[slots] = True
+        self.inputs.keep(kept)
 
     def take(self, slots: np.ndarray, neurons: int, spare: bool) -> np.ndarray:
         """float32 (slots, neurons): the rows in `slots` (int64); `spare`: it may lie in `target`."""

@@ -64,7 +64,7 @@ def test_rows_of_equal_hash_and_other_values_stay_apart(monkeypatch):
         def row_hashes(self, features, neurons, step, tile, hashes, threads):
             hashes[:] = 7
 
-    session.kernels = AllAlike(session.kernels)
+    session.work.kernels = AllAlike(session.work.kernels)
     assert session.run().digest == plain.digest
     assert session.found["inputs"]["looks"] > 0
 
@@ -147,14 +147,14 @@ def test_bytes_are_counted_as_they_are_moved_and_gathered(monkeypatch):
     assert other.bytes_loaded == 4 * other.edges_computed
     assert other.bytes_loaded - got.bytes_loaded == 640 * edges * 31 // 8  # the first layer gathers bits
     session = CpuEngine().open(CpuEngine().prepare(network, ()), bits, Options(1))
-    session.cache = 2**40  # all of it fits a cache
+    session.work.cache = 2**40  # all of it fits a cache
     assert session.run().bytes_moved == 0
-    session.cache = network.nbytes - 1  # weights do not
+    session.work.cache = network.nbytes - 1  # weights do not
     assert network.nbytes < 640 * 1024 * 4
     moved = session.run().bytes_moved
-    session.cache = network.nbytes
+    session.work.cache = network.nbytes
     assert moved - session.run().bytes_moved == network.nbytes
-    session.most, session.cache = 1, 0  # every layer's features go in and out
+    session.most, session.work.cache = 1, 0  # every layer's features go in and out
     assert session.run().bytes_moved == network.nbytes + 640 * 128 + 23 * 640 * 4096
 
 

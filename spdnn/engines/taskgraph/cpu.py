@@ -1,0 +1,225 @@
+"""The task graph on the processor: each device is a part of the threads with memory of its own.
+
+Who owns what: the session has the weights that stay and the decomposition; a device has its buffers of weights and its
+places, each with two feature buffers; a batch has its rows, which live in the buffers of the place that it is at. Tasks
+touch only what their edges protect, so nothing here is locked.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from spdnn import progress
+from spdnn.engines import plan
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cpu_batch import CpuWork, Part, Tally
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.engines.rows import Rows
+from spdnn.engines.taskgraph.notes import notes
+from spdnn.errors import InputError, MemoryTooSmall
+from spdnn.features import Inputs, Result
+from spdnn.files import check_ended
+from spdnn.layouts import bind, buffer
+from spdnn.network import Layer
+from spdnn.taskgraph import Decomposition, Kind, Sizes, Task, Wanted, cut
+from spdnn.taskgraph.decomposition import RESIDENT as ALL_STAY
+from spdnn.taskgraph.decomposition import STREAM
+from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
+from spdnn.taskgraph.timeline import Span
+
+READING = 4  # copies of a layer, while it is read: as plan.batches counts them
+
+
+@dataclass
+class Batch:
+    """A batch on its way.
+
+    Attributes:
+        slots: of the rows that were nonzero when it was last computed, int64, ascending.
+    """
+
+    rows: Rows
+    looks: plan.Looks
+    slots: np.ndarray
+
+
+class CpuDevice:
+    """A part of the threads, the bound layers in its buffers of weights, and the feature buffers of its places."""
+
+    def __init__(self, threads: int, places: int, batch: int, widest: int, tile: int):
+        self.threads = threads
+        self.weights: dict[int, list] = {}
+        self.places = [[buffer(batch, widest, tile) for _ in range(2)] for _ in range(places)]
+        for memory in (one for place in self.places for one in place):
+            memory.fill(0)  # the pages are touched here, not on the clock
+
+
+class CpuGraphSession(Session):
+    """Feature buffers for the places of all devices, weights that stay, and a graph to go through in every run."""
+
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
+        super().__init__()
+        self.wanted = options.wanted or Wanted()
+        if self.wanted.devices > options.threads:
+            raise InputError(
+                f"{self.wanted.devices} devices of {options.threads} threads: each takes one at least (--threads)"
+            )
+        self.work = CpuWork(prepared, inputs, options)
+        self.sizes = self._sizes()
+        self.memory = self._device_memory(options)
+        self.decomposition, self.why = self._decomposition()
+        cut, work = self.decomposition, self.work
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        threads = options.threads // cut.devices
+        self.devices = [CpuDevice(threads, cut.places, cut.batch, work.widest, work.tile) for _ in range(cut.devices)]
+        if not cut.streamed:  # the processor has one memory: weights that stay are there once
+            layers = [bind(layer) for layer in work.network.layers()]
+            for device, stages in enumerate(cut.ranges * cut.groups):
+                self.devices[device].weights = {
+                    cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
+                }
+
+    def _sizes(self) -> Sizes:
+        network, work = self.work.network, self.work
+        weights = tuple(network.header(k).nbytes for k in range(network.depth))
+        return Sizes(work.inputs.count, work.tile, weights, 8 * work.widest + INPUT_BYTES)
+
+    def _device_memory(self, options: Options) -> int:
+        """Bytes that each device may take: its promise, and no more than its part of what the process may take.
+
+        Raises:
+            MemoryTooSmall: nothing is left of it.
+        """
+        work, network, devices = self.work, self.work.network, self.wanted.devices
+        aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
+        aside += plan.scratch_bytes(network, work.inputs, work.widest, options.threads, work.tile)
+        aside += READING * max(self.sizes.weights) * devices
+        limit = limit_bytes(options.memory)
+        if limit <= aside:
+            raise MemoryTooSmall(
+                f"memory of {limit:,} bytes is too small: {aside:,} are taken before a device has any (--memory)",
+                aside,
+            )
+        part = (limit - aside) // devices
+        return min(part, self.wanted.device_memory or part)
+
+    def _decomposition(self) -> tuple[Decomposition, str]:
+        """How the inference is cut, and why so."""
+        wanted, leaving = self.wanted, bool({"dead", "inputs"} & set(self.work.reductions))
+
+        def made(schedule: str) -> Decomposition:
+            return cut(
+                schedule, self.sizes, wanted.devices, pipeline=wanted.pipeline, batches=wanted.batches,
+                buffers=wanted.buffers, memory=self.memory, leaving=leaving, stage_bytes=plan.PASS_WEIGHTS,
+                costs=self.work.costs.work.tolist(),
+            )  # fmt: skip
+
+        if wanted.schedule:
+            return made(wanted.schedule), f"{wanted.schedule} was asked for"
+        try:
+            return made(ALL_STAY), "all weights fit every device"
+        except MemoryTooSmall as error:
+            return made(STREAM), f"weights are streamed, for with all of them on a device {error}"
+
+    def run(self, meetings=None) -> Result:
+        cut, work = self.decomposition, self.work
+        execution = Execution(cut)
+        going = _Going(self, cut.batches * len(cut.stages))
+        try:
+            run_threads(execution, going.do, lanes_of(cut), check_ended)
+        finally:
+            going.close()
+        tally = going.tally()
+        self.found |= work.found(tally)
+        parts = [going.parts[batch] for batch in range(cut.batches)]
+        told = notes(cut, self.sizes, self.wanted, self.why, execution.graph.groups, going.spans)
+        return work.result(parts, tally, {"batch_inputs": cut.batch, **told})
+
+
+class _Going:
+    """One run: batches on their way, what was counted, what happened when."""
+
+    def __init__(self, session: CpuGraphSession, stages: int):
+        self.session, self.work, self.cut = session, session.work, session.decomposition
+        self.batches: dict[int, Batch] = {}
+        self.parts: dict[int, Part] = {}
+        self.spans: list[Span] = []
+        self.tallies = [session.work.tally() for _ in session.devices]
+        self.advance, self.close = progress.ticker("inference", stages, " stages")
+        self.begun = time.perf_counter()
+        self._tasks = {
+            Kind.COPY: self._copy,
+            Kind.LAYER: self._layer,
+            Kind.COMPACT: self._compact,
+            Kind.MOVE: self._move,
+            Kind.COLLECT: self._collect,
+        }
+
+    def do(self, task: Task) -> None:
+        begin = time.perf_counter()
+        self._tasks[task.kind](task)
+        self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
+
+    def tally(self) -> Tally:
+        """What all devices counted."""
+        whole, *others = self.tallies
+        for other in others:
+            whole.add(other)
+        return whole
+
+    def _copy(self, task: Task) -> None:
+        network, device = self.work.network, self.session.devices[task.device]
+        device.weights.pop(task.buffer, None)  # its memory can be filled again
+        device.weights[task.buffer] = [
+            bind(_copied(network.layer(k)) if network.in_memory(k) else network.layer(k))
+            for k in range(*self.cut.stages[task.stage])
+        ]
+
+    def _layer(self, task: Task) -> None:
+        device, (k, last) = self.session.devices[task.device], self.cut.stages[task.stage]
+        if task.stage == 0:
+            numbers = self.work.inputs.numbered(*self.cut.members(task.batch))
+            rows = self.work.begin(numbers, device.threads, *device.places[task.place])
+            self.batches[task.batch] = Batch(rows, self.work.looks(), np.arange(numbers.size))
+        batch, layers = self.batches[task.batch], device.weights[task.buffer]
+        rows, first = batch.rows, k
+        while rows.count and k < last:
+            most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
+            passed = layers[k - first : k - first + most]
+            batch.slots = self.work.through(k, passed, rows, self.tallies[task.device])
+            k += most
+        self.advance(1)
+
+    def _compact(self, task: Task) -> None:
+        batch, tally, k = self.batches[task.batch], self.tallies[task.device], self.cut.stages[task.stage][1]
+        rows, before = batch.rows, batch.rows.count
+        if not before:
+            return
+        self.work.leave(k, rows, batch.slots, tally)
+        if rows.count and self.work.wait(k, rows, batch.looks) == 0:
+            self.work.merge(k, rows, batch.looks, tally)
+        if rows.count < before:
+            batch.slots = np.arange(rows.count)
+
+    def _move(self, task: Task) -> None:
+        """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
+        batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
+        device, place = task.target
+        rows, target = batch.rows, self.session.devices[device]
+        slots = batch.slots if k >= self.work.dead_from else np.arange(rows.count)
+        rows.move(slots, int(self.work.costs.outputs[k - 1]), target.threads, *target.places[place])
+        batch.slots = np.arange(rows.count)
+
+    def _collect(self, task: Task) -> None:
+        batch = self.batches.pop(task.batch)
+        slots = batch.slots if batch.rows.count else np.empty(0, np.int64)
+        self.parts[task.batch] = self.work.finish(batch.rows, slots)
+
+
+def _copied(layer: Layer) -> Layer:
+    """The layer in memory of its own, as a device has it."""
+    indices, offsets = layer.indices.copy(), layer.offsets.copy()
+    return replace(layer, indices=indices, offsets=offsets, values=np.copy(layer.values)[()])

@@ -1,0 +1,329 @@
+"""How an inference is cut: batches of inputs, stages of layers, buffers of weights, devices.
+
+    devices = groups x pipeline        a batch passes through one group: its devices one after the other, each of which
+                                       has a range of the stages; groups share out the batches
+    a device has places x batches of features, and its weights: all of its range, or rolling buffers of a stage each
+
+The schedules of the field are settings of it:
+    resident   all weights on each device, batches dealt out in turn
+    stream     weights pass through two buffers or more while layers are computed (At-scale SpDNN)
+    graph      as resident, or streamed where weights do not fit; devices draw batches as they finish (SNIG)
+    pipeline   each device has a range of the layers, batches go from one to the next (GPipe)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spdnn.errors import InputError, MemoryTooSmall
+
+RESIDENT, STREAM, GRAPH, PIPELINE = "resident", "stream", "graph", "pipeline"
+SCHEDULES = (RESIDENT, STREAM, GRAPH, PIPELINE)
+
+# Layers that features pass without leaving a device's cache: (until layer, layers). Rows leave only between passes, and
+# most that die do so early; where nothing leaves, passes only end so that signals are answered.
+LENGTHS = ((8, 1), (16, 2), (32, 4), (64, 8), (128, 16))
+LONGEST = 64
+BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
+TURNS = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
+MOST = 1 << 20  # of batches, buffers and devices
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What there is to cut.
+
+    Attributes:
+        inputs: of the whole inference.
+        tile: inputs that are computed together; batches are multiples of it.
+        weights: bytes of each layer on a device.
+        row_bytes: of one input on a device that holds it: its features, twice, and what is kept of it.
+        held_bytes: on every device, whatever is cut.
+    """
+
+    inputs: int
+    tile: int
+    weights: tuple[int, ...]
+    row_bytes: int
+    held_bytes: int = 0
+
+    @property
+    def layers(self) -> int:
+        return len(self.weights)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user asks of a decomposition; None: chosen.
+
+    Attributes:
+        devices: in all; pipeline: that each batch passes through.
+        device_memory: bytes that a device may take at most.
+
+    Raises:
+        InputError: an unknown schedule, or a number below 1.
+    """
+
+    schedule: str | None = None
+    devices: int = 1
+    pipeline: int | None = None
+    batches: int | None = None
+    buffers: int | None = None
+    device_memory: int | None = None
+
+    def __post_init__(self):
+        if self.schedule is not None and self.schedule not in SCHEDULES:
+            raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
+        numbers = [value for name, value in vars(self).items() if name != "schedule" and value is not None]
+        if any(not isinstance(number, int) or number < 1 for number in numbers):
+            raise InputError(f"{self}: each number must be an integer from 1, or None")
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """One way to cut it.
+
+    Attributes:
+        inputs: of the whole inference; batch: of each batch but the last.
+        stages: (first, last) layers, 0-based, last exclusive: what a buffer of weights holds at a time.
+        ranges: (first, last) stages of each device of a pipeline; one where there is no pipeline.
+        groups: pipelines, or single devices, that share out the batches.
+        buffers: of weights on a device, each for one stage at a time; None: all stages of its range stay.
+        places: batches that a device holds at once.
+        drawn: a group takes the next batch when it is through with one; else batches are dealt out in turn.
+
+    Raises:
+        InputError: stages or ranges with gaps, or a number below what is allowed.
+    """
+
+    schedule: str
+    inputs: int
+    batch: int
+    stages: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[int, int], ...]
+    groups: int = 1
+    buffers: int | None = None
+    places: int = 1
+    drawn: bool = False
+
+    def __post_init__(self):
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
+        numbers = (self.inputs, self.batch, self.groups, self.places)
+        if min(numbers) < 1 or (self.buffers is not None and self.buffers < BUFFERS):
+            raise InputError(
+                f"{self.inputs} inputs in batches of {self.batch}, {self.groups} groups, {self.places} places: each "
+                f"must be 1 or more, and {self.buffers} buffers {BUFFERS} or more"
+            )
+        _chained(self.stages, "stages", "layers")
+        _chained(self.ranges, "ranges", "stages", len(self.stages))
+
+    @property
+    def batches(self) -> int:
+        return _over(self.inputs, self.batch)
+
+    @property
+    def devices(self) -> int:
+        return self.groups * len(self.ranges)
+
+    @property
+    def layers(self) -> int:
+        return self.stages[-1][1]
+
+    @property
+    def streamed(self) -> bool:
+        return self.buffers is not None
+
+    def device(self, group: int, position: int) -> int:
+        """The number of a group's device at a position of its pipeline."""
+        return group * len(self.ranges) + position
+
+    def range_of(self, device: int) -> tuple[int, int]:
+        """(first, last) stages of that device."""
+        return self.ranges[device % len(self.ranges)]
+
+    def buffer_of(self, device: int, stage: int) -> int:
+        """Which of a device's buffers holds a stage: always the same, so that launches can be bound once."""
+        place = stage - self.range_of(device)[0]
+        return place if self.buffers is None else place % self.buffers
+
+    def members(self, batch: int) -> tuple[int, int]:
+        """(first, last) inputs of a batch."""
+        return batch * self.batch, min(self.inputs, (batch + 1) * self.batch)
+
+    def buffer_bytes(self, sizes: Sizes, device: int) -> list[int]:
+        """Bytes of each buffer of a device: of the largest stage that it ever holds."""
+        first, last = self.range_of(device)
+        found = [0] * (last - first if self.buffers is None else min(self.buffers, last - first))
+        for stage in range(first, last):
+            place = self.buffer_of(device, stage)
+            found[place] = max(found[place], sum(sizes.weights[slice(*self.stages[stage])]))
+        return found
+
+    def memory(self, sizes: Sizes, device: int) -> int:
+        """Bytes on that device: weights, features of its places, and what it holds anyway."""
+        features = self.places * _whole(self.batch, sizes.tile) * sizes.row_bytes
+        return sizes.held_bytes + sum(self.buffer_bytes(sizes, device)) + features
+
+    def most_memory(self, sizes: Sizes) -> int:
+        """Bytes on the device that needs most."""
+        return max(self.memory(sizes, position) for position in range(len(self.ranges)))
+
+
+def _chained(spans: Sequence[tuple[int, int]], what: str, of: str, end: int | None = None) -> None:
+    """Raise InputError unless spans follow each other from 0 on, none empty, to `end` where that is known."""
+    starts = [0, *(last for _, last in spans[:-1])]
+    sound = spans and all(first == start < last for (first, last), start in zip(spans, starts, strict=True))
+    if not sound or (end is not None and spans[-1][1] != end):
+        raise InputError(f"{what} {list(spans)[:5]} must follow each other without gaps over all {of}")
+
+
+def _whole(inputs: int, tile: int) -> int:
+    """Inputs in whole tiles."""
+    return _over(inputs, tile) * tile
+
+
+def _over(number: int, part: int) -> int:
+    """How many parts it takes to hold the number."""
+    return -(-number // part)
+
+
+def pass_length(k: int, leaving: bool) -> int:
+    """Layers that features pass in one go from layer k on; `leaving`: rows may leave between two passes."""
+    return next((length for until, length in LENGTHS if k < until), LONGEST) if leaving else LONGEST
+
+
+def stages_of(weights: Sequence[int], leaving: bool, most_bytes: float = math.inf) -> tuple[tuple[int, int], ...]:
+    """All layers in stages of at most `pass_length` layers and, but for single layers, `most_bytes`."""
+    found, k = [], 0
+    while k < len(weights):
+        last, held = k + 1, weights[k]
+        while last < min(len(weights), k + pass_length(k, leaving)) and held + weights[last] <= most_bytes:
+            held += weights[last]
+            last += 1
+        found.append((k, last))
+        k = last
+    return tuple(found)
+
+
+def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ...]:
+    """The stages in so many ranges, none empty, the most expensive of which is as cheap as it can be.
+
+    Args:
+        costs: of each stage, in any unit.
+
+    Raises:
+        InputError: fewer stages than devices.
+    """
+    if devices > len(costs):
+        raise InputError(f"{devices} devices in a pipeline: the layers are cut into {len(costs)} stages, one for each")
+    low, high = max(costs), sum(costs)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if len(_ranges(costs, middle, devices)) <= devices else (middle, high)
+    return tuple(_ranges(costs, high, devices))
+
+
+def _ranges(costs: Sequence[float], most: float, devices: int) -> list[tuple[int, int]]:
+    """Ranges of at most `most` each, filled one after the other; at least `devices` of them, where stages are left."""
+    found, first, held = [], 0, 0.0
+    for stage, cost in enumerate(costs):
+        spare = len(costs) - stage <= devices - 1 - len(found)  # as many stages are left as devices without one
+        if stage > first and (held + cost > most * (1 + 1e-12) or spare):
+            found.append((first, stage))
+            first, held = stage, 0.0
+        held += cost
+    return [*found, (first, len(costs))]
+
+
+def cut(
+    schedule: str,
+    sizes: Sizes,
+    devices: int = 1,
+    *,
+    pipeline: int | None = None,
+    batches: int | None = None,
+    buffers: int | None = None,
+    memory: int | None = None,
+    leaving: bool = True,
+    stage_bytes: float = math.inf,
+    costs: Sequence[float] | None = None,
+) -> Decomposition:
+    """The decomposition of a schedule, with batches as large as the memory allows where their number is not given.
+
+    Args:
+        devices: in all; pipeline: that each batch passes through (default: all for `pipeline`, else 1).
+        buffers: of weights on a device; None: all stay, but with `stream`, and with `graph` where they do not fit.
+        memory: bytes that a device has; None: enough.
+        leaving: rows may leave between stages, so stages are short where many do.
+        stage_bytes: of weights that a stage has at most, but for single layers.
+        costs: of each layer, for ranges of equal cost; None: their bytes.
+
+    Raises:
+        InputError: numbers that do not fit each other.
+        MemoryTooSmall: not even one tile fits beside the weights; the sentence says the least that does.
+    """
+    pipeline = pipeline or (devices if schedule == PIPELINE else 1)
+    _check(schedule, devices, pipeline, batches, buffers)
+    costs = sizes.weights if costs is None else costs
+
+    def made(buffers: int | None) -> Decomposition:
+        held = buffers and memory is not None  # buffers hold stages, of which so many must fit beside features
+        most = min(stage_bytes, max(0, memory - sizes.held_bytes) / (2 * buffers)) if held else stage_bytes
+        stages = stages_of(sizes.weights, leaving, most)
+        ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
+        places, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
+        drawn = schedule == GRAPH
+        turns = TURNS * pipeline if pipeline > 1 else TURNS if drawn and groups > 1 else 1
+        whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, places, drawn)
+        return _batched(whole, sizes, memory, batches or min(groups * turns, _over(sizes.inputs, sizes.tile)), batches)
+
+    if buffers is None and schedule == STREAM:
+        buffers = BUFFERS
+    try:
+        return made(buffers)
+    except MemoryTooSmall:
+        if buffers is not None or schedule != GRAPH:
+            raise
+        return made(BUFFERS)
+
+
+def _check(schedule: str, devices: int, pipeline: int, batches: int | None, buffers: int | None) -> None:
+    if schedule not in SCHEDULES:
+        raise InputError(f"schedule {schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
+    if not all(1 <= number <= MOST for number in (devices, pipeline, batches or 1, buffers or 1)):
+        raise InputError(f"{devices} devices, {pipeline} in a pipeline, {batches} batches: each must be 1 or more")
+    if devices % pipeline:
+        raise InputError(f"{devices} devices cannot be shared out to pipelines of {pipeline}")
+    if buffers is not None and buffers < BUFFERS:
+        raise InputError(f"{buffers} buffers of weights: at least {BUFFERS} are needed, one to fill while one is read")
+    if schedule == RESIDENT and buffers is not None:
+        raise InputError(
+            f"{buffers} buffers of weights with the schedule resident, which keeps all weights; use stream"
+        )
+
+
+def _batched(whole: Decomposition, sizes: Sizes, memory: int | None, least: int, wanted: int | None) -> Decomposition:
+    """The same with batches: `least` of them or as many as the memory makes it; exactly `wanted`, where given.
+
+    Raises:
+        MemoryTooSmall: they do not fit.
+    """
+    made = replace(whole, batch=_whole(_over(sizes.inputs, least), sizes.tile))
+    if memory is None or made.most_memory(sizes) <= memory:
+        return made
+    one = replace(whole, batch=sizes.tile)
+    room = memory - (one.most_memory(sizes) - one.places * sizes.tile * sizes.row_bytes)
+    tiles = room // (one.places * sizes.tile * sizes.row_bytes)
+    if tiles < 1 or wanted:
+        needed = (made if wanted else one).most_memory(sizes)
+        raise MemoryTooSmall(
+            f"device memory of {memory:,} bytes is too small for the schedule {whole.schedule} with "
+            f"{f'{wanted} batches' if wanted else f'batches of {sizes.tile} inputs'}"
+            f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,}",
+            needed,
+        )
+    needed = _over(_over(sizes.inputs, sizes.tile), tiles)
+    return replace(whole, batch=_whole(_over(sizes.inputs, needed), sizes.tile))

@@ -1,0 +1,166 @@
+"""The tasks of an inference and what each waits for.
+
+    copy-weights  a stage's weights into a buffer of a device       after the last reader of what the buffer held
+    layer         a batch through the layers of a stage             after its weights, and the batch's task before it
+    compact       rows that died or became equal leave              after the layers
+    move          a batch from a device to the next                 after what is before it, when the next has a place
+    collect       what is told of a batch's last rows, to the host
+
+Tasks are numbered as they are made, and wait for earlier ones alone: no cycle can be made. A decomposition whose
+batches are drawn grows while it runs (`draw`); what has run is a graph like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spdnn.taskgraph.decomposition import Decomposition
+
+
+class Kind(StrEnum):
+    COPY = "copy-weights"
+    LAYER = "layer"
+    COMPACT = "compact"
+    MOVE = "move"
+    COLLECT = "collect"
+
+
+COMPUTE = "compute"  # the lane of what is computed; copies and moves have lanes of their own
+LANES = (COMPUTE, Kind.COPY.value, Kind.MOVE.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One node.
+
+    Attributes:
+        number: its place in Graph.tasks.
+        batch: 0-based; None: weights that stay, which are there before the run begins.
+        stage: whose weights or layers; of the other kinds, the stage that has just been computed.
+        device: where it happens; of a move, where the batch comes from.
+        buffer: of weights, that a copy fills or a layer reads; None for the other kinds.
+        place: of the batch's features on the device; None for copies.
+        target: (device, place) that a move goes to; None for the other kinds.
+        after: numbers of tasks that must be done before.
+    """
+
+    number: int
+    kind: Kind
+    batch: int | None
+    stage: int
+    device: int
+    buffer: int | None
+    place: int | None
+    target: tuple[int, int] | None
+    after: tuple[int, ...]
+
+    @property
+    def lane(self) -> tuple[int, str]:
+        """(device, lane): tasks of one lane take turns, those of different lanes go on at once. A move is its target's,
+        which knows when it has a place."""
+        if self.kind == Kind.MOVE:
+            return self.target[0], Kind.MOVE.value
+        return self.device, Kind.COPY.value if self.kind == Kind.COPY else COMPUTE
+
+
+class _Device:
+    """What is known of a device while tasks are made for it."""
+
+    def __init__(self, places: int):
+        self.content: dict[int, int] = {}  # of a buffer: the stage
+        self.filled: dict[int, int] = {}  # of a buffer: the task that filled it
+        self.readers: dict[int, list[int]] = {}  # of a buffer: the tasks that read what it holds
+        self.left: list[int | None] = [None] * places  # of a place: the task with which the last batch left it
+        self.turns = 0
+
+
+class Graph:
+    """Tasks of a decomposition: those of weights that stay, then of every batch that was added.
+
+    Attributes:
+        tasks: in an order in which they could run.
+        groups: of each batch that was added, in order of its number, the group that it passes through.
+    """
+
+    def __init__(self, decomposition: Decomposition):
+        self.decomposition = decomposition
+        self.tasks: list[Task] = []
+        self.groups: dict[int, int] = {}
+        self._devices = [_Device(decomposition.places) for _ in range(decomposition.devices)]
+        if not decomposition.streamed:
+            for device in range(decomposition.devices):
+                for stage in range(*decomposition.range_of(device)):
+                    self._weights(None, device, stage)
+
+    @classmethod
+    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> Graph:
+        """The whole graph: batches dealt out to groups in turn, or as `groups` says, in its order."""
+        graph = cls(decomposition)
+        dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}
+        for batch, group in (groups or dealt).items():
+            graph.add(batch, group)
+        return graph
+
+    def add(self, batch: int, group: int) -> list[Task]:
+        """The tasks of a batch that passes through that group."""
+        made, before, self.groups[batch] = len(self.tasks), None, group
+        for position, stages in enumerate(self.decomposition.ranges):
+            device = self.decomposition.device(group, position)
+            before = self._through(batch, device, range(*stages), before)
+        return self.tasks[made:]
+
+    def draw(self, done: Task) -> list[Task]:
+        """The tasks of the next batch, when `done` lets its group begin one and batches are drawn; else none."""
+        frees = done.kind == Kind.COLLECT or done.kind == Kind.MOVE
+        first = done.batch is not None and done.device % len(self.decomposition.ranges) == 0
+        if not (self.decomposition.drawn and frees and first) or len(self.groups) == self.decomposition.batches:
+            return []
+        return self.add(len(self.groups), self.groups[done.batch])
+
+    def begin(self) -> None:
+        """Add the batches that are known before anything has run."""
+        d = self.decomposition
+        for batch in range(min(d.groups, d.batches) if d.drawn else d.batches):
+            self.add(batch, batch % d.groups)
+
+    def _through(self, batch: int, device: int, stages: range, before: Task | None) -> Task:
+        """A batch through a device's stages; `before`: its last task on the device before, None on the first."""
+        state = self._devices[device]
+        place = state.turns % self.decomposition.places
+        state.turns += 1
+        left = state.left[place]
+        waits = [] if left is None else [left]
+        if before is not None:
+            waits.append(before.number)
+            before = self._task(
+                Kind.MOVE, batch, before.stage, before.device, None, before.place, waits, (device, place)
+            )
+            self._devices[before.device].left[before.place] = before.number
+            waits = [before.number]
+        for stage in stages:
+            filled = self._weights(batch, device, stage)
+            buffer = self.decomposition.buffer_of(device, stage)
+            before = self._task(Kind.LAYER, batch, stage, device, buffer, place, [filled, *waits])
+            state.readers[buffer].append(before.number)
+            if stage + 1 < len(self.decomposition.stages):
+                before = self._task(Kind.COMPACT, batch, stage, device, None, place, [before.number])
+            waits = [before.number]
+        if stages[-1] + 1 == len(self.decomposition.stages):
+            before = self._task(Kind.COLLECT, batch, stages[-1], device, None, place, waits)
+            state.left[place] = before.number
+        return before
+
+    def _weights(self, batch: int | None, device: int, stage: int) -> int:
+        """The number of the task that brings a stage's weights to its buffer: a new one, unless they are there."""
+        state, buffer = self._devices[device], self.decomposition.buffer_of(device, stage)
+        if state.content.get(buffer) != stage:
+            # Whoever read what the buffer held has waited for whatever filled it.
+            copy = self._task(Kind.COPY, batch, stage, device, buffer, None, state.readers.get(buffer, []))
+            state.content[buffer], state.filled[buffer], state.readers[buffer] = stage, copy.number, []
+        return state.filled[buffer]
+
+    def _task(self, kind: Kind, batch, stage, device, buffer, place, after, target=None) -> Task:
+        task = Task(len(self.tasks), kind, batch, stage, device, buffer, place, target, tuple(sorted(set(after))))
+        self.tasks.append(task)
+        return task

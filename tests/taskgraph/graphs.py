@@ -1,0 +1,32 @@
+"""Decompositions of all kinds, drawn by hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from spdnn.taskgraph import SCHEDULES, Sizes, cut
+from spdnn.taskgraph.decomposition import RESIDENT
+
+
+@st.composite
+def sizes(draw):
+    weights = draw(st.lists(st.integers(1, 100), min_size=1, max_size=12))
+    tile = draw(st.sampled_from([1, 16, 32]))
+    return Sizes(draw(st.integers(1, 400)), tile, tuple(weights), draw(st.integers(1, 9)), draw(st.integers(0, 50)))
+
+
+@st.composite
+def decompositions(draw, most_devices=4):
+    """(decomposition, sizes, memory): memory is None, or a promise that the decomposition was cut for."""
+    what, schedule = draw(sizes()), draw(st.sampled_from(SCHEDULES))
+    groups, pipeline = draw(st.integers(1, most_devices)), draw(st.integers(1, min(3, most_devices, what.layers)))
+    # Stages of single layers, so that there are enough of them for any pipeline.
+    options = {"pipeline": pipeline, "leaving": draw(st.booleans()), "batches": draw(st.none() | st.integers(1, 9))}
+    options["stage_bytes"] = draw(st.sampled_from([0, 60, 1e9])) if pipeline == 1 else 0
+    options["buffers"] = None if schedule == RESIDENT else draw(st.none() | st.integers(2, 4))
+    memory = None
+    if draw(st.booleans()):
+        options["batches"] = None
+        least = what.held_bytes + sum(what.weights) + 2 * what.tile * what.row_bytes
+        memory = draw(st.integers(least, 3 * least))
+    return cut(schedule, what, groups * pipeline, memory=memory, **options), what, memory

@@ -1,0 +1,131 @@
+"""What must hold of every task graph, and that its absence is seen."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from graphs import decompositions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spdnn.taskgraph import Decomposition, Graph, Kind
+from spdnn.taskgraph.check import wrong
+from spdnn.taskgraph.execution import Execution, run_serially
+
+
+def whole(stages=3, batches=3, **settings):
+    """A decomposition of one layer a stage."""
+    settings = {"ranges": ((0, stages),), **settings}
+    return Decomposition("stream", 16 * batches, 16, tuple((k, k + 1) for k in range(stages)), **settings)
+
+
+@settings(deadline=None)
+@given(decompositions())
+def test_every_decomposition_makes_a_sound_graph(drawn):
+    decomposition, _, _ = drawn
+    assert wrong(decomposition, Graph.of(decomposition).tasks) == []
+
+
+@settings(deadline=None)
+@given(decompositions(), st.integers(0, 99))
+def test_whatever_order_it_runs_in(drawn, seed):
+    """Batches that are drawn as groups finish make a sound graph too, and everything runs, in any order."""
+    decomposition, _, _ = drawn
+    execution, ran = Execution(decomposition), []
+    run_serially(execution, ran.append, random.Random(seed).choice)
+    assert wrong(decomposition, execution.graph.tasks) == []
+    assert sorted(task.number for task in ran) == list(range(len(execution.preloaded), len(execution.graph.tasks)))
+    at = {task.number: i for i, task in enumerate(ran)}
+    assert all(at.get(number, -1) < at[task.number] for task in ran for number in task.after)
+
+
+@settings(deadline=None)
+@given(decompositions(), st.randoms(use_true_random=False))
+def test_a_missing_edge_is_seen(drawn, choice):
+    """Every edge that no path stands for is needed."""
+    decomposition, _, _ = drawn
+    tasks = Graph.of(decomposition).tasks
+    edges = [(task, number) for task in tasks for number in task.after]
+    for task, number in choice.sample(edges, min(6, len(edges))):
+        less = [*tasks]
+        less[task.number] = replace(task, after=tuple(n for n in task.after if n != number))
+        if not reaches(less, number, task.number):
+            assert wrong(decomposition, less), (task, number)
+
+
+def reaches(tasks, earlier, later):
+    seen, todo = set(), [later]
+    while todo:
+        number = todo.pop()
+        if number == earlier:
+            return True
+        if number not in seen and number > earlier:
+            seen.add(number)
+            todo += tasks[number].after
+    return False
+
+
+DAMAGE = {
+    "a layer twice": (lambda tasks: append(tasks, Kind.LAYER), "not through each once"),
+    "collected twice": (lambda tasks: append(tasks, Kind.COLLECT), "not collected once"),
+    "another buffer": (lambda tasks: change(tasks, Kind.LAYER, buffer=1), "in buffer 1"),
+    "another place": (lambda tasks: change(tasks, Kind.COMPACT, place=1), "is not where"),
+    "a cycle": (lambda tasks: change(tasks, Kind.LAYER, after=(10**6,)), "not before it"),
+    "a batch less": (lambda tasks: [task for task in tasks if task.batch != 2], "there are 3"),
+}
+
+
+def append(tasks, kind):
+    last = next(task for task in reversed(tasks) if task.kind == kind)
+    return [*tasks, replace(last, number=len(tasks), after=(len(tasks) - 1,))]
+
+
+def change(tasks, kind, **attributes):
+    one = next(task for task in tasks if task.kind == kind)
+    return [replace(task, **attributes) if task is one else task for task in tasks]
+
+
+@pytest.mark.parametrize(("damage", "sentence"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_told(damage, sentence):
+    decomposition = whole(buffers=2)
+    tasks = Graph.of(decomposition).tasks
+    assert wrong(decomposition, tasks) == []
+    told = wrong(decomposition, damage(tasks))
+    assert any(sentence in one for one in told), told
+
+
+def test_two_batches_in_one_place_are_seen():
+    """Were there two places, nothing would keep two batches of one device apart; with one, something must."""
+    tasks = Graph.of(whole(places=2, ranges=((0, 1), (1, 3)))).tasks
+    squeezed = [replace(task, place=task.place and 0, target=task.target and (task.target[0], 0)) for task in tasks]
+    told = wrong(whole(places=1, ranges=((0, 1), (1, 3))), squeezed)
+    assert any("share place 0" in one for one in told)
+
+
+def test_weights_are_copied_for_every_batch_where_they_do_not_stay():
+    kinds = lambda decomposition: [task.kind for task in Graph.of(decomposition).tasks].count(Kind.COPY)  # noqa: E731
+    assert kinds(whole(stages=5)) == 5
+    assert kinds(whole(stages=5, groups=2)) == 10
+    assert kinds(whole(stages=5, buffers=2)) == 15
+    assert kinds(whole(stages=5, buffers=5)) == 5  # nothing is filled twice
+
+
+def test_copies_run_ahead_as_far_as_there_are_buffers():
+    """The copy for stage k waits for the layers of stage k - 2 alone, also across batches."""
+    tasks = Graph.of(whole(stages=4, batches=2, buffers=2)).tasks
+    layers = {(task.batch, task.stage): task.number for task in tasks if task.kind == Kind.LAYER}
+    copies = {(task.batch, task.stage): task.after for task in tasks if task.kind == Kind.COPY}
+    assert copies[0, 0] == copies[0, 1] == ()
+    assert copies[0, 3] == (layers[0, 1],)
+    assert copies[1, 0] == (layers[0, 2],)
+
+
+def test_batches_are_drawn_by_whoever_is_through():
+    """One of two devices does nothing but its first batch: the other takes all the rest."""
+    decomposition = whole(stages=2, batches=6, groups=2, drawn=True)
+    execution = Execution(decomposition)
+    run_serially(execution, lambda task: None, lambda ready: min(ready, key=lambda task: (task.device, task.number)))
+    assert execution.graph.groups == {0: 0, 1: 1, 2: 0, 3: 0, 4: 0, 5: 0}
+    assert wrong(decomposition, Graph.of(decomposition, execution.graph.groups).tasks) == []
