@@ -17,6 +17,7 @@ from spdnn.kernels.cuda.device import Device
 STATISTICS = np.dtype(
     [("sums", "f8"), ("projections", "f8"), ("least", "f4"), ("most", "f4"), ("hashes", "u8")], align=True
 )
+COLUMNS = STATISTICS.itemsize // 8
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
 
 
@@ -28,38 +29,37 @@ class DeviceRows:
 
     Attributes:
         batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
+        arrived: where `state` is expected of a batch that comes from another device.
+        origins: two lists that take turns; the current one, as launches are bound, is the first.
     """
 
     def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, looking: bool):
         self.device, self.tiles, self.depth, self.dead_from = device, tiles, depth, dead_from
         size = 32 * tiles
-        self.list, self.parent, self.weight, self.row_of, self.slot_of = (
-            device.empty(size, np.int32) for _ in range(5)
-        )
-        self.origins = [device.empty(size, np.int32) for _ in range(2)]  # they take turns; the current one first
-        self.first_origin = self.origins[0]
-        self.counters = device.empty(
-            2 * depth + (depth + 3 + 1) // 2, np.uint64
-        )  # all that the host reads, in one piece
-        self.survivors, self.work, self.counts, self.failed, self.merged = self._views(self.counters)
-        self.batch, self.open = device.empty(2, np.int32), device.empty(1, np.int32)
+        self.batch = device.empty(2, np.int32)
+        self.counters = device.empty(counters_of(depth), np.uint64)  # all that the host reads, in one piece
+        self.survivors, self.work, self.counts, self.failed, self.merged = _views(self.counters, depth)
+        self.list, self.parent, self.weight = (device.empty(size, np.int32) for _ in range(3))
+        self.origins = [device.empty(size, np.int32) for _ in range(2)]
+        self.arrived = self.state
+        self.row_of, self.slot_of = (device.empty(size, np.int32) for _ in range(2))
+        self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
-        self.found = device.empty(size * STATISTICS.itemsize // 8, np.uint64)
+        self.found = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
+        self.last_pass = 0
         if looking:
             self.keep = device.empty(tiles, np.uint32)
             self.places = 1 << (2 * size - 1).bit_length()
             self.keys, self.firsts = device.empty(self.places, np.uint64), device.empty(self.places, np.int32)
             self.hashes, self.place_of = device.empty(size, np.uint64), device.empty(size, np.int32)
 
-    def _views(self, counters: Any) -> list[Any]:
-        """Survivors and work of each layer, uint64; rows that go into each and past the last, what failed, how many
-        merged, int32: the parts of `counters`."""
-        depth = self.depth
-        numbers = counters[2 * depth :].view(np.int32)
-        return [counters[:depth], counters[depth : 2 * depth], numbers[: depth + 1], numbers[depth + 1 : depth + 2],
-                numbers[depth + 2 : depth + 3]]  # fmt: skip
+    @property
+    def state(self) -> list[Any]:
+        """All that a batch is between two passes beside its features, after the launches that have been bound: a device
+        that is given both goes on with it."""
+        return [self.counters, self.batch, self.list, self.parent, self.weight, self.origins[0]]
 
     def into(self, k: int) -> Any:
         """int32 (1,), the number of rows that go into layer k."""
@@ -68,10 +68,15 @@ class DeviceRows:
     def begin(self) -> list[Callable[[], None]]:
         """The launch after which all inputs of the batch that `batch` tells of have a row."""
         arguments = {"batch": self.batch, "layers": self.depth, "tiles": self.tiles, "list": self.list}
-        arguments |= {"origin": self.first_origin, "parent": self.parent, "weight": self.weight, "rows": self.counts}
+        arguments |= {"origin": self.origins[0], "parent": self.parent, "weight": self.weight, "rows": self.counts}
         arguments |= {"active": self.active, "survivors": self.survivors, "work": self.work, "failed": self.failed}
         blocks = self.run.blocks(max(self.depth, 32) * self.tiles, settings.SIMPLE)
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
+
+    def arrive(self) -> list[Callable[[], None]]:
+        """What is to be done before a batch's `state` comes from another device, beside that."""
+        device, active = self.device, self.active
+        return [lambda: device.fill(active, 0)]
 
     def boundary(self, part: Pass, features: Any, neurons: int) -> list[Callable[[], None]]:
         """The launches after a pass that left `features` of so many neurons."""
@@ -127,15 +132,28 @@ class DeviceRows:
         ]
 
     def read(self, count: int) -> dict[str, Any]:
-        """What is told of a batch of `count` inputs: arrays of the rows at the end, counters, and where inputs are.
-        Every read is one copy that waits."""
+        """What is told of a batch of `count` inputs, as `told` has it. Every read is one copy that waits."""
         read = self.device.read
-        survivors, work, counts, failed, merged = self._views(read(self.counters))
+        counters = read(self.counters)
+        rows = int(_views(counters, self.depth)[2][-1])
+        return self.told(counters, read(self.row_of[:count]), read(self.found[: rows * COLUMNS]))
+
+    def told_counts(self, counters: np.ndarray) -> int:
+        """How many rows were in the last pass, and so in the features that it left; of `counters` on the host."""
+        return int(_views(counters, self.depth)[2][self.last_pass])
+
+    def told(self, counters: np.ndarray, row_of: np.ndarray, found: np.ndarray) -> dict[str, Any]:
+        """What is told of a batch: arrays of the rows at the end, counters, and where inputs are.
+
+        Args:
+            counters, row_of (of as many inputs as it has), found (of as many rows as are left, or more): on the host.
+        """
+        survivors, work, counts, failed, merged = _views(counters, self.depth)
         rows = int(counts[-1])
-        found = read(self.found[: rows * STATISTICS.itemsize // 8]).view(STATISTICS)
+        found = found[: rows * COLUMNS].view(STATISTICS)
         return {
             **{name: found[name] for name in STATISTICS.names or ()},
-            "row_of": read(self.row_of[:count]),
+            "row_of": row_of,
             "survivors": survivors,
             "work": work,
             "failed": int(failed[0]),
@@ -143,3 +161,20 @@ class DeviceRows:
             "rows": rows,
             "last_rows": int(counts[self.last_pass]),
         }
+
+
+def counters_of(depth: int) -> int:
+    """uint64 words that the counters of so many layers take."""
+    return 2 * depth + (depth + 3 + 1) // 2
+
+
+def _views(counters: Any, depth: int) -> list[Any]:
+    """Survivors and work of each layer, uint64; rows that go into each and past the last, what failed, how many merged,
+    int32: the parts of `counters`."""
+    numbers = counters[2 * depth :].view(np.int32)
+    ends = depth + 1, depth + 2, depth + 3
+    return [
+        counters[:depth],
+        counters[depth : 2 * depth],
+        *(numbers[a:b] for a, b in zip((0, *ends), ends, strict=False)),
+    ]

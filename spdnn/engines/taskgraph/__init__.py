@@ -1,4 +1,5 @@
-"""Engine `taskgraph`: the inference as a graph of tasks (spdnn/taskgraph), run on parts of the processor.
+"""Engines `taskgraph` and `taskgraph-cuda`: the inference as a graph of tasks (spdnn/taskgraph), run on parts of the
+processor, or on NVIDIA GPUs.
 
 Importing this needs neither CuPy nor a driver.
 """
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
+from spdnn.engines.cuda import CudaEngine
 from spdnn.features import Inputs
+from spdnn.kernels.cuda import cupy_device
 
 
 class TaskgraphEngine(CompiledEngine):
@@ -21,3 +24,19 @@ class TaskgraphEngine(CompiledEngine):
         from spdnn.engines.taskgraph.cpu import CpuGraphSession
 
         return CpuGraphSession(prepared, inputs, options)
+
+
+class TaskgraphCudaEngine(CudaEngine):
+    """A device is a GPU; the kernels are those of the engine `cuda`."""
+
+    name = "taskgraph-cuda"
+    summary = "the kernels of cuda as a graph of tasks: captured graphs, streamed weights, several NVIDIA GPUs"
+    cuts = True
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        from spdnn.engines.taskgraph.cuda import CudaGraphSession
+
+        self.check_count(inputs)
+        count, first = options.wanted.devices if options.wanted else 1, options.device or 0
+        devices = [cupy_device.open_device(first + i) for i in range(count)]
+        return CudaGraphSession(devices, prepared, inputs, options, self.kind)
