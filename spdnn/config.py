@@ -11,8 +11,20 @@ from spdnn import challenge
 from spdnn.errors import InputError
 
 # `--config count=null layers=[120]` gives the texts null and 120
-NULLABLE = ("count", "inputs_per_rank", "memory", "peers")
-LISTS = ("neurons", "layers", "inputs", "engines", "reductions", "threads", "ranks", "partition")
+NULLABLE = ("count", "inputs_per_rank", "memory", "device_memory", "peers")
+LISTS = (
+    "neurons",
+    "layers",
+    "inputs",
+    "engines",
+    "reductions",
+    "threads",
+    "ranks",
+    "partition",
+    "schedules",
+    "devices",
+)
+CUTTING = ("taskgraph", "taskgraph-cuda")  # engines that schedules, devices and device_memory are for
 SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
 
 
@@ -24,6 +36,7 @@ class Case:
         count: inputs of all ranks together, or None for all that there are.
         threads: of each rank.
         partition: how inputs are dealt to ranks; None where there is one.
+        schedule, devices, device_memory: of engines that cut an inference into tasks, each rank's; None with others.
     """
 
     network: str
@@ -35,6 +48,9 @@ class Case:
     threads: int
     ranks: int = 1
     partition: str | None = None
+    schedule: str | None = None
+    devices: int | None = None
+    device_memory: int | None = None
 
     @property
     def name(self) -> str:
@@ -42,7 +58,13 @@ class Case:
         inputs = self.inputs if self.count is None else f"{self.inputs}-first-{self.count}"
         reductions = self.reductions.replace(",", "+")
         ranks = f".r{self.ranks}-{self.partition}" if self.ranks > 1 else ""
-        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}{ranks}"
+        cut = f".{self.schedule}-d{self.devices}" if self.schedule else ""
+        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}{ranks}{cut}"
+
+    @property
+    def cut(self) -> dict:
+        """Schedule, devices and device_memory, as the command's options are named."""
+        return {"schedule": self.schedule, "devices": self.devices, "device_memory": self.device_memory}
 
     @property
     def prepared(self) -> str:
@@ -105,14 +127,23 @@ def cases(config: dict) -> list[Case]:
     pairs = pairs or itertools.product(config["engines"], config["reductions"])
     settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
     found = [
-        Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None)
+        Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None, *cut)
         for problem, setting, ranks, partition in itertools.product(
             problems, settings, config["ranks"], config["partition"]
         )
+        for cut in _cuts(setting[0], config)
     ]
     if not found:
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
     return list(dict.fromkeys(found))
+
+
+def _cuts(engine: str, config: dict) -> list[tuple]:
+    """(schedule, devices, device_memory) of the cases of that engine."""
+    if engine not in CUTTING:
+        return [(None, None, None)]
+    pairs = itertools.product(config["schedules"], config["devices"])
+    return [(schedule, devices, config["device_memory"]) for schedule, devices in pairs]
 
 
 def _count(config: dict, ranks: int) -> int | None:

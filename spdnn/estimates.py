@@ -28,12 +28,13 @@ START_SECONDS = 60  # until a job's script begins: two Snakemakes and their impo
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
 ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle goes through
-EDGE_SECONDS = {"cpu": 5e-11, "tiled": 1e-10, "csr": 3e-10}  # for each edge and input, on one thread
+# Of each edge and input, on one thread.
+EDGE_SECONDS = {"cpu": 5e-11, "taskgraph": 5e-11, "tiled": 1e-10, "csr": 3e-10}
 OTHER_EDGE_SECONDS = 1e-9
 # Engines `cuda...`: weights and features are in the device's memory, and the host lays out a layer at a time. What the
 # device does was not measured here: kernels of others compute 3e11 edges a second on an A100, and the first rungs are
 # slower.
-DEVICE_EDGE_SECONDS = {"cuda": 3e-12, "cuda-staged": 3e-12, "cuda-persistent": 3e-12}  # for each edge and input
+DEVICE_EDGE_SECONDS = {"cuda": 3e-12, "taskgraph-cuda": 3e-12, "cuda-staged": 3e-12, "cuda-persistent": 3e-12}
 OTHER_DEVICE_EDGE_SECONDS = 1e-11
 DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
 LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
@@ -140,12 +141,12 @@ def _telling(case: Case) -> bool:
 
 def _merges(case: Case) -> bool:
     """Whether identical neurons are merged, and there are some. Engines of other kinds may not offer it."""
-    return (case.engine == "cpu" or _on_device(case)) and _telling(case) and _removes(case, "neurons")
+    return (case.engine in ("cpu", "taskgraph") or _on_device(case)) and _telling(case) and _removes(case, "neurons")
 
 
 def _on_device(case: Case) -> bool:
     """Whether the engine is one of those on our CUDA kernels."""
-    return case.engine == "cuda" or case.engine.startswith("cuda-")
+    return case.engine in ("cuda", "taskgraph-cuda") or case.engine.startswith("cuda-")
 
 
 def _weights(case: Case, edges: int) -> float:

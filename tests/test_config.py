@@ -33,6 +33,7 @@ def test_the_default_gives_every_key(default, schema):
     ("preset", "cases"),
     [
         ("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1), ("strong", 40), ("weak", 14), ("unstructured", 8),
+        ("schedules", 16),
         ("ladder", 7), ("ladder-cuda", 9),
     ],
 )  # fmt: skip

@@ -7,10 +7,14 @@ import re
 import sys
 
 from spdnn.distributed.partition import PARTITIONS
-from spdnn.engines import usable_cores
+from spdnn.engines import Engine, usable_cores
 from spdnn.engines.base import MAX_THREADS
+from spdnn.errors import InputError
+from spdnn.taskgraph import SCHEDULES, Wanted
+from spdnn.taskgraph.decomposition import AUTO
 
 LARGEST = 10**9
+CUTTING = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory")  # arguments of add_cut
 
 _UNITS = {
     "": 1,
@@ -96,6 +100,49 @@ def add_engine(command: argparse.ArgumentParser) -> None:
         help="which rank of `mpiexec -n R spdnn ...` has which inputs: static (contiguous parts), cyclic, or "
         "rebalanced (default: static at first, then rows move to ranks that have fewer, when that pays)",
     )
+
+
+def add_cut(command: argparse.ArgumentParser) -> None:
+    """How engines that cut an inference into tasks do so; each is None where it is not given."""
+    group = command.add_argument_group("task graph (engines taskgraph, taskgraph-cuda)")
+    group.add_argument(
+        "--schedule",
+        choices=(AUTO, *SCHEDULES),
+        help="resident (weights stay on each device), stream (they pass through buffers), graph (devices draw batches "
+        "as they finish), pipeline (each device has a range of the layers), or auto (default: the fastest predicted)",
+    )
+    group.add_argument("--devices", type=positive, metavar="D", help="of each rank (default: 1)")
+    group.add_argument(
+        "--pipeline", type=positive, metavar="P",
+        help="devices that each batch passes through (default: all with the schedule pipeline, else 1)",
+    )  # fmt: skip
+    group.add_argument("--batches", type=positive, metavar="B", help="of the inputs (default: as few as fit and pay)")
+    group.add_argument(
+        "--buffers", type=positive, metavar="n", help="of streamed weights on a device, 2 or more (default: 2)"
+    )
+    group.add_argument(
+        "--device-memory", type=size, metavar="BYTES", help="that a device may take at most (default: what it has)"
+    )
+
+
+def cutting(chosen: argparse.Namespace) -> dict:
+    """The arguments of add_cut that were given."""
+    return {name: getattr(chosen, name) for name in CUTTING if getattr(chosen, name) is not None}
+
+
+def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
+    """What was asked of the task graph; None for engines that cut nothing.
+
+    Raises:
+        InputError: something was asked of such an engine.
+    """
+    given = cutting(chosen)
+    if engine.cuts:
+        return Wanted(**given)
+    if given:
+        option = next(iter(given)).replace("_", "-")
+        raise InputError(f"engine {engine.name} takes no --{option}; the engines taskgraph and taskgraph-cuda do")
+    return None
 
 
 def threads(wanted: int | None, ranks: int = 1, tell: bool = True) -> int:

@@ -47,6 +47,7 @@ def add(commands, formatter) -> None:
     whole.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
     arguments.add_engine(whole)
+    arguments.add_cut(whole)
     whole.set_defaults(run=_challenge, several=True)
 
     infer = commands.add_parser(
@@ -93,6 +94,7 @@ def add(commands, formatter) -> None:
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     infer.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
     arguments.add_engine(infer)
+    arguments.add_cut(infer)
     infer.set_defaults(run=_infer, several=True)
 
     check = commands.add_parser(
@@ -194,6 +196,7 @@ def _checked(chosen, *paths: str | None) -> tuple:
     """(engine, reductions) of a run whose outputs can be written."""
     _check_targets(*paths)
     runner = engine(chosen.engine)
+    arguments.wanted(chosen, runner)
     return runner, parse(chosen.reductions or "all", runner.offers)
 
 
@@ -201,16 +204,16 @@ def _measured(
     chosen, runner, load: Callable[[Inputs | None], Loaded]
 ) -> tuple[Loaded, Measurement | None, Result | None]:
     """Load and run, on as many ranks as were started; rank 0 has the measurement and the result."""
-    ranks, values = world(), bool(getattr(chosen, "values", None))
+    ranks, values, wanted = world(), bool(getattr(chosen, "values", None)), arguments.wanted(chosen, runner)
     threads = arguments.threads(chosen.threads, ranks.local_size, tell=ranks.rank == 0)
     if ranks.size == 1:
         loaded = load(None)
         inputs, prepared, *spent = loaded
-        options = Options(threads, chosen.memory, values)
+        options = Options(threads, chosen.memory, values, wanted=wanted)
         return loaded, *measure.measure(runner, prepared, inputs, options, chosen.repeats, *spent)
     from spdnn.distributed.run import Ranks
 
-    several = Ranks(ranks, runner, chosen.partition, chosen.memory)
+    several = Ranks(ranks, runner, chosen.partition, chosen.memory, wanted)
     loaded = several.load(load)
     return loaded, *several.measure(loaded, several.options(threads, values), chosen.repeats)
 
@@ -317,8 +320,13 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: dict,
 
     command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []
+    for option, value in arguments.cutting(chosen).items():
+        command += [f"--{option.replace('_', '-')}", value]
     command += ["--repeats", len(measurement.digests), "--record", "run.json"]
     case = f"{name}.{chosen.engine}.{_on(measurement)}.t{measurement.threads}"
+    told = measurement.engine["notes"]
+    if "schedule" in told:
+        case += f".{told['schedule']}-d{told['devices']}"
     if measurement.ranks > 1:
         command = ["mpiexec", "-n", measurement.ranks, *command, "--partition", chosen.partition]
         case += f".r{measurement.ranks}-{chosen.partition}"

@@ -1,4 +1,4 @@
-"""Which device a rank takes, from what all ranks of its node see: pure."""
+"""Which devices a rank takes, from what all ranks of its node see: pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from spdnn.errors import Unavailable
 
 
-def device(whose: str, node: str, seen: Sequence[Sequence[str]], rank: int) -> int:
-    """The number, among the devices that this rank sees, of the one that it takes.
+def device(whose: str, node: str, seen: Sequence[Sequence[str]], rank: int, each: int = 1) -> int:
+    """The number, among the devices that this rank sees, of the first that it takes; `each` takes as many, in order.
 
-    Where every rank sees the same devices, rank i of the node takes device i. Where each sees one that no other sees
-    (`srun --gpus-per-task=1`, or CUDA_VISIBLE_DEVICES of its own), it takes that.
+    Where every rank sees the same devices, rank i of the node takes device i (with several each, those from i x each
+    on). Where each sees just as many that no other sees (`srun --gpus-per-task=1`, or CUDA_VISIBLE_DEVICES of its own),
+    it takes those.
 
     Args:
         whose: the engine; node: its name; both for the sentence.
@@ -23,17 +24,17 @@ def device(whose: str, node: str, seen: Sequence[Sequence[str]], rank: int) -> i
     """
     mine, ranks = seen[rank], len(seen)
     if all(list(other) == list(mine) for other in seen):
-        if rank < len(mine):
-            return rank
+        if (rank + 1) * each <= len(mine):
+            return rank * each
+        most = f"start at most {len(mine) // each} ranks a node" + (f", of {each} devices each" if each > 1 else "")
         raise Unavailable(
-            f"engine {whose} sees {len(mine)} devices on node {node}, and this is its rank {rank + 1}: "
-            f"start at most {len(mine)} ranks a node"
+            f"engine {whose} sees {len(mine)} devices on node {node}, and this is its rank {rank + 1}: {most}"
         )
     different = len({identity for devices in seen for identity in devices})
-    if different == ranks and all(len(devices) == 1 for devices in seen):
+    if different == ranks * each and all(len(devices) == each for devices in seen):
         return 0
     counts = ", ".join(str(len(devices)) for devices in seen)
     raise Unavailable(
         f"engine {whose}: the {ranks} ranks of node {node} see {counts} devices, {different} different ones: "
-        "all must see the same devices, or each one of its own"
+        f"all must see the same devices, or each {'one' if each == 1 else each} of its own"
     )

@@ -27,6 +27,7 @@ from spdnn.errors import MemoryTooSmall, SpdnnError
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.measure import Loaded
+from spdnn.taskgraph import Wanted
 
 SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
@@ -38,14 +39,15 @@ class Ranks:
     Args:
         engine: the same on each rank.
         memory: bytes that the ranks of one node may hold together, or None: most of what is free.
+        wanted: of engines that cut an inference, how; a rank then has as many devices as it says.
 
     Raises:
         Unavailable: the engine needs a device, and this rank has none (devices.device).
     """
 
-    def __init__(self, world: World, engine: Engine, partition: str, memory: int | None):
+    def __init__(self, world: World, engine: Engine, partition: str, memory: int | None, wanted: Wanted | None = None):
         self.world, self.engine, self.partition = world, engine, parts.check(partition)
-        self.memory, self.shared, self.weights = memory, 0, ""
+        self.memory, self.shared, self.weights, self.wanted = memory, 0, "", wanted
         self.device = self._device()
 
     def _device(self) -> int | None:
@@ -53,7 +55,8 @@ class Ranks:
         if engine.devices() is None:
             return None
         seen = world.local.allgather(world.together(engine.device_identities))
-        return world.together(device, engine.name, world.node, seen, world.local_rank)
+        each = self.wanted.devices if self.wanted else 1
+        return world.together(device, engine.name, world.node, seen, world.local_rank, each)
 
     def load(self, read: Callable[[Inputs | None], Loaded]) -> Loaded:
         """What `read` gives on the leader of each node, inputs and weights in memory that its ranks share.
@@ -100,7 +103,7 @@ class Ranks:
         mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
         mine += 0 if self.memory is not None else resident_bytes()
         world.local.Barrier()
-        return Options(threads, max(1, mine), values, self.device)
+        return Options(threads, max(1, mine), values, self.device, self.wanted)
 
     def measure(
         self, loaded: Loaded, options: Options, repeats: int

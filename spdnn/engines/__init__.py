@@ -10,6 +10,7 @@ from spdnn.errors import InputError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.network import Network
 from spdnn.reduce import parse
+from spdnn.taskgraph import Wanted
 
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
@@ -63,6 +64,7 @@ def infer(
     threads: int | None = None,
     memory: int | None = None,
     values: bool = False,
+    wanted: Wanted | None = None,
 ) -> Result:
     """Run one inference.
 
@@ -74,6 +76,7 @@ def infer(
         threads: all cores by default.
         memory: bytes of peak resident memory not to be passed, or None.
         values: keep all last rows (Result.values).
+        wanted: how the engines `taskgraph` and `taskgraph-cuda` cut the inference; None: as they find best.
 
     Returns:
         a Result: categories, survivors per layer, row sums, and the values when asked for.
@@ -89,5 +92,7 @@ def infer(
         )
     chosen = engine(engine_name)
     prepared = chosen.prepare(network, parse(reductions, chosen.offers), memory)
-    options = Options(usable_cores() if threads is None else threads, memory, values)
+    if wanted and not chosen.cuts:
+        raise InputError(f"engine {engine_name} cuts nothing, so `wanted` is for taskgraph and taskgraph-cuda alone")
+    options = Options(usable_cores() if threads is None else threads, memory, values, wanted=wanted)
     return chosen.open(prepared, inputs, options).run()

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from spdnn.errors import InputError, MemoryTooSmall
 
 RESIDENT, STREAM, GRAPH, PIPELINE = "resident", "stream", "graph", "pipeline"
+AUTO = "auto"
 SCHEDULES = (RESIDENT, STREAM, GRAPH, PIPELINE)
 
 # Layers that features pass without leaving a device's cache: (until layer, layers). Rows leave only between passes, and
@@ -59,6 +60,7 @@ class Wanted:
     """What a user asks of a decomposition; None: chosen.
 
     Attributes:
+        schedule: one of SCHEDULES; AUTO is None.
         devices: in all; pipeline: that each batch passes through.
         device_memory: bytes that a device may take at most.
 
@@ -74,6 +76,8 @@ class Wanted:
     device_memory: int | None = None
 
     def __post_init__(self):
+        if self.schedule == AUTO:
+            object.__setattr__(self, "schedule", None)
         if self.schedule is not None and self.schedule not in SCHEDULES:
             raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
         numbers = [value for name, value in vars(self).items() if name != "schedule" and value is not None]
@@ -195,12 +199,14 @@ def pass_length(k: int, leaving: bool) -> int:
     return next((length for until, length in LENGTHS if k < until), LONGEST) if leaving else LONGEST
 
 
-def stages_of(weights: Sequence[int], leaving: bool, most_bytes: float = math.inf) -> tuple[tuple[int, int], ...]:
-    """All layers in stages of at most `pass_length` layers and, but for single layers, `most_bytes`."""
+def stages_of(
+    weights: Sequence[int], leaving: bool, most_bytes: float = math.inf, most: int = LONGEST
+) -> tuple[tuple[int, int], ...]:
+    """All layers in stages of at most `pass_length` and `most` layers and, but for single layers, `most_bytes`."""
     found, k = [], 0
     while k < len(weights):
         last, held = k + 1, weights[k]
-        while last < min(len(weights), k + pass_length(k, leaving)) and held + weights[last] <= most_bytes:
+        while last < min(len(weights), k + min(most, pass_length(k, leaving))) and held + weights[last] <= most_bytes:
             held += weights[last]
             last += 1
         found.append((k, last))
@@ -218,7 +224,7 @@ def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ..
         InputError: fewer stages than devices.
     """
     if devices > len(costs):
-        raise InputError(f"{devices} devices in a pipeline: the layers are cut into {len(costs)} stages, one for each")
+        raise InputError(f"{devices} devices in a pipeline of {len(costs)} stages of layers: each must have one")
     low, high = max(costs), sum(costs)
     for _ in range(60):
         middle = (low + high) / 2
@@ -269,10 +275,9 @@ def cut(
     _check(schedule, devices, pipeline, batches, buffers)
     costs = sizes.weights if costs is None else costs
 
-    def made(buffers: int | None) -> Decomposition:
-        held = buffers and memory is not None  # buffers hold stages, of which so many must fit beside features
-        most = min(stage_bytes, max(0, memory - sizes.held_bytes) / (2 * buffers)) if held else stage_bytes
-        stages = stages_of(sizes.weights, leaving, most)
+    def made(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
+        fine = max(1, sizes.layers // (TURNS * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
+        stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
         places, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
         drawn = schedule == GRAPH
@@ -280,14 +285,21 @@ def cut(
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, places, drawn)
         return _batched(whole, sizes, memory, batches or min(groups * turns, _over(sizes.inputs, sizes.tile)), batches)
 
-    if buffers is None and schedule == STREAM:
-        buffers = BUFFERS
-    try:
-        return made(buffers)
-    except MemoryTooSmall:
-        if buffers is not None or schedule != GRAPH:
-            raise
-        return made(BUFFERS)
+    tried = [buffers or (BUFFERS if schedule == STREAM else None)]
+    tried += [BUFFERS] if tried == [None] and schedule == GRAPH else []
+    attempts = []  # the first is best, each other takes less memory
+    for buffers in tried:
+        room = stage_bytes if memory is None or not buffers else max(0, memory - sizes.held_bytes) / (2 * buffers)
+        attempts += [(buffers, min(stage_bytes, room), costs)]
+        attempts += [(buffers, 0.0, costs)] if buffers else []
+        attempts += [(buffers, 0.0, sizes.weights)] if pipeline > 1 else []
+    small = []
+    for attempt in attempts:
+        try:
+            return made(*attempt)
+        except MemoryTooSmall as error:
+            small.append(error)
+    raise min(small, key=lambda error: error.least)
 
 
 def _check(schedule: str, devices: int, pipeline: int, batches: int | None, buffers: int | None) -> None:
@@ -311,7 +323,10 @@ def _batched(whole: Decomposition, sizes: Sizes, memory: int | None, least: int,
     Raises:
         MemoryTooSmall: they do not fit.
     """
-    made = replace(whole, batch=_whole(_over(sizes.inputs, least), sizes.tile))
+    each = _over(sizes.inputs, least)
+    made = replace(whole, batch=_whole(each, sizes.tile))
+    if made.batches < _over(sizes.inputs, each):  # more were asked for than whole tiles make
+        made = replace(whole, batch=each)
     if memory is None or made.most_memory(sizes) <= memory:
         return made
     one = replace(whole, batch=sizes.tile)

@@ -48,6 +48,16 @@ def test_a_rank_takes_a_device():
         ranks(3 * [("a", "b")], local_rank=2)
 
 
+def test_a_rank_takes_several_devices():
+    four = ("a", "b", "c", "d")
+    assert [device("some", "here", [four, four], rank, 2) for rank in (0, 1)] == [0, 2]
+    assert [device("some", "here", [four[:2], four[2:]], rank, 2) for rank in (0, 1)] == [0, 0]
+    with pytest.raises(Unavailable, match="rank 2: start at most 1 ranks a node, of 3 devices each"):
+        device("some", "here", [four, four], 1, 3)
+    with pytest.raises(Unavailable, match="see 2, 3 devices, 4 different ones: .* or each 2 of its own"):
+        device("some", "here", [four[:2], four[1:]], 0, 2)
+
+
 VIEWS = [view for size in range(4) for view in itertools.permutations("abc", size)]
 
 

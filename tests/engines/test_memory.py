@@ -55,7 +55,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["cpu", "spgemm"])
+@pytest.mark.parametrize("name", ["cpu", "spgemm", "taskgraph"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_peak_stays_below_the_limit(name, case):
     setting = {"values": False, "reductions": (), "more": 20_000_000, **CASES[case]}

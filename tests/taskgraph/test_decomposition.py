@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from graphs import decompositions
+from graphs import decompositions, sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.errors import InputError, MemoryTooSmall
-from spdnn.taskgraph import Decomposition, Sizes, cut
+from spdnn.taskgraph import SCHEDULES, Decomposition, Sizes, cut
 from spdnn.taskgraph.decomposition import ranges_of, stages_of
 
 SIZES = Sizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
@@ -45,6 +45,20 @@ def test_batches_are_as_large_as_the_memory_allows():
     assert cut("stream", SIZES, memory=least - 1).batch > 16
 
 
+@settings(deadline=None)
+@given(sizes(), st.sampled_from(SCHEDULES), st.integers(1, 3), st.booleans(), st.integers(0, 400))
+def test_the_least_that_is_told_is_enough(sizes, schedule, pipeline, leaving, memory):
+    devices = min(pipeline, sizes.layers)
+    options = {"devices": devices, "pipeline": devices, "leaving": leaving}
+    least = memory
+    try:
+        made = cut(schedule, sizes, memory=memory, **options)
+    except MemoryTooSmall as error:
+        least = error.least
+        made = cut(schedule, sizes, memory=least, **options)
+    assert memory <= least >= made.most_memory(sizes)
+
+
 def test_graph_streams_only_where_weights_do_not_fit():
     assert not cut("graph", SIZES, memory=5000).streamed
     assert cut("graph", SIZES, memory=3000).buffers == 2
@@ -59,7 +73,7 @@ def test_a_number_of_batches_that_does_not_fit_is_told():
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 8))
 def test_ranges_are_as_even_as_they_can_be(costs, devices):
     if devices > len(costs):
-        with pytest.raises(InputError, match="one for each"):
+        with pytest.raises(InputError, match="each must have one"):
             ranges_of(costs, devices)
         return
     found = ranges_of(costs, devices)
@@ -93,7 +107,7 @@ BAD = {
     "pipeline": (("pipeline", SIZES, 4), {"pipeline": 3}, "4 devices cannot be shared out to pipelines of 3"),
     "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffers of weights: at least 2"),
     "buffers that stay": (("resident", SIZES), {"buffers": 3}, "3 buffers of weights with the schedule resident"),
-    "long pipeline": (("pipeline", SIZES, 50), {}, "50 devices in a pipeline: the layers are cut into"),
+    "long pipeline": (("pipeline", SIZES, 50), {}, "50 devices in a pipeline of 40 stages"),
 }
 
 

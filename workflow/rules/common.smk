@@ -50,12 +50,12 @@ def program(name):
 
 def options(**values):
     """Options of a command, less those that are None: the command has its own default for them."""
-    return " ".join(f"--{name} {value}" for name, value in values.items() if value is not None)
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items() if value is not None)
 
 
 def gpus(case):
-    """GPUs that a case needs: one for each rank of an engine that runs on devices."""
-    return 0 if engine(case.engine, usable=False).devices() is None else case.ranks
+    """GPUs that a case needs: one for each rank of an engine that runs on GPUs, or as many as it has devices."""
+    return 0 if engine(case.engine, usable=False).devices() is None else case.ranks * (case.devices or 1)
 
 
 def every_core(threads):

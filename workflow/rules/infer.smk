@@ -55,6 +55,7 @@ rule infer_ranks:
         case=lambda wildcards: CASES[wildcards.case],
         repeats=config["repeats"],
         limits=lambda wildcards: options(count=CASES[wildcards.case].count, memory=config["memory"]),
+        cut=lambda wildcards: options(**CASES[wildcards.case].cut),
         given=lambda wildcards, resources: (
             "" if config["memory"] else options(memory=given_memory(wildcards, resources))
         ),
@@ -66,7 +67,7 @@ rule infer_ranks:
         " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
         " --layers {params.case.layers} --engine {params.case.engine} --reductions {params.case.reductions}"
         " --threads {params.case.threads} --partition {params.case.partition} {params.limits}"
-        " {params.given} --repeats {params.repeats}"
+        " {params.given} {params.cut} --repeats {params.repeats}"
         " --categories {output.categories} --result {output.result} --samples {output.samples}"
         " >{log} 2>&1 </dev/null ||"
         " {{ status=$?; {{ grep '^spdnn: ' {log} | grep -v '^spdnn: warning: ' || tail -n 20 {log}; }} >&2; exit $status; }}"

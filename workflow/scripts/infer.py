@@ -10,6 +10,7 @@ with logged(snakemake.log[0]):
     from spdnn.formats.categories import write_categories
     from spdnn.formats.inputs import read_inputs
     from spdnn.measure import measure, stored, timed, write_result, write_samples
+    from spdnn.taskgraph import Wanted
 
     case, given = snakemake.params.case, snakemake.input
     with staged(world(), None, given.network, given.prepared, given.inputs) as (network, prepared, inputs):
@@ -18,11 +19,12 @@ with logged(snakemake.log[0]):
         inputs, read = timed(read_inputs, inputs)
         if case.count is not None:
             inputs = inputs.counted(case.count)
+        cut = Wanted(case.schedule, case.devices, device_memory=case.device_memory) if case.schedule else None
         measurement, result = measure(
             engine(case.engine),
             prepared,
             inputs,
-            Options(case.threads, snakemake.params.memory),
+            Options(case.threads, snakemake.params.memory, wanted=cut),
             snakemake.params.repeats,
             opened + read,
             spent,

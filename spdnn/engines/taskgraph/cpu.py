@@ -69,12 +69,12 @@ class CpuGraphSession(Session):
             )
         self.work = CpuWork(prepared, inputs, options)
         self.sizes = self._sizes()
-        self.memory = self._device_memory(options)
-        self.decomposition, self.why = self._decomposition()
+        self.decomposition, self.why = self._decomposition(options)
         cut, work = self.decomposition, self.work
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
         threads = options.threads // cut.devices
         self.devices = [CpuDevice(threads, cut.places, cut.batch, work.widest, work.tile) for _ in range(cut.devices)]
+        self.kept = self._kept(options) if cut.streamed else []
         if not cut.streamed:  # the processor has one memory: weights that stay are there once
             layers = [bind(layer) for layer in work.network.layers()]
             for device, stages in enumerate(cut.ranges * cut.groups):
@@ -87,33 +87,52 @@ class CpuGraphSession(Session):
         weights = tuple(network.header(k).nbytes for k in range(network.depth))
         return Sizes(work.inputs.count, work.tile, weights, 8 * work.widest + INPUT_BYTES)
 
-    def _device_memory(self, options: Options) -> int:
-        """Bytes that each device may take: its promise, and no more than its part of what the process may take.
+    def _aside(self, options: Options) -> int:
+        """Bytes of the process that are no device's."""
+        work = self.work
+        aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
+        aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
+        return aside + READING * max(self.sizes.weights) * self.wanted.devices
+
+    def _kept(self, options: Options) -> list[Layer]:
+        """All layers, where the process has room for them beside its devices: what is streamed is then copied from
+        here, as to a GPU. None of them: each is read from its source whenever it is streamed.
+        """
+        network, devices = self.work.network, range(self.decomposition.devices)
+        new = sum(nbytes for k, nbytes in enumerate(self.sizes.weights) if not network.in_memory(k))
+        taken = sum(self.decomposition.memory(self.sizes, device) for device in devices)
+        fits = new + taken + self._aside(options) <= limit_bytes(options.memory)
+        return list(network.layers()) if fits else []
+
+    def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
+        """How the inference is cut, and why so, within what each device may take: its promise, and no more than its
+        part of what the process may take.
 
         Raises:
-            MemoryTooSmall: nothing is left of it.
+            MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
         """
-        work, network, devices = self.work, self.work.network, self.wanted.devices
-        aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
-        aside += plan.scratch_bytes(network, work.inputs, work.widest, options.threads, work.tile)
-        aside += READING * max(self.sizes.weights) * devices
-        limit = limit_bytes(options.memory)
-        if limit <= aside:
+        devices, aside, limit = self.wanted.devices, self._aside(options), limit_bytes(options.memory)
+        part = max(0, limit - aside) // devices
+        promise = self.wanted.device_memory or part
+        try:
+            return self._cut(min(part, promise))
+        except MemoryTooSmall as error:
+            if promise < part:
+                raise
+            least = aside + devices * error.least
             raise MemoryTooSmall(
-                f"memory of {limit:,} bytes is too small: {aside:,} are taken before a device has any (--memory)",
-                aside,
-            )
-        part = (limit - aside) // devices
-        return min(part, self.wanted.device_memory or part)
+                f"memory of {limit:,} bytes is too small; this network, these inputs and {devices} devices of "
+                f"{options.threads} threads need at least {least:,} (--memory)",
+                least,
+            ) from None
 
-    def _decomposition(self) -> tuple[Decomposition, str]:
-        """How the inference is cut, and why so."""
+    def _cut(self, memory: int) -> tuple[Decomposition, str]:
         wanted, leaving = self.wanted, bool({"dead", "inputs"} & set(self.work.reductions))
 
         def made(schedule: str) -> Decomposition:
             return cut(
                 schedule, self.sizes, wanted.devices, pipeline=wanted.pipeline, batches=wanted.batches,
-                buffers=wanted.buffers, memory=self.memory, leaving=leaving, stage_bytes=plan.PASS_WEIGHTS,
+                buffers=wanted.buffers, memory=memory, leaving=leaving, stage_bytes=plan.PASS_WEIGHTS,
                 costs=self.work.costs.work.tolist(),
             )  # fmt: skip
 
@@ -136,7 +155,9 @@ class CpuGraphSession(Session):
         self.found |= work.found(tally)
         parts = [going.parts[batch] for batch in range(cut.batches)]
         told = notes(cut, self.sizes, self.wanted, self.why, execution.graph.groups, going.spans)
-        return work.result(parts, tally, {"batch_inputs": cut.batch, **told})
+        if cut.streamed:
+            told["streamed_from"] = "memory" if self.kept else "the network's source"
+        return work.result(parts, tally, told)
 
 
 class _Going:
@@ -150,17 +171,10 @@ class _Going:
         self.tallies = [session.work.tally() for _ in session.devices]
         self.advance, self.close = progress.ticker("inference", stages, " stages")
         self.begun = time.perf_counter()
-        self._tasks = {
-            Kind.COPY: self._copy,
-            Kind.LAYER: self._layer,
-            Kind.COMPACT: self._compact,
-            Kind.MOVE: self._move,
-            Kind.COLLECT: self._collect,
-        }
 
     def do(self, task: Task) -> None:
         begin = time.perf_counter()
-        self._tasks[task.kind](task)
+        _WORK[task.kind](self, task)
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
 
     def tally(self) -> Tally:
@@ -171,11 +185,10 @@ class _Going:
         return whole
 
     def _copy(self, task: Task) -> None:
-        network, device = self.work.network, self.session.devices[task.device]
+        device, kept, network = self.session.devices[task.device], self.session.kept, self.work.network
         device.weights.pop(task.buffer, None)  # its memory can be filled again
         device.weights[task.buffer] = [
-            bind(_copied(network.layer(k)) if network.in_memory(k) else network.layer(k))
-            for k in range(*self.cut.stages[task.stage])
+            bind(_copied(kept[k]) if kept else network.layer(k)) for k in range(*self.cut.stages[task.stage])
         ]
 
     def _layer(self, task: Task) -> None:
@@ -217,6 +230,15 @@ class _Going:
         batch = self.batches.pop(task.batch)
         slots = batch.slots if batch.rows.count else np.empty(0, np.int64)
         self.parts[task.batch] = self.work.finish(batch.rows, slots)
+
+
+_WORK = {
+    Kind.COPY: _Going._copy,
+    Kind.LAYER: _Going._layer,
+    Kind.COMPACT: _Going._compact,
+    Kind.MOVE: _Going._move,
+    Kind.COLLECT: _Going._collect,
+}
 
 
 def _copied(layer: Layer) -> Layer:

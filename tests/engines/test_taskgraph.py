@@ -1,0 +1,211 @@
+"""Engine `taskgraph` on the processor: every schedule, in every order that its edges allow, gives the bits of `cpu`."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from engine_cases import SHAPES, assert_same, rows
+
+from spdnn import measure, verify
+from spdnn.engines import engine, infer
+from spdnn.engines.base import Options
+from spdnn.engines.taskgraph import cpu as executor
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.features import Inputs
+from spdnn.network import from_matrices
+from spdnn.reduce import parse
+from spdnn.sources.mnist import mnist_inputs
+from spdnn.sources.radixnet import RadixNet
+from spdnn.taskgraph import SCHEDULES, Decomposition, Graph, Kind, Wanted
+from spdnn.taskgraph.check import wrong
+from spdnn.taskgraph.execution import run_serially
+
+# Every schedule, buffers, pipelines and batches in any combination.
+CUTS = {
+    **{f"{schedule} on {devices}": Wanted(schedule, devices) for schedule in SCHEDULES for devices in (1, 2, 4)},
+    "batches": Wanted("resident", 1, batches=5),
+    "three buffers": Wanted("stream", 2, batches=4, buffers=3),
+    "pipelines side by side": Wanted("graph", 4, pipeline=2, batches=7),
+    "a streamed pipeline": Wanted("pipeline", 3, batches=4, buffers=2),
+    "chosen": Wanted(),
+}
+
+
+def problem():
+    """40 layers of 1024 and inputs of which few to many die."""
+    inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.35, 700)[:, None])
+    return RadixNet(1024, 40), inputs
+
+
+@pytest.mark.parametrize("reductions", ["none", "dead,inputs", "all"])
+@pytest.mark.parametrize("wanted", CUTS.values(), ids=CUTS)
+def test_schedules_change_nothing(wanted, reductions):
+    network, inputs = problem()
+    one = infer(network, inputs, "cpu", threads=1, reductions=reductions)
+    assert 0 < one.alive.size < 700
+    got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, wanted=wanted)
+    assert got.digest == one.digest
+    np.testing.assert_array_equal(got.survivors, one.survivors)
+    np.testing.assert_array_equal(got.alive, one.alive)
+    assert (got.notes["schedule"], got.notes["devices"]) == (wanted.schedule or "resident", wanted.devices)
+    assert wanted.batches in (None, got.notes["batches"])
+
+
+def serially(monkeypatch, choose):
+    """Tasks run one at a time from now on, as `choose` picks them of those that may run; the tasks that ran."""
+    ran = []
+
+    def run(execution, work, lanes, check):
+        run_serially(execution, lambda task: [work(task), ran.append((task, execution.graph))], choose)
+
+    monkeypatch.setattr(executor, "run_threads", run)
+    return ran
+
+
+@pytest.mark.parametrize("name", ["stream on 2", "graph on 4", "a streamed pipeline", "pipelines side by side"])
+def test_any_order_that_the_edges_allow(monkeypatch, name):
+    network, inputs = problem()
+    one = infer(network, inputs, "cpu", threads=1)
+    orders = [min, max, *(random.Random(seed).choice for seed in range(3))]
+    for order in orders:
+        choose = (lambda ready, pick=order: pick(ready, key=lambda task: task.number)) if order in (min, max) else order
+        ran = serially(monkeypatch, choose)
+        got = infer(network, inputs, "taskgraph", threads=4, wanted=replace(CUTS[name], batches=5))
+        assert got.digest == one.digest
+        graph = ran[-1][1]
+        assert wrong(graph.decomposition, graph.tasks) == []
+        assert len(ran) == got.notes["timeline_tasks"] == len(graph.tasks) - sum(t.batch is None for t in graph.tasks)
+
+
+@pytest.mark.parametrize("kind", [Kind.COPY, Kind.LAYER])
+def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
+    """The same orders find a graph in which copies wait for no reader, or layers not for their place."""
+    network, inputs = problem()
+    one = infer(network, inputs, "cpu", threads=1, reductions="dead")
+    task = Graph._task
+
+    def without(self, made, batch, stage, device, buffer, place, after, target=None):
+        weights = [number for number in after if self.tasks[number].kind == Kind.COPY]
+        after = after if made != kind else weights
+        return task(self, made, batch, stage, device, buffer, place, after, target)
+
+    monkeypatch.setattr(Graph, "_task", without)
+    found = set()
+    for choose in (lambda ready: max(ready, key=lambda task: task.number), random.Random(1).choice):
+        serially(monkeypatch, choose)
+        try:
+            wanted = Wanted("stream", 1, batches=4)
+            found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", wanted=wanted).digest)
+        except (SpdnnError, KeyError):
+            found.add("an error")
+    assert found - {one.digest}
+
+
+@pytest.mark.parametrize(("shape", "cut"), list(zip(SHAPES, itertools.cycle(CUTS.values()), strict=False)))
+@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
+def test_awkward_shapes(random_network, shape, cut, kind):
+    count, widths, options = SHAPES[shape]
+    pipeline = min(cut.pipeline or cut.devices, len(widths) - 1) if cut.schedule == "pipeline" else cut.pipeline
+    cut = replace(cut, pipeline=pipeline, devices=pipeline or cut.devices)
+    if (cut.pipeline or 1) > len(widths) - 1:
+        cut = Wanted("stream", 2)
+    assert_same(
+        "taskgraph", random_network(widths, **options), rows(count, widths[0], kind=kind), threads=4, wanted=cut
+    )
+
+
+def test_values_come_in_the_order_of_the_inputs():
+    network, inputs = problem()
+    one = infer(network, inputs, "cpu", threads=1, values=True)
+    got = infer(network, inputs, "taskgraph", threads=4, values=True, wanted=Wanted("graph", 4, batches=9))
+    np.testing.assert_array_equal(got.values, one.values)
+    np.testing.assert_array_equal(got.row_sum, one.row_sum)
+
+
+def test_a_session_runs_again_and_again():
+    network, inputs = problem()
+    chosen = engine("taskgraph")
+    prepared = chosen.prepare(network, parse("all", chosen.offers))
+    session = chosen.open(prepared, inputs, Options(4, wanted=Wanted("stream", 2, pipeline=2, batches=3)))
+    assert len({session.run().digest for _ in range(4)}) == 1
+
+
+@pytest.mark.parametrize("schedule", ["resident", "stream", "pipeline"])
+def test_an_error_of_any_device_ends_the_run(schedule):
+    grown = [np.full((4, 4), 3e38, np.float32), np.eye(4)]
+    network = from_matrices([np.eye(4)] * 3 + grown + [np.eye(4)], 0.0)
+    with pytest.raises(SpdnnError, match="a value of layer 4 passed the range of float32"):
+        wanted = Wanted(schedule, 2, batches=6)
+        infer(network, Inputs.from_array(np.full((400, 4), 3, np.float32)), "taskgraph", threads=2, wanted=wanted)
+
+
+def test_the_notes_tell_what_was_run():
+    network, inputs = problem()
+    got = infer(network, inputs, "taskgraph", threads=2, wanted=Wanted("stream", 2, batches=4, device_memory=10**7))
+    told = got.notes
+    assert (told["buffers"], told["places"], told["drawn"], told["groups"]) == (2, 1, False, [0, 1, 0, 1])
+    assert told["streamed_from"] == "memory"
+    assert told["why"] == "stream was asked for"
+    stages = tuple(map(tuple, told["stages"]))
+    cut = Decomposition("stream", 700, told["batch_inputs"], stages, tuple(map(tuple, told["ranges"])), 2, 2)
+    assert max(told["memory_bytes"]) <= told["device_memory_bytes"] == 10**7
+    lanes = {(device, lane): [] for device, lane, *_ in told["timeline"]}
+    for device, lane, kind, batch, first, last, begin, end in told["timeline"]:
+        assert batch % 2 == device
+        assert (first, last) in cut.stages
+        assert lane == ("copy-weights" if kind == "copy-weights" else "compute")
+        lanes[device, lane].append((begin, end))
+    assert set(lanes) == {(device, lane) for device in (0, 1) for lane in ("compute", "copy-weights")}
+    for spans in lanes.values():
+        spans = sorted(spans)
+        assert all(begin <= end for begin, end in spans)
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    copied = sum(kind == "copy-weights" for _, _, kind, *_ in told["timeline"])
+    assert copied == 4 * len(cut.stages)
+    assert told["timeline_tasks"] == len(told["timeline"])
+
+
+REFUSED = {
+    "more devices than threads": ({"wanted": Wanted("resident", 3)}, InputError, "3 devices of 2 threads"),
+    "a small device": (
+        {"wanted": Wanted("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
+    ),
+    "a small process": ({"memory": 1000}, MemoryTooSmall, "memory of 1,000 bytes is too small"),
+    "an engine that cuts nothing": (
+        {"engine_name": "cpu", "wanted": Wanted("stream")}, InputError, "engine cpu cuts nothing"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "kind", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_cut_is_one_sentence(options, kind, sentence):
+    network, inputs = problem()
+    with pytest.raises(kind, match=sentence):
+        infer(network, inputs, **{"engine_name": "taskgraph", "threads": 2, **options})
+
+
+@pytest.mark.parametrize("wanted", [{"schedule": "eager"}, {"devices": 0}, {"buffers": 2.5}, {"batches": -1}])
+def test_wishes_out_of_range_are_one_sentence(wanted):
+    with pytest.raises(InputError, match=r"must be (one of|an integer from 1)"):
+        Wanted(**wanted)
+
+
+@pytest.mark.needs("mnist")
+@pytest.mark.parametrize("neurons", [1024, 4096])
+def test_all_inputs_against_the_official_truth(mnist_file, neurons):
+    """Every schedule on 1, 2 and 4 devices, each of which may take less than weights and inputs of its batches need."""
+    network, chosen, inputs = RadixNet(neurons, 120), engine("taskgraph"), mnist_inputs(neurons, mnist_file)
+    prepared = chosen.prepare(network, parse("all", chosen.offers))
+    official = verify.official(neurons, inputs.count)
+    assert measure.official(network, inputs)
+    for schedule, devices in itertools.product(SCHEDULES, (1, 2, 4)):
+        wanted = Wanted(schedule, devices, device_memory=40_000_000)
+        found = chosen.open(prepared, inputs, Options(4, wanted=wanted)).run()
+        verdict = verify.judge(found, official)
+        assert verdict["passed"], (schedule, devices, verdict["reasons"])
+        assert max(found.notes["memory_bytes"]) <= 40_000_000
+        assert found.notes["batches"] > 1
