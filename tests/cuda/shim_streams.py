@@ -4,7 +4,7 @@ What is asked for on a stream is queued. Only where the host waits is it done, i
 events allow, and no more of it than must be: so a copy whose source the host changes too early, a buffer that is
 written before its last reader, a result that is read before it is there, changes what comes out. `Node.order` chooses:
 0 does everything at once, in the order of issue; 1 goes on with the stream that was made last, whenever it can; each
-number from 2 on draws an order of its own.
+even number from 2 on draws at every step, each odd one gives every stream a priority.
 
 A capture keeps what it is given, and refuses what CUDA would: waits on the host, memory taken, streams that do not take
 part, or that nobody waits for at the end. Its launch puts copies of its streams beside the others.
@@ -52,7 +52,7 @@ class Op:
 
 class Stream:
     def __init__(self, node):
-        self.node, self.queue = node, deque()
+        self.node, self.queue, self.priority = node, deque(), node.random.random()
         node.streams.append(self)
 
 
@@ -85,7 +85,10 @@ class Node:
         ready = [stream for stream in self.streams if stream.queue and stream.queue[0].ready]
         if not ready:
             return False
-        stream = ready[-1] if self.order == 1 else ready[self.random.integers(len(ready))]
+        if self.order % 2 == 0:
+            stream = ready[self.random.integers(len(ready))]
+        else:
+            stream = ready[-1] if self.order == 1 else max(ready, key=lambda one: one.priority)
         stream.queue.popleft().run()
         return True
 

@@ -109,8 +109,11 @@ class Going:
     def run(self) -> None:
         """Issue all tasks, and wait."""
         for number, one in enumerate(self.devices):
-            self._begun[number] = one.device.event(timed=True)
-            one.device.record(self._begun[number])
+            begun = self._begun[number] = one.device.event(timed=True)
+            one.device.record(begun)
+            for stream in one.streams.values():
+                with one.device.on(stream):
+                    one.device.wait(begun)
         lanes = lanes_of(self.cut)
         try:
             while not self.execution.finished:
