@@ -36,7 +36,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    from spdnn.cli import inputs, machine, network, peers, plan, report, run
+    from spdnn.cli import decompose, inputs, machine, network, peers, plan, report, run
 
     top = argparse.ArgumentParser(
         prog="spdnn",
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"spdnn {_version()}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, network, inputs, peers, report, plan, machine):
+    for module in (run, network, inputs, peers, report, plan, decompose, machine):
         module.add(commands, _Formatter)
     return top
 

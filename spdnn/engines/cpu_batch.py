@@ -190,6 +190,14 @@ class CpuWork:
         tally.merged += merged
         tally.looking += time.perf_counter() - begun
 
+    def compact(self, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally) -> np.ndarray:
+        """What is due before layer k: dead rows leave, identical ones are merged; the slots of nonzero rows."""
+        before = rows.count
+        self.leave(k, rows, slots, tally)
+        if rows.count and self.wait(k, rows, looks) == 0:
+            self.merge(k, rows, looks, tally)
+        return slots if rows.count == before else np.arange(rows.count)
+
     def finish(self, rows: Rows, slots: np.ndarray) -> Part:
         """What is told of the rows that are nonzero at the end."""
         count, neurons = slots.size, self.network.outputs

@@ -340,5 +340,6 @@ def _batched(whole: Decomposition, sizes: Sizes, memory: int | None, least: int,
             f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,}",
             needed,
         )
-    needed = _over(_over(sizes.inputs, sizes.tile), tiles)
+    # As many for each group: one that had more than the others would be waited for.
+    needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
     return replace(whole, batch=_whole(_over(sizes.inputs, needed), sizes.tile))

@@ -52,6 +52,7 @@ def test_schedules_change_nothing(wanted, reductions):
     np.testing.assert_array_equal(got.survivors, one.survivors)
     np.testing.assert_array_equal(got.alive, one.alive)
     assert (got.notes["schedule"], got.notes["devices"]) == (wanted.schedule or "resident", wanted.devices)
+    assert ("predicted_seconds" in got.notes) == ((wanted.pipeline or 1) > 1 or wanted.schedule == "pipeline")
     assert wanted.batches in (None, got.notes["batches"])
 
 

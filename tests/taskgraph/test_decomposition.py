@@ -45,6 +45,12 @@ def test_batches_are_as_large_as_the_memory_allows():
     assert cut("stream", SIZES, memory=least - 1).batch > 16
 
 
+def test_every_group_has_as_many_batches():
+    room = 50 + 4000 + 400 * 10  # for 400 of the 1,000 inputs
+    assert cut("resident", SIZES, 1, memory=room).batches == 3
+    assert cut("resident", SIZES, 2, memory=room).batches == 4
+
+
 @settings(deadline=None)
 @given(sizes(), st.sampled_from(SCHEDULES), st.integers(1, 3), st.booleans(), st.integers(0, 400))
 def test_the_least_that_is_told_is_enough(sizes, schedule, pipeline, leaving, memory):

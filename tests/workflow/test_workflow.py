@@ -248,6 +248,25 @@ def test_every_rung_of_the_ladder_is_verified_and_drawn(root, tmp_path, mnist_fi
 
 
 @pytest.mark.needs("mnist")
+def test_schedules_are_compared_in_one_run(root, tmp_path, mnist_file, monkeypatch):
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    arguments = ["--configfile", "config/schedules.yaml", "--config", "neurons=1024", "count=2000"]
+    arguments += ["reductions=dead", "schedules=[stream,pipeline]", "devices=2", "device_memory=30000000", "repeats=1"]
+    status, text = snakemake(root, tmp_path, *arguments)
+    assert status == 0, text
+    records = {path.stem: read_record(path) for path in tmp_path.glob("results/records/*.json")}
+    case = "radixnet-1024-120.mnist-1024-first-2000.taskgraph.dead.t2"
+    assert set(records) == {f"{case}.{schedule}-d2" for schedule in ("stream", "pipeline")}
+    for name, record in records.items():
+        notes = record["engine"]["notes"]
+        assert name.endswith(f".{notes['schedule']}-d{notes['devices']}")
+        assert max(notes["memory_bytes"]) <= notes["device_memory_bytes"] == 30_000_000
+    status, text = snakemake(root, tmp_path, "--dry-run", *record["environment"]["command"].split()[3:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
+
+
+@pytest.mark.needs("mnist")
 def test_mnist_from_the_mirror(root, tmp_path, mnist_file, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
     status, text = snakemake(root, tmp_path, "--config", "neurons=1024", "layers=120", "inputs=mnist", "repeats=1")

@@ -18,8 +18,9 @@ with logged(snakemake.log[0]):
         )
     settings = {"engines": case.engine, "reductions": case.reductions, "threads": case.threads, "ranks": case.ranks}
     settings |= {"partition": case.partition} if case.partition else {}
+    settings |= {"schedules": case.schedule, "devices": case.devices} if case.schedule else {}
     # Nulls are told as well: a file of --configfile may say otherwise.
-    nullable = {key: config[key] for key in ("count", "inputs_per_rank", "memory", "repeats")}
+    nullable = {key: config[key] for key in ("count", "inputs_per_rank", "memory", "device_memory", "repeats")}
     settings |= {key: "null" if value is None else value for key, value in nullable.items()}
     if not case.inputs.startswith("own-"):
         inputs, neurons = case.inputs.rsplit("-", 1)

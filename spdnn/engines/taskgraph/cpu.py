@@ -13,20 +13,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from spdnn import progress
-from spdnn.engines import plan
+from spdnn.engines import plan, usable_cores
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu_batch import CpuWork, Part, Tally
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.engines.rows import Rows
 from spdnn.engines.taskgraph.notes import notes
+from spdnn.engines.taskgraph.probe import measured
 from spdnn.errors import InputError, MemoryTooSmall
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.layouts import bind, buffer
 from spdnn.network import Layer
 from spdnn.taskgraph import Decomposition, Kind, Sizes, Task, Wanted, cut
+from spdnn.taskgraph.choice import choose
+from spdnn.taskgraph.decomposition import PIPELINE
 from spdnn.taskgraph.decomposition import RESIDENT as ALL_STAY
-from spdnn.taskgraph.decomposition import STREAM
 from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
 from spdnn.taskgraph.timeline import Span
 
@@ -68,7 +70,7 @@ class CpuGraphSession(Session):
                 f"{self.wanted.devices} devices of {options.threads} threads: each takes one at least (--threads)"
             )
         self.work = CpuWork(prepared, inputs, options)
-        self.sizes = self._sizes()
+        self.sizes, self.predicted = self._sizes(), None
         self.decomposition, self.why = self._decomposition(options)
         cut, work = self.decomposition, self.work
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
@@ -115,7 +117,7 @@ class CpuGraphSession(Session):
         part = max(0, limit - aside) // devices
         promise = self.wanted.device_memory or part
         try:
-            return self._cut(min(part, promise))
+            return self._cut(min(part, promise), options)
         except MemoryTooSmall as error:
             if promise < part:
                 raise
@@ -126,22 +128,31 @@ class CpuGraphSession(Session):
                 least,
             ) from None
 
-    def _cut(self, memory: int) -> tuple[Decomposition, str]:
+    def _cut(self, memory: int, options: Options) -> tuple[Decomposition, str]:
+        """Within so many bytes of each device. What tasks cost is measured only where it can matter: to choose a
+        schedule, or the ranges of a pipeline.
+        """
         wanted, leaving = self.wanted, bool({"dead", "inputs"} & set(self.work.reductions))
-
-        def made(schedule: str) -> Decomposition:
-            return cut(
-                schedule, self.sizes, wanted.devices, pipeline=wanted.pipeline, batches=wanted.batches,
-                buffers=wanted.buffers, memory=memory, leaving=leaving, stage_bytes=plan.PASS_WEIGHTS,
-                costs=self.work.costs.work.tolist(),
-            )  # fmt: skip
-
-        if wanted.schedule:
-            return made(wanted.schedule), f"{wanted.schedule} was asked for"
-        try:
-            return made(ALL_STAY), "all weights fit every device"
-        except MemoryTooSmall as error:
-            return made(STREAM), f"weights are streamed, for with all of them on a device {error}"
+        given = {
+            "pipeline": wanted.pipeline, "batches": wanted.batches, "buffers": wanted.buffers, "leaving": leaving,
+            "stage_bytes": plan.PASS_WEIGHTS,
+        }  # fmt: skip
+        if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
+            made = cut(wanted.schedule, self.sizes, wanted.devices, memory=memory, **given)
+            return made, f"{wanted.schedule} was asked for"
+        if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+            try:
+                made = cut(ALL_STAY, self.sizes, 1, memory=memory, **given)
+            except MemoryTooSmall:
+                pass
+            else:
+                return made, "resident: all weights fit the one device there is, and nothing is faster"
+        cores = min(options.threads, usable_cores())
+        in_memory = _copied if self.work.network.in_memory(0) else None
+        costs = measured(self.work, options.threads, wanted.devices, in_memory, cores)
+        chosen = choose(self.sizes, wanted.devices, memory, costs, cores, schedule=wanted.schedule, **given)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
 
     def run(self, meetings=None) -> Result:
         cut, work = self.decomposition, self.work
@@ -155,6 +166,8 @@ class CpuGraphSession(Session):
         self.found |= work.found(tally)
         parts = [going.parts[batch] for batch in range(cut.batches)]
         told = notes(cut, self.sizes, self.wanted, self.why, execution.graph.groups, going.spans)
+        if self.predicted is not None:
+            told["predicted_seconds"] = self.predicted
         if cut.streamed:
             told["streamed_from"] = "memory" if self.kept else "the network's source"
         return work.result(parts, tally, told)
@@ -208,14 +221,8 @@ class _Going:
 
     def _compact(self, task: Task) -> None:
         batch, tally, k = self.batches[task.batch], self.tallies[task.device], self.cut.stages[task.stage][1]
-        rows, before = batch.rows, batch.rows.count
-        if not before:
-            return
-        self.work.leave(k, rows, batch.slots, tally)
-        if rows.count and self.work.wait(k, rows, batch.looks) == 0:
-            self.work.merge(k, rows, batch.looks, tally)
-        if rows.count < before:
-            batch.slots = np.arange(rows.count)
+        if batch.rows.count:
+            batch.slots = self.work.compact(k, batch.rows, batch.slots, batch.looks, tally)
 
     def _move(self, task: Task) -> None:
         """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""

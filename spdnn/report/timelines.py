@@ -1,0 +1,87 @@
+"""Timelines of schedules as SVG text: a row for each lane of each device, a bar for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spdnn.report.figures import INK, NO_COLOUR, libraries, style, svg
+
+Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
+COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "collect": 8}  # places in seaborn's "colorblind"
+NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
+LANES = ("compute", "copy-weights", "move")
+
+
+def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], title: str, prefix: str) -> str:
+    """One panel below the other, on one scale of time: what each lane did when. Batches are told by light and dark.
+
+    Args:
+        panels: (label, timeline) each.
+        title: describes the figure to those who do not see it.
+        prefix: of the ids inside the SVG.
+    """
+    seaborn, figure_class = libraries()
+    rows = [_rows(timeline) for _, timeline in panels]
+    last = max((entry[7] for _, timeline in panels for entry in timeline), default=0.0) or 1.0
+    palette = seaborn.color_palette("colorblind", 10).as_hex()
+    heights = [0.7 + 0.24 * max(1, len(one)) for one in rows]
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, sum(heights) + 0.6), layout="constrained")
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for place, (label, timeline), own in zip(axes, panels, rows, strict=True):
+            _panel(place, label, timeline, own, last, palette)
+        axes[-1].set_xlabel("seconds from the beginning of the run")
+        axes[-1].set_xlim(0, last * 1.01)
+        seaborn.despine(fig=figure, left=True)
+        kinds = [kind for kind in COLOURS if any(entry[2] == kind for _, timeline in panels for entry in timeline)]
+        _legend(figure, kinds, palette)
+        return svg(figure, title, prefix)
+
+
+def _rows(timeline: Sequence[Entry]) -> list[tuple[int, str]]:
+    """(device, lane) of what has a bar."""
+    order = {lane: place for place, lane in enumerate(LANES)}
+    found = {(entry[0], entry[1]) for entry in timeline if entry[7] > entry[6]}
+    return sorted(found, key=lambda row: (row[0], order.get(row[1], len(order)), row[1]))
+
+
+def _panel(axes, label: str, timeline: Sequence[Entry], rows: list[tuple[int, str]], last: float, palette) -> None:
+    for place, (device, lane) in enumerate(rows):
+        own = [entry for entry in timeline if (entry[0], entry[1]) == (device, lane)]
+        for kind, batch, begin, end in _bars(own, last * NARROW):
+            colour = palette[COLOURS[kind]] if kind in COLOURS else NO_COLOUR
+            dark = 1.0 if batch is None or batch % 2 == 0 else 0.55
+            axes.barh(place, end - begin, left=begin, height=0.72, color=colour, alpha=dark, linewidth=0)
+    axes.set_yticks(range(len(rows)), [_lane(device, lane, rows) for device, lane in rows], fontsize=8)
+    axes.set_ylim(max(1, len(rows)) - 0.4, -0.6)
+    axes.set_title(label, loc="left", fontsize=10, color=INK)
+    axes.grid(visible=False, axis="y")
+
+
+def _lane(device: int, lane: str, rows: Sequence[tuple[int, str]]) -> str:
+    words = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}
+    return f"device {device} {words.get(lane, lane)}" if len({d for d, _ in rows}) > 1 else words.get(lane, lane)
+
+
+def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | None, float, float]]:
+    """(kind, batch, begin, end): neighbours of one kind and batch with no gap to be seen are one bar."""
+    found: list[list] = []
+    for _, _, kind, batch, _, _, begin, end in sorted(timeline, key=lambda entry: (entry[6], entry[7])):
+        if end <= begin:
+            continue
+        near = found and begin - found[-1][3] <= narrow
+        if near and (found[-1][:2] == [kind, batch] or end - begin <= narrow):
+            found[-1][3] = max(end, found[-1][3])
+        else:
+            found.append([kind, batch, begin, end])
+    return [tuple(one) for one in found]
+
+
+def _legend(figure, kinds: Sequence[str], palette) -> None:
+    from matplotlib.patches import Patch
+
+    words = {"copy-weights": "copies of weights", "layer": "layers (batches light and dark in turn)",
+             "move": "rows between devices", "compact": "rows that leave", "collect": "results"}  # fmt: skip
+    handles = [Patch(color=palette[COLOURS[kind]], label=words[kind]) for kind in kinds]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)

@@ -1,0 +1,196 @@
+"""Which decomposition: every schedule that the devices and their memory allow is simulated, and the fastest taken.
+
+Among those that are as good as equally fast, the simplest: predictions are not so exact that it would be worth more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+from spdnn.errors import InputError, MemoryTooSmall
+from spdnn.taskgraph.decomposition import (
+    BUFFERS,
+    GRAPH,
+    PIPELINE,
+    RESIDENT,
+    SCHEDULES,
+    STREAM,
+    TURNS,
+    Decomposition,
+    Sizes,
+    cut,
+)
+from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
+
+EQUAL = 1.02  # of two that differ by less than this factor, the simpler is taken
+MORE_BUFFERS = (BUFFERS, 3, 4)
+SHORT = 4  # of the largest layers: bytes of stages that leave more of the memory to features
+MORE_TURNS = (2, 4)  # times TURNS batches for each device, where devices draw them or wait for each other
+UNFIT = "does not fit"
+
+
+@dataclass(frozen=True)
+class Considered:
+    """One that was looked at.
+
+    Attributes:
+        settings: those of `cut`.
+        seconds: predicted; None: `why_not` tells.
+        least: seconds that it could not be faster than, where that was enough not to simulate it.
+    """
+
+    schedule: str
+    settings: dict
+    seconds: float | None
+    why_not: str | None = None
+    least: float | None = None
+
+    def __str__(self) -> str:
+        told = {"buffers": "buffers of weights", "pipeline": "devices in a pipeline"}
+        batches = self.settings.get("batches")
+        words = [f"{batches} batch{'es' if batches > 1 else ''}"] if batches else []
+        words += [f"{self.settings[name]} {what}" for name, what in told.items() if self.settings.get(name)]
+        if self.settings.get("buffers") and self.settings.get("stages"):
+            words.append(f"{self.settings['stages']} stages")
+        return ", ".join([self.schedule, *words])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A decomposition, its predicted run, one sentence that says why, and what else was looked at."""
+
+    decomposition: Decomposition
+    predicted: Simulated
+    why: str
+    considered: list[Considered] = field(repr=False)
+
+
+@dataclass
+class _Search:
+    """The candidates so far, and the best of them."""
+
+    costs: TaskCosts
+    cores: int | None
+    considered: list[Considered] = field(default_factory=list)
+    best: tuple[Considered, Decomposition, Simulated] | None = None
+    seen: set[Decomposition] = field(default_factory=set)
+
+    def add(self, schedule: str, settings: dict, decomposition: Decomposition) -> None:
+        told = settings | {"batches": decomposition.batches, "buffers": decomposition.buffers}
+        told["stages"] = len(decomposition.stages)
+        if decomposition in self.seen:
+            return
+        self.seen.add(decomposition)
+        least = least_seconds(decomposition, self.costs, self.cores)
+        if self.best and least * EQUAL >= self.best[2].seconds:
+            why = f"no faster than {least:.4g} s, even if nothing waited"
+            self.considered.append(Considered(schedule, told, None, why, least))
+            return
+        predicted = simulate(decomposition, self.costs, self.cores)
+        self.considered.append(Considered(schedule, told, predicted.seconds))
+        if self.best is None or predicted.seconds * EQUAL < self.best[2].seconds:
+            self.best = self.considered[-1], decomposition, predicted
+
+
+def choose(
+    sizes: Sizes,
+    devices: int,
+    memory: int | None,
+    costs: TaskCosts,
+    cores: int | None = None,
+    *,
+    schedule: str | None = None,
+    pipeline: int | None = None,
+    batches: int | None = None,
+    buffers: int | None = None,
+    stage_bytes: float | None = None,
+    leaving: bool = True,
+) -> Chosen:
+    """The fastest decomposition predicted that keeps the promise on memory.
+
+    Args:
+        devices: in all, each with so many bytes of memory (None: enough).
+        costs: of tasks, of the same inputs and layers as `sizes`.
+        cores: that all devices share; None: each is a device of its own.
+        schedule, pipeline, batches, buffers, stage_bytes: as `cut` takes them; what is given is not chosen.
+        leaving: rows may leave between stages.
+
+    Raises:
+        InputError: numbers that do not fit each other.
+        MemoryTooSmall: none fits; the sentence is of the one that needs least.
+    """
+    if schedule is not None and schedule not in SCHEDULES:
+        raise InputError(f"schedule {schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
+    search, stays, smallest, refused = _Search(costs, cores), set(), None, None
+    each = costs.layer_seconds.tolist()
+    given = {"pipeline": pipeline, "batches": batches, "buffers": buffers, "stage_bytes": stage_bytes}
+    short = None if memory is None else SHORT * max(sizes.weights)
+    for name, settings in _candidates(schedule, devices, given, short):
+        if (name, settings["pipeline"]) in stays and settings["buffers"] and not buffers:
+            continue  # weights that fit are not streamed
+        try:
+            decomposition = cut(name, sizes, devices, memory=memory, leaving=leaving, costs=each, **settings)
+        except MemoryTooSmall as error:
+            search.considered.append(Considered(name, settings, None, UNFIT))
+            smallest = error if smallest is None or error.least < smallest.least else smallest
+        except InputError as error:
+            search.considered.append(Considered(name, settings, None, str(error)))
+            refused = error
+        else:
+            search.add(name, settings, decomposition)
+            if not decomposition.streamed:
+                stays.add((name, settings["pipeline"]))
+    if search.best is None:
+        raise smallest or refused or InputError(f"{devices} devices: there must be 1 or more")
+    taken, decomposition, predicted = search.best
+    return Chosen(decomposition, predicted, _why(taken, search.considered), search.considered)
+
+
+def _candidates(schedule: str | None, devices: int, given: dict, short: int | None) -> Iterator[tuple[str, dict]]:
+    """(schedule, settings of `cut`), the simplest first; what is given is kept, and None is what `cut` makes of it.
+
+    Args:
+        short: bytes of short stages, where memory is promised, so that what stages leave is worth having.
+    """
+    for name in SCHEDULES if schedule is None else (schedule,):
+        free = schedule is None
+        if free and ((name == RESIDENT and given["buffers"]) or (name == PIPELINE and devices == 1)):
+            continue
+        parts = [n for n in range(2, devices + 1) if not devices % n] if free and name == PIPELINE else [None]
+        waits = name == PIPELINE or (name == GRAPH and devices > 1)
+        batches = [None, *(n * TURNS * devices for n in MORE_TURNS)] if waits else [None]
+        stages = [math.inf] if short is None or name == RESIDENT else [math.inf, short]
+        options = {"pipeline": parts, "batches": batches, "buffers": _BUFFERS[name], "stage_bytes": stages}
+        known = [[given[key]] if given[key] else values for key, values in options.items()]
+        for values in product(*known):
+            yield name, dict(zip(options, values, strict=True))
+
+
+_BUFFERS = {
+    RESIDENT: [None],
+    STREAM: [*MORE_BUFFERS],
+    GRAPH: [None, *MORE_BUFFERS],
+    PIPELINE: [None, *MORE_BUFFERS],
+}
+
+
+def _why(taken: Considered, considered: list[Considered]) -> str:
+    """What stands against the others, in one sentence."""
+    if len(considered) == 1:
+        return f"{taken}: nothing else was left to choose"
+    reasons = []
+    refused = [one.schedule for one in considered[: considered.index(taken)] if one.why_not == UNFIT]
+    if refused:
+        reasons.append(f"{' and '.join(dict.fromkeys(refused))} would not fit the memory of a device")
+    slower = [one for one in considered if one.seconds is not None and one is not taken]
+    if slower:
+        next_best = min(slower, key=lambda one: one.seconds)
+        ratio = next_best.seconds / taken.seconds if taken.seconds else 1.0
+        much = "as fast as makes no difference, and less simple" if ratio <= EQUAL else f"{ratio - 1:.0%} slower"
+        reasons.append(f"the next best ({next_best}) is predicted to be {much}")
+    elif not refused:
+        reasons.append(f"no other could be {EQUAL - 1:.0%} faster, even if nothing waited")
+    return f"{taken}: {', and '.join(reasons)}" if reasons else f"{taken}: the only one that fits"

@@ -1,0 +1,247 @@
+"""The time of a decomposition, predicted: its tasks in order of events, each at its cost by the cost model.
+
+Lanes take turns as in the executors, for it asks the same `Execution`: batches that are drawn go to whoever is through
+first. Devices that are parts of one machine's threads share its cores, so a task's speed changes whenever another
+begins or ends. Nothing here was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from spdnn.errors import InputError
+from spdnn.model import FREE, Device, Messages, Work
+from spdnn.taskgraph.decomposition import Decomposition, Sizes
+from spdnn.taskgraph.execution import Execution, Lane
+from spdnn.taskgraph.graph import COMPUTE, LANES, Kind, Task
+from spdnn.taskgraph.timeline import Span
+
+FIXED = "fixed costs of the run"
+
+
+@dataclass(frozen=True)
+class TaskCosts:
+    """What tasks cost on one device, by the cost model.
+
+    Attributes:
+        work: of the whole inference; device: its rates hold for one device of the decomposition or, where devices share
+            cores, for `device.threads` threads. Copies cost nothing where it has no rate of copies: weights are shared.
+        messages: what rows cost that move between devices.
+        seconds_per_task: of every task of layers, whatever it computes: a launch, or waking up the threads.
+        threads: of one device, where devices share cores; None: device.threads.
+        speeds: of each device, relative to the rates; empty: all alike.
+        order: the shares of that many batches, float64 (batches, layers), as `model.order.official_shares` gives
+            them; None: each has its part of the inputs.
+    """
+
+    work: Work
+    device: Device
+    messages: Messages = FREE
+    seconds_per_task: float = 0.0
+    threads: int | None = None
+    speeds: tuple[float, ...] = ()
+    order: Callable[[int], np.ndarray | None] = field(default=lambda batches: None)
+
+    def rows(self, decomposition: Decomposition) -> np.ndarray:
+        """Rows of each batch at each layer, expected, float64 (batches, layers)."""
+        work, batches = self.work, decomposition.batches
+        sizes = np.diff([decomposition.members(batch) for batch in range(batches)])[:, 0]
+        shares = None if work.merged else self.order(batches)
+        if shares is not None:
+            # The order tells of equal parts; of two that are nearly equal, each has its part of their mean.
+            return np.minimum(shares * work.rows * (sizes * batches / sizes.sum())[:, None], sizes[:, None])
+        kinds = {int(size): work.of(int(size)).rows for size in np.unique(sizes)}
+        return np.array([kinds[int(size)] for size in sizes])
+
+    def layers(self, rows: np.ndarray) -> np.ndarray:
+        """Seconds of each layer for so many rows (..., layers), with what each layer costs whatever it computes."""
+        computing = self.device.lanes(rows) * self.work.edges * self.device.rates(self.work.layers)
+        return np.where(rows > 0, computing + self.device.seconds_per_layer, 0.0)
+
+    @cached_property
+    def layer_seconds(self) -> np.ndarray:
+        """Seconds of each layer with all inputs at once, float64 (layers,): what ranges of a pipeline even out."""
+        return self.layers(self.work.rows)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What is predicted.
+
+    Attributes:
+        seconds: of the run.
+        timeline: every task, in the order in which they ended.
+        parts: seconds by kind of task, of the chain of tasks that the run could not be shorter than without another
+            order or faster tasks; they add up to `seconds`.
+        groups: of each batch, the group that it passed through.
+    """
+
+    seconds: float
+    timeline: tuple[Span, ...] = field(repr=False)
+    parts: dict[str, float]
+    groups: dict[int, int] = field(repr=False)
+
+    @property
+    def bound(self) -> str:
+        """What takes most of the time of the chain."""
+        return max(self.parts, key=self.parts.__getitem__)
+
+    @cached_property
+    def busy(self) -> dict[Lane, float]:
+        """Of each lane that did anything: the share of the run in which it did; it was idle in the rest."""
+        spent: dict[Lane, float] = {}
+        for one in self.timeline:
+            lane = one.device, one.lane
+            spent[lane] = spent.get(lane, 0.0) + one.end - one.begin
+        return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(spent.items())}
+
+
+def sizes_of(work: Work, device: Device) -> Sizes:
+    """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
+    weights = tuple(math.ceil(one) for one in work.weight_bytes)
+    held = math.ceil(work.inputs * work.input_bytes)
+    return Sizes(work.inputs, device.tiles[-1], weights, math.ceil(2 * work.row_bytes.max()), held)
+
+
+def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> Simulated:
+    """Run all tasks on paper.
+
+    Args:
+        cores: that the devices share, each with `costs.threads` threads, and with one for its copies and one for its
+            moves; None: devices slow each other in nothing.
+
+    Raises:
+        InputError: costs of another number of layers, of inputs or of devices.
+    """
+    _check(decomposition, costs)
+    execution, clock = Execution(decomposition), _Clock(decomposition, costs, cores)
+    lanes = [(device, lane) for device in range(decomposition.devices) for lane in LANES]
+    while not execution.finished:
+        for lane in lanes:
+            if lane not in clock.running and (task := execution.take(lane)):
+                clock.begin(lane, task)
+        for task in clock.step():
+            known = len(execution.graph.tasks)
+            execution.done(task)
+            clock.drew.update(dict.fromkeys(range(known, len(execution.graph.tasks)), task.number))
+    return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(execution.graph.groups))
+
+
+def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> float:
+    """What no order of its tasks could be faster than: layers shared out evenly, or the copies of the first range."""
+    _check(decomposition, costs)
+    d, device = decomposition, costs.device
+    speed = sum(costs.speeds) or d.devices
+    if cores is not None:
+        wanted = d.devices * (costs.threads or device.threads)
+        speed = max(costs.speeds, default=1.0) * min(wanted, cores) / min(device.threads, cores)
+    computing = float(costs.layers(costs.rows(d)).sum()) / speed
+    if not d.streamed:
+        return computing
+    stages = [costs.work.weight_bytes[slice(*d.stages[stage])].sum() for stage in range(*d.ranges[0])]
+    anew = max(0.0, sum(stages) - d.buffers * max(stages))  # a batch may find what the buffers held
+    return max(computing, float(device.copy(anew)) * (d.batches // d.groups))
+
+
+def _check(decomposition: Decomposition, costs: TaskCosts) -> None:
+    if (decomposition.layers, decomposition.inputs) != (costs.work.layers, costs.work.inputs):
+        raise InputError(
+            f"costs of {costs.work.inputs} inputs through {costs.work.layers} layers, and a decomposition of "
+            f"{decomposition.inputs} through {decomposition.layers}"
+        )
+    if len(costs.speeds) not in (0, decomposition.devices) or min(costs.speeds, default=1.0) <= 0:
+        raise InputError(f"speeds {costs.speeds} of {decomposition.devices} devices: one above 0 for each, or none")
+
+
+class _Running:
+    """A task that is on its way: `left` seconds of it, were nothing to slow it."""
+
+    __slots__ = ("began", "left", "task")
+
+    def __init__(self, task: Task, left: float, began: float):
+        self.task, self.left, self.began = task, left, began
+
+
+class _Clock:
+    """What runs now, how fast, and what is over."""
+
+    def __init__(self, decomposition: Decomposition, costs: TaskCosts, cores: int | None):
+        self.decomposition, self.costs, self.cores = decomposition, costs, cores
+        self.now = costs.device.seconds_per_run
+        self.running: dict[Lane, _Running] = {}
+        self.timeline: list[Span] = []
+        self.of: dict[int, tuple[Task, float, float, int | None]] = {}  # of a task: itself, begin, end, what it met
+        self.before: dict[Lane, int] = {}  # of a lane: its last task
+        self.drew: dict[int, int] = {}  # of a task of a batch that was drawn: the one whose end let it be drawn
+        rows = costs.rows(decomposition)
+        weights = np.append(0.0, np.cumsum(costs.device.copy(costs.work.weight_bytes)))
+        layers = np.cumsum(costs.layers(rows), axis=1)
+        self.layers = np.concatenate([np.zeros((len(rows), 1)), layers], axis=1).tolist()
+        self.weights, self.left = weights.tolist(), (rows * costs.work.row_bytes).tolist()
+
+    def seconds(self, task: Task) -> float:
+        """Of a task, were it alone."""
+        d, costs = self.decomposition, self.costs
+        first, last = d.stages[task.stage]
+        if task.kind == Kind.LAYER:
+            own = self.layers[task.batch]
+            found = own[last] - own[first] + costs.seconds_per_task
+            if first == 0:
+                begin, end = d.members(task.batch)
+                found += (end - begin) * costs.device.seconds_per_input
+            return found / costs.speeds[task.device] if costs.speeds else found
+        if task.kind == Kind.COPY:
+            return self.weights[last] - self.weights[first]
+        if task.kind == Kind.MOVE:
+            return costs.messages.message(self.left[task.batch][last])
+        return 0.0
+
+    def begin(self, lane: Lane, task: Task) -> None:
+        self.running[lane] = _Running(task, self.seconds(task), self.now)
+
+    def step(self) -> list[Task]:
+        """Go on to the next end of a task; those that end then."""
+        speeds = self._speeds()
+        ends = {lane: one.left / speeds[lane[1]] for lane, one in self.running.items()}
+        step = min(ends.values())
+        self.now += step
+        over = [lane for lane, end in ends.items() if end <= step * (1 + 1e-12)]
+        for lane, one in self.running.items():
+            one.left -= step * speeds[lane[1]]
+        return [self._end(lane) for lane in over]
+
+    def _end(self, lane: Lane) -> Task:
+        one = self.running.pop(lane)
+        task = one.task
+        waited = (*task.after, self.before.get(lane), self.drew.get(task.number))
+        known = [number for number in waited if number in self.of]
+        met = max(known, key=lambda number: self.of[number][2], default=None)
+        self.of[task.number] = task, one.began, self.now, met
+        self.before[lane] = task.number
+        self.timeline.append(Span.of(self.decomposition, task, one.began, self.now))
+        return task
+
+    def _speeds(self) -> dict[str, float]:
+        """Of the lanes by name, with as many of them running as there are: whoever runs shares the cores evenly."""
+        if self.cores is None:
+            return dict.fromkeys(LANES, 1.0)
+        device = self.costs.device
+        threads = self.costs.threads or device.threads
+        wanted = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
+        part = min(1.0, self.cores / wanted) if wanted else 1.0
+        computing = threads * part / min(device.threads, self.cores)
+        return {name: computing if name == COMPUTE else part for name in LANES}
+
+    def parts(self) -> dict[str, float]:
+        """Seconds by kind of the tasks that each began when the one before it had ended, back from the last."""
+        found = {FIXED: self.costs.device.seconds_per_run} if self.costs.device.seconds_per_run else {}
+        number = max(self.of, key=lambda number: (self.of[number][2], number), default=None)
+        while number is not None:
+            task, began, ended, number = self.of[number]
+            found[task.kind.value] = found.get(task.kind.value, 0.0) + ended - began
+        return {name: seconds for name, seconds in found.items() if seconds} or {Kind.LAYER.value: 0.0}

@@ -1,0 +1,128 @@
+"""`spdnn decompose`: what it prints and writes, and how mistakes end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spdnn.cli import main
+from spdnn.records import write_record
+from tests.test_model import record
+
+OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)
+
+
+def decompose(*arguments):
+    return main(["decompose", *map(str, arguments)])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "run.json"
+    made = record(inputs=4000, layers=8)
+    made["machine"] = None
+    write_record(path, made)
+    return path
+
+
+def test_an_official_problem_by_rates(capsys):
+    assert decompose(*OFFICIAL) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("1024-120, 60,000 inputs: predicted, by the rates given; rows are those that the official")
+    assert "schedule resident: 1 batch of up to 60,000 inputs; 24 stages" in text
+    assert "bound by layer (layer " in text
+    assert "device 0, lane compute: busy 100.0%" in text
+
+
+def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
+    written = tmp_path / "d.json", tmp_path / "d.svg"
+    machine = ("--device-memory", "30MB", "--devices", 2, "--copy-bandwidth", 1e10)
+    assert decompose(*OFFICIAL, *machine, "--json", written[0], "--svg", written[1]) == 0
+    text = capsys.readouterr().out
+    assert "0.030 GB" in text  # the promise
+    told = json.loads(written[0].read_text())
+    assert told["predicted"] is True
+    assert max(told["memory_bytes"]) <= told["promise_bytes"] == 30_000_000
+    assert told["seconds"] == pytest.approx(max(entry[-1] for entry in told["timeline"]))
+    assert sum(told["parts"].values()) == pytest.approx(told["seconds"])
+    assert told["decomposition"]["groups"] * len(told["decomposition"]["ranges"]) == 2
+    assert told["why"] in text
+    assert len(told["considered"]) > 3
+    picture = written[1].read_text()
+    assert picture.startswith("<svg")
+    assert "Predicted timeline of 1024-120" in picture
+
+
+def test_a_schedule_that_is_given_is_kept(capsys):
+    arguments = ("--schedule", "pipeline", "--devices", 4, "--pipeline", 2, "--batches", 8, "--bandwidth", 1e9)
+    assert decompose(*OFFICIAL, *arguments) == 0
+    text = capsys.readouterr().out
+    assert "schedule pipeline: 8 batches" in text
+    assert "4 devices (2 pipelines of 2)" in text
+
+
+def test_a_record_calibrates(saved, capsys):
+    """One device and all weights there: what was measured is predicted."""
+    assert decompose("--record", saved) == 0
+    text = capsys.readouterr().out
+    assert "measured 0.5 s" in text
+    assert "predicted: 0.5 s" in text
+    assert decompose("--record", saved, "--devices", 2, "--count", 8000, "--schedule", "graph") == 0
+    assert "8,000 inputs" in capsys.readouterr().out
+
+
+def test_any_network(tmp_path, capsys):
+    network = tmp_path / "net.h5"
+    assert main(["network", "make", "unstructured", "--neurons", "256", "--layers", "9", "-o", str(network)]) == 0
+    assert decompose("--network", network, "--count", 500, "--edges-per-second", 1e9) == 0
+    text = capsys.readouterr().out
+    assert "500 inputs: predicted, by the rates given; no row is taken to die" in text
+    assert "1 stages of up to 9 layers" in text or "1 stage of up to 9 layers" in text
+
+
+def test_the_published_table(tmp_path, capsys):
+    assert decompose("--published", "--json", tmp_path / "p.json") == 0
+    text = capsys.readouterr().out
+    assert "8233 / >1800" in text
+    assert "of those that differ by more than 5%" in text
+    told = json.loads((tmp_path / "p.json").read_text())
+    assert len(told["snig"]["rows"]) == 132
+    assert f"right in {told['order']['right']} of {told['order']['pairs']} pairs" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--neurons", 1024, "--layers", 120), "nothing tells what a layer costs: give --record run.json, or --edges"),
+        (("--neurons", 1024), "--neurons and --layers go together"),
+        (("--neurons", 1000, "--layers", 120, "--edges-per-second", 1), "1000"),
+        ((*OFFICIAL, "--device-memory", "30MB"), "weights would be streamed, and nothing tells how fast"),
+        ((*OFFICIAL, "--device-memory", "1MB", "--copy-bandwidth", 1e9), "device memory of 1,000,000 bytes is too"),
+        ((*OFFICIAL, "--schedule", "eager"), "schedule 'eager' must be one of"),
+        ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
+        ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
+        (("--network", "nowhere.h5", "--edges-per-second", 1), "nowhere.h5"),
+        (("--published", "--schedule", "graph"), "--schedule says nothing of a published table"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(arguments, sentence, capsys):
+    assert decompose(*arguments) == 1
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.startswith("spdnn: ")
+    assert told.count("\n") == 1
+
+
+def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved, capsys):
+    made = record()
+    made["engine"]["notes"]["devices"] = 2
+    write_record(tmp_path / "two.json", made)
+    assert decompose("--record", tmp_path / "two.json") == 1
+    assert "calibrated by a record of one" in capsys.readouterr().err
+    assert decompose("--record", saved, "--edges-per-second", 1e9) == 1
+    assert "--edges-per-second is what --record tells" in capsys.readouterr().err
+    assert decompose("--record", saved, "--json", saved) == 1
+    assert "would replace it" in capsys.readouterr().err
+    assert decompose(*OFFICIAL, "--json", tmp_path / "x", "--svg", tmp_path / "x") == 1
+    assert "are one file" in capsys.readouterr().err
