@@ -183,6 +183,11 @@ def test_a_promise_is_the_limit_of_the_pool(device, cuda):
     device.promise(5000)
     assert cuda.limit == 5000
     assert device.free_bytes() == 5000 - 700
+    device.promise(4000)
+    CupyDevice(cuda, 1)
+    assert cuda.limit == 4000
+    CupyDevice(cuda, 0)  # opened again
+    assert cuda.limit == 0
 
 
 def test_cupy_takes_what_is_given():

@@ -37,7 +37,7 @@ class CudaGraphSession(Session):
     """Weights, places and launches on several devices, and a graph to go through in every run.
 
     Args:
-        devices: as many as `options.wanted` says; no two the same.
+        devices: as many as `options.wanted` says.
         kind: of the kernels, as CudaSession takes it.
     """
 
@@ -107,7 +107,10 @@ class CudaGraphSession(Session):
         took = {self.span: seconds} | (
             {} if made.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
         )
-        told = {**self.notes, **told, "busy_seconds": busy(spans), "spans": took}
+        lanes = busy(spans)
+        busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
+        told |= {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
+        told = {**self.notes, **told}
         return result(self.plan, self.inputs, parts, told, self.keep_values)
 
     def _allowed(self, device: Device) -> int:

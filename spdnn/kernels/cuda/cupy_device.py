@@ -21,6 +21,7 @@ from spdnn.kernels.cuda.driver import count, dotted, missing
 
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later
+_ALLOWED: dict[int, int] = {}  # the limits of the pool before a promise, 0: none, by the number of the device
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
 
 
@@ -66,9 +67,14 @@ class CupyDevice(CupyStreams):
         self._functions: dict[Kernel, Any] = {}
         self._flushed = None
         self.properties = _properties(cupy, ordinal)
+        if ordinal in _ALLOWED:
+            with self._working(), self._current():
+                self._pool.set_limit(size=_ALLOWED.pop(ordinal))
 
     def promise(self, nbytes: int) -> None:
+        """As Device.promise; of all that CuPy takes on this GPU, until it is opened again."""
         with self._working(), self._current():
+            _ALLOWED.setdefault(self.ordinal, self._pool.get_limit())
             self._pool.set_limit(size=int(nbytes))
 
     def upload(self, host: np.ndarray) -> Any:
