@@ -14,7 +14,7 @@ from spdnn.taskgraph import SCHEDULES, Wanted
 from spdnn.taskgraph.decomposition import AUTO
 
 LARGEST = 10**9
-CUTTING = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory")  # arguments of add_cut
+CUTTING = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut
 
 _UNITS = {
     "": 1,
@@ -121,6 +121,10 @@ def add_cut(command: argparse.ArgumentParser) -> None:
         "--buffers", type=positive, metavar="n", help="of streamed weights on a device, 2 or more (default: 2)"
     )
     group.add_argument(
+        "--no-join", dest="join", action="store_const", const=False,
+        help="each batch goes to its end alone (default: those with few rows left go on as one)",
+    )  # fmt: skip
+    group.add_argument(
         "--device-memory", type=size, metavar="BYTES", help="that a device may take at most (default: what it has)"
     )
 
@@ -140,7 +144,7 @@ def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
     if engine.cuts:
         return Wanted(**given)
     if given:
-        option = next(iter(given)).replace("_", "-")
+        option = next(iter(given)).replace("_", "-").replace("join", "no-join")
         raise InputError(f"engine {engine.name} takes no --{option}; the engines taskgraph and taskgraph-cuda do")
     return None
 

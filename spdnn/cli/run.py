@@ -321,7 +321,7 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: dict,
     command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []
     for option, value in arguments.cutting(chosen).items():
-        command += [f"--{option.replace('_', '-')}", value]
+        command += ["--no-join"] if option == "join" else [f"--{option.replace('_', '-')}", value]
     command += ["--repeats", len(measurement.digests), "--record", "run.json"]
     case = f"{name}.{chosen.engine}.{_on(measurement)}.t{measurement.threads}"
     told = measurement.engine["notes"]

@@ -225,10 +225,14 @@ class CpuWork:
         """The result of all batches; `notes` are added to what is told of any run."""
         alive = np.concatenate([part.alive for part in parts])
         columns = [np.concatenate([part.statistics[i][part.rows] for part in parts]) for i in range(5)]
-        sums, projections, mins, maxs, hashes = columns
         values = None
         if self.keep_values:
             values = self.last.gathered([(part.values, part.rows) for part in parts])
+        if (np.diff(alive) < 0).any():  # batches whose rows were joined
+            order = np.argsort(alive)
+            alive, columns = alive[order], [column[order] for column in columns]
+            values = None if values is None else values[order]
+        sums, projections, mins, maxs, hashes = columns
         told = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,

@@ -84,6 +84,18 @@ class Rows:
             self.alive = self.count
         return before - self.count
 
+    def join(self, numbers: np.ndarray, row_of: np.ndarray, values: np.ndarray) -> None:
+        """There are no rows yet: these become the rows.
+
+        Args:
+            numbers: int64, the inputs that they stand for, in any order; row_of: int64, the row of each of these.
+            values: float32 (rows, neurons).
+        """
+        self.inputs.add(numbers, row_of, len(values))
+        self.tile, self.alive, self.deaths = self.tile_for(len(values)), len(values), 0.0
+        self.merged = bool((self.inputs.weights != 1).any())
+        self.level.place(values, self.source, self.tile, 0, self.threads)
+
     def _let_go(self, slots: np.ndarray) -> None:
         kept = np.zeros(self.count, bool)
         kept[slots] = True

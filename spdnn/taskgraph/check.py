@@ -2,7 +2,7 @@
 
 * every batch goes through every layer exactly once and in order, on one device after the other;
 * a buffer is not filled again before its last reader is done, and a layer reads the weights of its own stage;
-* a place of a device holds one batch at a time;
+* a place of a device holds one batch at a time, and what waits in its pool is joined once;
 * nothing waits for itself, so something can always run.
 """
 
@@ -21,7 +21,12 @@ def wrong(decomposition: Decomposition, tasks: Sequence[Task]) -> list[str]:
     if forward or [task.number for task in tasks] != list(range(len(tasks))):
         return [f"{_named(task)} waits for a task that is not before it" for task in forward] or ["numbers have gaps"]
     order = _Order(tasks)
-    return [*_batches(decomposition, tasks, order), *_buffers(tasks, order), *_places(tasks, order)]
+    return [
+        *_batches(decomposition, tasks, order),
+        *_buffers(tasks, order),
+        *_places(tasks, order),
+        *_pools(tasks, order),
+    ]
 
 
 class _Order:
@@ -48,23 +53,47 @@ class _Order:
 
 
 def _batches(decomposition: Decomposition, tasks: Sequence[Task], order: _Order) -> list[str]:
-    found, of_batch = [], defaultdict(list)
+    found, of_batch, joined = [], defaultdict(list), decomposition.joined
     for task in tasks:
         if task.batch is not None and task.kind != Kind.COPY:
             of_batch[task.batch].append(task)
-    if sorted(of_batch) != list(range(decomposition.batches)):
-        found.append(f"batches {sorted(of_batch)[:5]} are computed, and there are {decomposition.batches}")
+    given = [batch for batch in sorted(of_batch) if batch < decomposition.batches]
+    if given != list(range(decomposition.batches)):
+        found.append(f"batches {given[:5]} are computed, and there are {decomposition.batches}")
     for batch, chain in of_batch.items():
         stages = [task.stage for task in chain if task.kind == Kind.LAYER]
-        if stages != list(range(len(decomposition.stages))):
+        parked = chain[-1].kind == Kind.PARK
+        first, last = joined if batch >= decomposition.batches else 0, joined if parked else len(decomposition.stages)
+        if stages != list(range(first or 0, last or 0)):
             found.append(f"batch {batch} goes through the stages {stages[:8]}, not through each once and in order")
-        if [task.number for task in chain if task.kind == Kind.COLLECT] != [chain[-1].number]:
+        ends = [task.number for task in chain if task.kind in (Kind.COLLECT, Kind.PARK)]
+        if ends != [chain[-1].number]:
             found.append(f"batch {batch} is not collected once, at its end")
+        begins = [task.number for task in chain if task.kind == Kind.JOIN]
+        if begins != ([chain[0].number] if batch >= decomposition.batches else []):
+            found.append(f"batch {batch} is joined of others, or not, in another place than its beginning")
         for earlier, later in zip(chain, chain[1:], strict=False):
             if not order.first(earlier, later):
                 found.append(f"{_named(later)} does not wait for {_named(earlier)}")
             if (earlier.target or (earlier.device, earlier.place)) != (later.device, later.place):
                 found.append(f"{_named(later)} is not where {_named(earlier)} left the batch")
+    return found
+
+
+def _pools(tasks: Sequence[Task], order: _Order) -> list[str]:
+    """What waits in a pool is joined once, by a task that waits for all of it."""
+    found = []
+    for device in {task.device for task in tasks}:
+        joins = [task for task in tasks if task.kind == Kind.JOIN and task.device == device]
+        for task in tasks:
+            if task.kind == Kind.PARK and task.device == device:
+                after = [join for join in joins if order.first(task, join)]
+                if not after:
+                    found.append(f"{_named(task)} is joined to nothing")
+                found += [
+                    f"{_named(one)} and {_named(task)}: either could be first" for one in order.unordered(task, joins)
+                ]
+        found += [f"{_named(join)} joins nothing new" for join in joins[1:]]
     return found
 
 

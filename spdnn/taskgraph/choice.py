@@ -108,6 +108,7 @@ def choose(
     buffers: int | None = None,
     stage_bytes: float | None = None,
     leaving: bool = True,
+    join: bool = False,
 ) -> Chosen:
     """The fastest decomposition predicted that keeps the promise on memory.
 
@@ -116,7 +117,7 @@ def choose(
         costs: of tasks, of the same inputs and layers as `sizes`.
         cores: that all devices share; None: each is a device of its own.
         schedule, pipeline, batches, buffers, stage_bytes: as `cut` takes them; what is given is not chosen.
-        leaving: rows may leave between stages.
+        leaving: rows may leave between stages; join: as `cut` takes it.
 
     Raises:
         InputError: numbers that do not fit each other.
@@ -132,7 +133,7 @@ def choose(
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not buffers:
             continue  # weights that fit are not streamed
         try:
-            decomposition = cut(name, sizes, devices, memory=memory, leaving=leaving, costs=each, **settings)
+            decomposition = cut(name, sizes, devices, memory=memory, leaving=leaving, costs=each, join=join, **settings)
         except MemoryTooSmall as error:
             search.considered.append(Considered(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest

@@ -28,6 +28,7 @@ SCHEDULES = (RESIDENT, STREAM, GRAPH, PIPELINE)
 LENGTHS = ((8, 1), (16, 2), (32, 4), (64, 8), (128, 16))
 LONGEST = 64
 BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
+JOINED = 32  # layers after which batches may go on together: by then most rows that die have died
 TURNS = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
 MOST = 1 << 20  # of batches, buffers and devices
 
@@ -63,6 +64,7 @@ class Wanted:
         schedule: one of SCHEDULES; AUTO is None.
         devices: in all; pipeline: that each batch passes through.
         device_memory: bytes that a device may take at most.
+        join: batches may go on together once few of their rows are left, where the engine can do so.
 
     Raises:
         InputError: an unknown schedule, or a number below 1.
@@ -74,13 +76,15 @@ class Wanted:
     batches: int | None = None
     buffers: int | None = None
     device_memory: int | None = None
+    join: bool = True
 
     def __post_init__(self):
         if self.schedule == AUTO:
             object.__setattr__(self, "schedule", None)
         if self.schedule is not None and self.schedule not in SCHEDULES:
             raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
-        numbers = [value for name, value in vars(self).items() if name != "schedule" and value is not None]
+        named = ("devices", "pipeline", "batches", "buffers", "device_memory")
+        numbers = [value for name in named if (value := getattr(self, name)) is not None]
         if any(not isinstance(number, int) or number < 1 for number in numbers):
             raise InputError(f"{self}: each number must be an integer from 1, or None")
 
@@ -97,6 +101,8 @@ class Decomposition:
         buffers: of weights on a device, each for one stage at a time; None: all stages of its range stay.
         places: batches that a device holds at once.
         drawn: a group takes the next batch when it is through with one; else batches are dealt out in turn.
+        joined: the stage from which the batches of a group go on as one, those that leave so few rows that a place
+            holds them together; until then they wait in a pool beside the places. None: each goes to its end alone.
 
     Raises:
         InputError: stages or ranges with gaps, or a number below what is allowed.
@@ -111,6 +117,7 @@ class Decomposition:
     buffers: int | None = None
     places: int = 1
     drawn: bool = False
+    joined: int | None = None
 
     def __post_init__(self):
         if self.schedule not in SCHEDULES:
@@ -123,6 +130,11 @@ class Decomposition:
             )
         _chained(self.stages, "stages", "layers")
         _chained(self.ranges, "ranges", "stages", len(self.stages))
+        if self.joined is not None and (len(self.ranges) > 1 or not 0 < self.joined < len(self.stages)):
+            raise InputError(
+                f"batches joined before stage {self.joined} of {len(self.stages)} and {len(self.ranges)} devices in a "
+                "pipeline: it must be a later stage than the first, and there must be no pipeline"
+            )
 
     @property
     def batches(self) -> int:
@@ -135,6 +147,11 @@ class Decomposition:
     @property
     def layers(self) -> int:
         return self.stages[-1][1]
+
+    @property
+    def grows(self) -> bool:
+        """Whether what a group does next is known only when it is through with a batch."""
+        return self.drawn or self.joined is not None
 
     @property
     def streamed(self) -> bool:
@@ -168,8 +185,12 @@ class Decomposition:
 
     def memory(self, sizes: Sizes, device: int) -> int:
         """Bytes on that device: weights, features of its places, and what it holds anyway."""
-        features = self.places * _whole(self.batch, sizes.tile) * sizes.row_bytes
+        features = self._held(sizes) * _whole(self.batch, sizes.tile)
         return sizes.held_bytes + sum(self.buffer_bytes(sizes, device)) + features
+
+    def _held(self, sizes: Sizes) -> int:
+        """Bytes for each input of a batch: in every place, and in the pool, where features need no second buffer."""
+        return self.places * sizes.row_bytes + (-(-sizes.row_bytes // 2) if self.joined is not None else 0)
 
     def most_memory(self, sizes: Sizes) -> int:
         """Bytes on the device that needs most."""
@@ -256,6 +277,7 @@ def cut(
     leaving: bool = True,
     stage_bytes: float = math.inf,
     costs: Sequence[float] | None = None,
+    join: bool = False,
 ) -> Decomposition:
     """The decomposition of a schedule, with batches as large as the memory allows where their number is not given.
 
@@ -266,6 +288,7 @@ def cut(
         leaving: rows may leave between stages, so stages are short where many do.
         stage_bytes: of weights that a stage has at most, but for single layers.
         costs: of each layer, for ranges of equal cost; None: their bytes.
+        join: batches may go on together after JOINED layers, where rows leave and a group has several batches.
 
     Raises:
         InputError: numbers that do not fit each other.
@@ -283,7 +306,15 @@ def cut(
         drawn = schedule == GRAPH
         turns = TURNS * pipeline if pipeline > 1 else TURNS if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, places, drawn)
-        return _batched(whole, sizes, memory, batches or min(groups * turns, _over(sizes.inputs, sizes.tile)), batches)
+        least = batches or min(groups * turns, _over(sizes.inputs, sizes.tile))
+        alone = _batched(whole, sizes, memory, least, batches)
+        later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
+        if not (join and leaving and later and pipeline == 1 and alone.batches > groups):
+            return alone
+        try:
+            return _batched(replace(whole, joined=later), sizes, memory, least, batches)
+        except MemoryTooSmall:
+            return alone
 
     tried = [buffers or (BUFFERS if schedule == STREAM else None)]
     tried += [BUFFERS] if tried == [None] and schedule == GRAPH else []
@@ -329,9 +360,8 @@ def _batched(whole: Decomposition, sizes: Sizes, memory: int | None, least: int,
         made = replace(whole, batch=each)
     if memory is None or made.most_memory(sizes) <= memory:
         return made
-    one = replace(whole, batch=sizes.tile)
-    room = memory - (one.most_memory(sizes) - one.places * sizes.tile * sizes.row_bytes)
-    tiles = room // (one.places * sizes.tile * sizes.row_bytes)
+    one, tile_bytes = replace(whole, batch=sizes.tile), sizes.tile * whole._held(sizes)
+    tiles = (memory - (one.most_memory(sizes) - tile_bytes)) // tile_bytes
     if tiles < 1 or wanted:
         needed = (made if wanted else one).most_memory(sizes)
         raise MemoryTooSmall(

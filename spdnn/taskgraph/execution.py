@@ -18,7 +18,7 @@ class Execution:
     """A graph on its way. Weights that stay are taken as there: their tasks are done before it begins.
 
     Attributes:
-        graph: grows while batches are drawn.
+        graph: grows while batches are drawn or joined.
         left: tasks that are known and not done.
     """
 
@@ -53,15 +53,15 @@ class Execution:
         heapq.heapify(ready)
         return task
 
-    def done(self, task: Task) -> None:
-        """The task is done: those that waited for nothing else may run."""
+    def done(self, task: Task, rows: int | None = None) -> None:
+        """The task is done: those that waited for nothing else may run. `rows`: as Graph.go_on takes them."""
         self._done.add(task.number)
         self.left -= 1
         for number in self._followers.pop(task.number, ()):
             self._waiting[number] -= 1
             if not self._waiting[number]:
                 self._allow(self.graph.tasks[number])
-        self._know(self.graph.draw(task))
+        self._know(self.graph.go_on(task, rows))
 
     def _know(self, tasks: list[Task]) -> None:
         self.left += len(tasks)
@@ -77,12 +77,14 @@ class Execution:
         heapq.heappush(self._ready[task.lane], task.number)
 
 
-def run_serially(execution: Execution, work: Callable[[Task], None], choose: Callable[[list[Task]], Task]) -> None:
+Work = Callable[[Task], int | None]  # does a task, and tells the rows that are left of its batch where joining asks
+
+
+def run_serially(execution: Execution, work: Work, choose: Callable[[list[Task]], Task]) -> None:
     """Run all tasks one after the other, each time the one that `choose` picks of those that may run."""
     while not execution.finished:
         task = execution.take_task(choose(execution.ready()))
-        work(task)
-        execution.done(task)
+        execution.done(task, work(task))
 
 
 def lanes_of(decomposition: Decomposition) -> list[Lane]:
@@ -94,9 +96,7 @@ def lanes_of(decomposition: Decomposition) -> list[Lane]:
     return [*found, *((device, Kind.MOVE.value) for device in moved_to)]
 
 
-def run_threads(
-    execution: Execution, work: Callable[[Task], None], lanes: Sequence[Lane], check: Callable[[], None]
-) -> None:
+def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: Callable[[], None]) -> None:
     """Run all tasks, each lane on a thread of its own, the first of them on the calling thread.
 
     Args:
@@ -119,9 +119,9 @@ def run_threads(
                     return
                 if mine:
                     check()
-                work(task)
+                rows = work(task)
                 with news:
-                    execution.done(task)
+                    execution.done(task, rows)
                     news.notify_all()
         except BaseException as error:
             with news:

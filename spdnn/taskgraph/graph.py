@@ -4,15 +4,17 @@
     layer         a batch through the layers of a stage             after its weights, and the batch's task before it
     compact       rows that died or became equal leave              after the layers
     move          a batch from a device to the next                 after what is before it, when the next has a place
+    park          the few rows that are left of a batch wait in the device's pool, and its place is free
+    join          all that waits in the pool takes a place, and goes on as one batch
     collect       what is told of a batch's last rows, to the host
 
 Tasks are numbered as they are made, and wait for earlier ones alone: no cycle can be made. A decomposition whose
-batches are drawn grows while it runs (`draw`); what has run is a graph like any other.
+batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from spdnn.taskgraph.decomposition import Decomposition
@@ -23,6 +25,8 @@ class Kind(StrEnum):
     LAYER = "layer"
     COMPACT = "compact"
     MOVE = "move"
+    PARK = "park"
+    JOIN = "join"
     COLLECT = "collect"
 
 
@@ -36,7 +40,7 @@ class Task:
 
     Attributes:
         number: its place in Graph.tasks.
-        batch: 0-based; None: weights that stay, which are there before the run begins.
+        batch: 0-based, those that were joined after the others; None: weights that stay, there before the run begins.
         stage: whose weights or layers; of the other kinds, the stage that has just been computed.
         device: where it happens; of a move, where the batch comes from.
         buffer: of weights, that a copy fills or a layer reads; None for the other kinds.
@@ -75,18 +79,31 @@ class _Device:
         self.turns = 0
 
 
+class _Pool:
+    """What waits on a group's device to be joined: batches, the tasks that parked them, and their rows."""
+
+    def __init__(self):
+        self.batches: list[int] = []
+        self.parked: list[int] = []
+        self.rows = 0
+
+
 class Graph:
     """Tasks of a decomposition: those of weights that stay, then of every batch that was added.
 
     Attributes:
         tasks: in an order in which they could run.
-        groups: of each batch that was added, in order of its number, the group that it passes through.
+        groups: of each batch that was added, in that order, the group that it passes through.
+        joined: of each batch that others were joined to, their numbers.
     """
 
     def __init__(self, decomposition: Decomposition):
         self.decomposition = decomposition
         self.tasks: list[Task] = []
         self.groups: dict[int, int] = {}
+        self.joined: dict[int, list[int]] = {}
+        self._pools = [_Pool() for _ in range(decomposition.groups)]
+        self._left = list(range(decomposition.batches))
         self._devices = [_Device(decomposition.places) for _ in range(decomposition.devices)]
         if not decomposition.streamed:
             for device in range(decomposition.devices):
@@ -95,38 +112,75 @@ class Graph:
 
     @classmethod
     def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> Graph:
-        """The whole graph: batches dealt out to groups in turn, or as `groups` says, in its order."""
-        graph = cls(decomposition)
+        """The whole graph: batches dealt out to groups in turn, or as `groups` says, in its order; none is joined."""
+        graph = cls(replace(decomposition, joined=None))
         dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}
         for batch, group in (groups or dealt).items():
             graph.add(batch, group)
         return graph
 
     def add(self, batch: int, group: int) -> list[Task]:
-        """The tasks of a batch that passes through that group."""
+        """The tasks of a batch that passes through that group; as far as it is known where it goes."""
         made, before, self.groups[batch] = len(self.tasks), None, group
-        for position, stages in enumerate(self.decomposition.ranges):
-            device = self.decomposition.device(group, position)
-            before = self._through(batch, device, range(*stages), before)
+        self._left.remove(batch)
+        for position, (first, last) in enumerate(self.decomposition.ranges):
+            device, last = self.decomposition.device(group, position), self.decomposition.joined or last
+            before = self._through(batch, device, range(first, last), before)
         return self.tasks[made:]
-
-    def draw(self, done: Task) -> list[Task]:
-        """The tasks of the next batch, when `done` lets its group begin one and batches are drawn; else none."""
-        frees = done.kind == Kind.COLLECT or done.kind == Kind.MOVE
-        first = done.batch is not None and done.device % len(self.decomposition.ranges) == 0
-        if not (self.decomposition.drawn and frees and first) or len(self.groups) == self.decomposition.batches:
-            return []
-        return self.add(len(self.groups), self.groups[done.batch])
 
     def begin(self) -> None:
         """Add the batches that are known before anything has run."""
         d = self.decomposition
-        for batch in range(min(d.groups, d.batches) if d.drawn else d.batches):
+        for batch in range(min(d.groups, d.batches) if d.grows else d.batches):
             self.add(batch, batch % d.groups)
 
+    def go_on(self, done: Task, rows: int | None = None) -> list[Task]:
+        """The tasks that are known now that `done` is: of the batch, where it may be joined to others, and of the next.
+
+        Args:
+            rows: of the batch that are left; needed where batches are joined.
+        """
+        made, d = len(self.tasks), self.decomposition
+        if d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1):
+            self._join_or_go_on(done, rows)
+        elif d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0:
+            self._next(self.groups[done.batch])
+        return self.tasks[made:]
+
+    def _join_or_go_on(self, done: Task, rows: int) -> None:
+        """A batch that may be joined waits in the pool, when a place holds it with all that wait; else it goes on."""
+        pool, place = self._pools[self.groups[done.batch]], (done.device, None, done.place)
+        if pool.rows + rows > self.decomposition.batch:
+            self._through(
+                done.batch, done.device, range(self.decomposition.joined, len(self.decomposition.stages)), done
+            )
+            return
+        parked = self._task(Kind.PARK, done.batch, done.stage, *place, [done.number])
+        self._devices[done.device].left[done.place] = parked.number
+        pool.rows += rows
+        pool.batches.append(done.batch)
+        pool.parked.append(parked.number)
+
+    def _next(self, group: int) -> None:
+        """What a group does that is through with a batch: the next one, or at last what waits in its pool."""
+        d, pool = self.decomposition, self._pools[group]
+        batch = next((one for one in self._left if d.drawn or one % d.groups == group), None)
+        if batch is not None:
+            self.add(batch, group)
+        elif pool.batches:
+            batch, device = d.batches + len(self.joined), d.device(group, 0)
+            self.groups[batch], self.joined[batch] = group, pool.batches
+            state = self._devices[device]
+            waits = [*pool.parked, *(left for left in [state.left[0]] if left is not None)]
+            before = self._task(Kind.JOIN, batch, d.joined - 1, device, None, 0, waits)
+            self._pools[group] = _Pool()
+            self._through(batch, device, range(d.joined, len(d.stages)), before)
+
     def _through(self, batch: int, device: int, stages: range, before: Task | None) -> Task:
-        """A batch through a device's stages; `before`: its last task on the device before, None on the first."""
+        """A batch through a device's stages; `before`: its last task so far, on the device before or here."""
         state = self._devices[device]
+        if before is not None and before.device == device:
+            return self._stages(batch, device, stages, before.place, [before.number])
         place = state.turns % self.decomposition.places
         state.turns += 1
         left = state.left[place]
@@ -138,6 +192,11 @@ class Graph:
             )
             self._devices[before.device].left[before.place] = before.number
             waits = [before.number]
+        return self._stages(batch, device, stages, place, waits)
+
+    def _stages(self, batch: int, device: int, stages: range, place: int, waits: list[int]) -> Task:
+        """A batch that has a place through stages of a device, after the tasks `waits`; its last task."""
+        state = self._devices[device]
         for stage in stages:
             filled = self._weights(batch, device, stage)
             buffer = self.decomposition.buffer_of(device, stage)

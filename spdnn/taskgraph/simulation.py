@@ -18,7 +18,7 @@ from spdnn.errors import InputError
 from spdnn.model import FREE, Device, Messages, Work
 from spdnn.taskgraph.decomposition import Decomposition, Sizes
 from spdnn.taskgraph.execution import Execution, Lane
-from spdnn.taskgraph.graph import COMPUTE, LANES, Kind, Task
+from spdnn.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
 from spdnn.taskgraph.timeline import Span
 
 FIXED = "fixed costs of the run"
@@ -79,12 +79,14 @@ class Simulated:
         parts: seconds by kind of task, of the chain of tasks that the run could not be shorter than without another
             order or faster tasks; they add up to `seconds`.
         groups: of each batch, the group that it passed through.
+        tasks: the graph that ran.
     """
 
     seconds: float
     timeline: tuple[Span, ...] = field(repr=False)
     parts: dict[str, float]
     groups: dict[int, int] = field(repr=False)
+    tasks: tuple[Task, ...] = field(repr=False)
 
     @property
     def bound(self) -> str:
@@ -120,16 +122,18 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
     """
     _check(decomposition, costs)
     execution, clock = Execution(decomposition), _Clock(decomposition, costs, cores)
+    graph = execution.graph
     lanes = [(device, lane) for device in range(decomposition.devices) for lane in LANES]
     while not execution.finished:
         for lane in lanes:
             if lane not in clock.running and (task := execution.take(lane)):
                 clock.begin(lane, task)
         for task in clock.step():
-            known = len(execution.graph.tasks)
-            execution.done(task)
-            clock.drew.update(dict.fromkeys(range(known, len(execution.graph.tasks)), task.number))
-    return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(execution.graph.groups))
+            known = len(graph.tasks)
+            execution.done(task, clock.rows_left(task))
+            clock.know(graph)
+            clock.drew.update(dict.fromkeys(range(known, len(graph.tasks)), task.number))
+    return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(graph.groups), tuple(graph.tasks))
 
 
 def least_seconds(decomposition: Decomposition, costs: TaskCosts, cores: int | None = None) -> float:
@@ -178,11 +182,29 @@ class _Clock:
         self.of: dict[int, tuple[Task, float, float, int | None]] = {}  # of a task: itself, begin, end, what it met
         self.before: dict[Lane, int] = {}  # of a lane: its last task
         self.drew: dict[int, int] = {}  # of a task of a batch that was drawn: the one whose end let it be drawn
-        rows = costs.rows(decomposition)
         weights = np.append(0.0, np.cumsum(costs.device.copy(costs.work.weight_bytes)))
-        layers = np.cumsum(costs.layers(rows), axis=1)
-        self.layers = np.concatenate([np.zeros((len(rows), 1)), layers], axis=1).tolist()
-        self.weights, self.left = weights.tolist(), (rows * costs.work.row_bytes).tolist()
+        self.weights = weights.tolist()
+        self.layers: list[list[float]] = []  # of each batch: seconds of all layers before each
+        self.rows: list[list[float]] = []  # of each batch and layer
+        for rows in costs.rows(decomposition):
+            self._add(rows)
+
+    def _add(self, rows: np.ndarray) -> None:
+        """A batch more, of so many rows at each layer."""
+        self.layers.append(np.append(0.0, np.cumsum(self.costs.layers(rows))).tolist())
+        self.rows.append(rows.tolist())
+
+    def know(self, graph: Graph) -> None:
+        """Batches that others were joined to since: they have the rows of those, or of as many inputs that merge."""
+        for members in list(graph.joined.values())[len(self.rows) - self.decomposition.batches :]:
+            work = self.costs.work
+            inputs = sum(last - first for first, last in map(self.decomposition.members, members))
+            self._add(work.of(inputs).rows if work.merged else np.sum([self.rows[one] for one in members], axis=0))
+
+    def rows_left(self, task: Task) -> int | None:
+        """Rows of a batch after a compact that another stage follows; None for other tasks."""
+        layer = self.decomposition.stages[task.stage][1]
+        return math.ceil(self.rows[task.batch][layer]) if task.kind == Kind.COMPACT else None
 
     def seconds(self, task: Task) -> float:
         """Of a task, were it alone."""
@@ -197,8 +219,8 @@ class _Clock:
             return found / costs.speeds[task.device] if costs.speeds else found
         if task.kind == Kind.COPY:
             return self.weights[last] - self.weights[first]
-        if task.kind == Kind.MOVE:
-            return costs.messages.message(self.left[task.batch][last])
+        if task.kind in (Kind.MOVE, Kind.PARK, Kind.JOIN):
+            return costs.messages.message(self.rows[task.batch][last] * float(costs.work.row_bytes[last]))
         return 0.0
 
     def begin(self, lane: Lane, task: Task) -> None:

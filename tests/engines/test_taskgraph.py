@@ -30,6 +30,8 @@ CUTS = {
     "batches": Wanted("resident", 1, batches=5),
     "three buffers": Wanted("stream", 2, batches=4, buffers=3),
     "pipelines side by side": Wanted("graph", 4, pipeline=2, batches=7),
+    "joined after 32 layers": Wanted("stream", 2, batches=6),
+    "each to its end alone": Wanted("stream", 2, batches=6, join=False),
     "a streamed pipeline": Wanted("pipeline", 3, batches=4, buffers=2),
     "chosen": Wanted(),
 }
@@ -61,13 +63,19 @@ def serially(monkeypatch, choose):
     ran = []
 
     def run(execution, work, lanes, check):
-        run_serially(execution, lambda task: [work(task), ran.append((task, execution.graph))], choose)
+        def noted(task):
+            ran.append((task, execution.graph))
+            return work(task)
+
+        run_serially(execution, noted, choose)
 
     monkeypatch.setattr(executor, "run_threads", run)
     return ran
 
 
-@pytest.mark.parametrize("name", ["stream on 2", "graph on 4", "a streamed pipeline", "pipelines side by side"])
+@pytest.mark.parametrize(
+    "name", ["stream on 2", "graph on 4", "each to its end alone", "a streamed pipeline", "pipelines side by side"]
+)
 def test_any_order_that_the_edges_allow(monkeypatch, name):
     network, inputs = problem()
     one = infer(network, inputs, "cpu", threads=1)
@@ -80,6 +88,32 @@ def test_any_order_that_the_edges_allow(monkeypatch, name):
         graph = ran[-1][1]
         assert wrong(graph.decomposition, graph.tasks) == []
         assert len(ran) == got.notes["timeline_tasks"] == len(graph.tasks) - sum(t.batch is None for t in graph.tasks)
+
+
+@pytest.mark.parametrize("reductions", ["dead", "all"])
+def test_batches_with_few_rows_left_go_on_as_one(monkeypatch, reductions):
+    """At layer 32 a batch of 117 inputs has about 60 left, so two of three go on as one."""
+    network, inputs = problem()
+    one = infer(network, inputs, "cpu", threads=1, values=True, reductions=reductions)
+    for seed in range(3):
+        ran = serially(monkeypatch, random.Random(seed).choice)
+        got = infer(
+            network,
+            inputs,
+            "taskgraph",
+            threads=2,
+            values=True,
+            reductions=reductions,
+            wanted=Wanted("stream", 1, batches=6),
+        )
+        assert got.notes["batches_joined"] >= 2
+        assert got.notes["joined_before_layer"] == 33
+        graph = ran[-1][1]
+        assert wrong(graph.decomposition, graph.tasks) == []
+        assert got.digest == one.digest
+        np.testing.assert_array_equal(got.values, one.values)
+        np.testing.assert_array_equal(got.row_sum, one.row_sum)
+        np.testing.assert_array_equal(got.survivors, one.survivors)
 
 
 @pytest.mark.parametrize("kind", [Kind.COPY, Kind.LAYER])
@@ -146,7 +180,9 @@ def test_an_error_of_any_device_ends_the_run(schedule):
 
 def test_the_notes_tell_what_was_run():
     network, inputs = problem()
-    got = infer(network, inputs, "taskgraph", threads=2, wanted=Wanted("stream", 2, batches=4, device_memory=10**7))
+    got = infer(
+        network, inputs, "taskgraph", threads=2, wanted=Wanted("stream", 2, batches=4, device_memory=10**7, join=False)
+    )
     told = got.notes
     assert (told["buffers"], told["places"], told["drawn"], told["groups"]) == (2, 1, False, [0, 1, 0, 1])
     assert told["streamed_from"] == "memory"

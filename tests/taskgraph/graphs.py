@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from spdnn.taskgraph import SCHEDULES, Sizes, cut
 from spdnn.taskgraph.decomposition import RESIDENT
+from spdnn.taskgraph.execution import Execution, run_serially
 
 
 @st.composite
@@ -29,4 +33,19 @@ def decompositions(draw, most_devices=4):
         options["batches"] = None
         least = what.held_bytes + sum(what.weights) + 2 * what.tile * what.row_bytes
         memory = draw(st.integers(least, 3 * least))
-    return cut(schedule, what, groups * pipeline, memory=memory, **options), what, memory
+    found = cut(schedule, what, groups * pipeline, memory=memory, **options)
+    if memory is None and pipeline == 1 and len(found.stages) > 1 and draw(st.booleans()):
+        found = replace(found, joined=draw(st.integers(1, len(found.stages) - 1)))
+    return found, what, memory
+
+
+def executed(decomposition, seed):
+    """(the graph, the tasks in the order in which they ran), in some order, with some rows left of each batch."""
+    choice, execution, ran = random.Random(seed), Execution(decomposition), []
+
+    def work(task):
+        ran.append(task)
+        return choice.randrange(1 + decomposition.batch) // choice.choice([1, 4])
+
+    run_serially(execution, work, choice.choice)
+    return execution.graph, ran

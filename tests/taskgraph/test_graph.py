@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
-from graphs import decompositions
+from graphs import decompositions, executed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,12 +30,12 @@ def test_every_decomposition_makes_a_sound_graph(drawn):
 @settings(deadline=None)
 @given(decompositions(), st.integers(0, 99))
 def test_whatever_order_it_runs_in(drawn, seed):
-    """Batches that are drawn as groups finish make a sound graph too, and everything runs, in any order."""
+    """Batches that are drawn, or joined, make a sound graph too, and all of it runs, in any order."""
     decomposition, _, _ = drawn
-    execution, ran = Execution(decomposition), []
-    run_serially(execution, ran.append, random.Random(seed).choice)
-    assert wrong(decomposition, execution.graph.tasks) == []
-    assert sorted(task.number for task in ran) == list(range(len(execution.preloaded), len(execution.graph.tasks)))
+    graph, ran = executed(decomposition, seed)
+    assert wrong(decomposition, graph.tasks) == []
+    preloaded = sum(task.batch is None for task in graph.tasks)
+    assert sorted(task.number for task in ran) == list(range(preloaded, len(graph.tasks)))
     at = {task.number: i for i, task in enumerate(ran)}
     assert all(at.get(number, -1) < at[task.number] for task in ran for number in task.after)
 
@@ -46,7 +45,7 @@ def test_whatever_order_it_runs_in(drawn, seed):
 def test_a_missing_edge_is_seen(drawn, choice):
     """Every edge that no path stands for is needed."""
     decomposition, _, _ = drawn
-    tasks = Graph.of(decomposition).tasks
+    tasks = executed(decomposition, 1)[0].tasks
     edges = [(task, number) for task in tasks for number in task.after]
     for task, number in choice.sample(edges, min(6, len(edges))):
         less = [*tasks]
@@ -120,6 +119,31 @@ def test_copies_run_ahead_as_far_as_there_are_buffers():
     assert copies[0, 0] == copies[0, 1] == ()
     assert copies[0, 3] == (layers[0, 1],)
     assert copies[1, 0] == (layers[0, 2],)
+
+
+def test_batches_with_few_rows_left_go_on_as_one():
+    """Batches of 16: 3 and 5 rows wait, 12 are too many beside them and go on alone, 8 fit; then all that wait."""
+    decomposition = whole(stages=4, batches=4, joined=2)
+    left, execution = {0: 3, 1: 5, 2: 12, 3: 8}, Execution(decomposition)
+    run_serially(execution, lambda task: left.get(task.batch), min_number)
+    graph = execution.graph
+    assert graph.joined == {4: [0, 1, 3]}
+    ends = {task.batch: (task.kind, task.stage) for task in graph.tasks if task.batch is not None}
+    assert ends == {0: (Kind.PARK, 1), 1: (Kind.PARK, 1), 2: (Kind.COLLECT, 3), 3: (Kind.PARK, 1), 4: (Kind.COLLECT, 3)}
+    assert wrong(decomposition, graph.tasks) == []
+    join = next(task for task in graph.tasks if task.kind == Kind.JOIN)
+    parked = [task.number for task in graph.tasks if task.kind == Kind.PARK]
+    assert set(parked) <= set(join.after)
+    for number in (0, 2):  # the last is what frees the place, and implied by no other
+        less = replace(join, after=tuple(n for n in join.after if n != parked[number]))
+        told = wrong(decomposition, [less if task is join else task for task in graph.tasks])
+        assert bool(told) == (number == 2), told
+    away = [task for task in graph.tasks if task.number < join.number]
+    assert any("joined to nothing" in one for one in wrong(decomposition, away))
+
+
+def min_number(ready):
+    return min(ready, key=lambda task: task.number)
 
 
 def test_batches_are_drawn_by_whoever_is_through():

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from spdnn.errors import InputError
 from spdnn.model import FREE, Device, Messages, Work
-from spdnn.taskgraph import Decomposition, Graph, Kind
+from spdnn.taskgraph import Decomposition, Kind
+from spdnn.taskgraph.check import wrong
 from spdnn.taskgraph.simulation import TaskCosts, simulate, sizes_of
 
 
@@ -164,7 +165,8 @@ def test_whatever_is_simulated(drawn, cores, seed):
     device = Device((1.0,), tiles=(4, sizes.tile), copy_bytes_per_second=random.uniform(0.01, 10), threads=2, cores=2)
     told = TaskCosts(what, device, Messages(0.1, 1.0), 0.5)
     found = simulate(decomposition, told, cores)
-    tasks = Graph.of(decomposition, found.groups).tasks
+    tasks = found.tasks
+    assert wrong(decomposition, tasks) == []
     assert len(found.timeline) == len([task for task in tasks if task.kind != Kind.COPY or task.batch is not None])
     lanes = {}
     for one in found.timeline:

@@ -49,13 +49,19 @@ class Batch:
 
 
 class CpuDevice:
-    """A part of the threads, the bound layers in its buffers of weights, and the feature buffers of its places."""
+    """A part of the threads, the bound layers in its buffers of weights, the feature buffers of its places, and rows of
+    features that wait to be joined.
 
-    def __init__(self, threads: int, places: int, batch: int, widest: int, tile: int):
+    Args:
+        pooled: neurons of the rows that wait; 0 where none do.
+    """
+
+    def __init__(self, threads: int, cut: Decomposition, widest: int, tile: int, pooled: int):
         self.threads = threads
         self.weights: dict[int, list] = {}
-        self.places = [[buffer(batch, widest, tile) for _ in range(2)] for _ in range(places)]
-        for memory in (one for place in self.places for one in place):
+        self.places = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.places)]
+        self.pool = np.empty((cut.batch if pooled else 0, pooled), np.float32)
+        for memory in (self.pool, *(one for place in self.places for one in place)):
             memory.fill(0)  # the pages are touched here, not on the clock
 
 
@@ -75,7 +81,8 @@ class CpuGraphSession(Session):
         cut, work = self.decomposition, self.work
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
         threads = options.threads // cut.devices
-        self.devices = [CpuDevice(threads, cut.places, cut.batch, work.widest, work.tile) for _ in range(cut.devices)]
+        pooled = 0 if cut.joined is None else int(work.costs.outputs[cut.stages[cut.joined][0] - 1])
+        self.devices = [CpuDevice(threads, cut, work.widest, work.tile, pooled) for _ in range(cut.devices)]
         self.kept = self._kept(options) if cut.streamed else []
         if not cut.streamed:  # the processor has one memory: weights that stay are there once
             layers = [bind(layer) for layer in work.network.layers()]
@@ -135,7 +142,7 @@ class CpuGraphSession(Session):
         wanted, leaving = self.wanted, bool({"dead", "inputs"} & set(self.work.reductions))
         given = {
             "pipeline": wanted.pipeline, "batches": wanted.batches, "buffers": wanted.buffers, "leaving": leaving,
-            "stage_bytes": plan.PASS_WEIGHTS,
+            "stage_bytes": plan.PASS_WEIGHTS, "join": wanted.join,
         }  # fmt: skip
         if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
             made = cut(wanted.schedule, self.sizes, wanted.devices, memory=memory, **given)
@@ -164,8 +171,8 @@ class CpuGraphSession(Session):
             going.close()
         tally = going.tally()
         self.found |= work.found(tally)
-        parts = [going.parts[batch] for batch in range(cut.batches)]
-        told = notes(cut, self.sizes, self.wanted, self.why, execution.graph.groups, going.spans)
+        parts = [going.parts[batch] for batch in sorted(going.parts)]
+        told = notes(cut, self.sizes, self.wanted, self.why, execution.graph, going.spans)
         if self.predicted is not None:
             told["predicted_seconds"] = self.predicted
         if cut.streamed:
@@ -179,16 +186,18 @@ class _Going:
     def __init__(self, session: CpuGraphSession, stages: int):
         self.session, self.work, self.cut = session, session.work, session.decomposition
         self.batches: dict[int, Batch] = {}
+        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int]]] = [[] for _ in session.devices]
         self.parts: dict[int, Part] = {}
         self.spans: list[Span] = []
         self.tallies = [session.work.tally() for _ in session.devices]
         self.advance, self.close = progress.ticker("inference", stages, " stages")
         self.begun = time.perf_counter()
 
-    def do(self, task: Task) -> None:
+    def do(self, task: Task) -> int | None:
         begin = time.perf_counter()
-        _WORK[task.kind](self, task)
+        rows = _WORK[task.kind](self, task)
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
+        return rows
 
     def tally(self) -> Tally:
         """What all devices counted."""
@@ -219,18 +228,49 @@ class _Going:
             k += most
         self.advance(1)
 
-    def _compact(self, task: Task) -> None:
+    def _compact(self, task: Task) -> int:
         batch, tally, k = self.batches[task.batch], self.tallies[task.device], self.cut.stages[task.stage][1]
         if batch.rows.count:
             batch.slots = self.work.compact(k, batch.rows, batch.slots, batch.looks, tally)
+        return self._left(batch, k).size
+
+    def _left(self, batch: Batch, k: int) -> np.ndarray:
+        """int64, ascending: the slots of rows that may still be nonzero at the end."""
+        return batch.slots if k >= self.work.dead_from else np.arange(batch.rows.count)
+
+    def _park(self, task: Task) -> None:
+        """The rows that are left wait, row by row, behind those that wait already."""
+        batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
+        device, waiting, slots = self.session.devices[task.device], self.waiting[task.device], self._left(batch, k)
+        first = sum(rows for _, _, rows in waiting)
+        numbers, row_of = batch.rows.inputs.of(slots)
+        batch.rows.level.take(
+            batch.rows.source, batch.rows.tile, slots, device.pool[first : first + slots.size], device.threads
+        )
+        waiting.append((numbers, first + row_of, slots.size))
+
+    def _join(self, task: Task) -> None:
+        """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
+        device, waiting, k = (
+            self.session.devices[task.device],
+            self.waiting[task.device],
+            self.cut.stages[task.stage][1],
+        )
+        count = sum(rows for _, _, rows in waiting)
+        numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
+        rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.places[task.place])
+        rows.join(numbers, row_of, device.pool[:count])
+        waiting.clear()
+        batch = self.batches[task.batch] = Batch(rows, self.work.looks(), np.arange(count))
+        if count:
+            batch.slots = self.work.compact(k, rows, batch.slots, batch.looks, self.tallies[task.device])
 
     def _move(self, task: Task) -> None:
         """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
         batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
         device, place = task.target
         rows, target = batch.rows, self.session.devices[device]
-        slots = batch.slots if k >= self.work.dead_from else np.arange(rows.count)
-        rows.move(slots, int(self.work.costs.outputs[k - 1]), target.threads, *target.places[place])
+        rows.move(self._left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.places[place])
         batch.slots = np.arange(rows.count)
 
     def _collect(self, task: Task) -> None:
@@ -244,6 +284,8 @@ _WORK = {
     Kind.LAYER: _Going._layer,
     Kind.COMPACT: _Going._compact,
     Kind.MOVE: _Going._move,
+    Kind.PARK: _Going._park,
+    Kind.JOIN: _Going._join,
     Kind.COLLECT: _Going._collect,
 }
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from spdnn.taskgraph import Decomposition, Sizes, Wanted
+from spdnn.taskgraph import Decomposition, Graph, Sizes, Wanted
 from spdnn.taskgraph.timeline import Span, coarsened
 
 
-def notes(
-    cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, groups: Mapping[int, int], spans: Sequence[Span]
-) -> dict:
-    """`groups`: of each batch, the group that it went through; `spans`: of every task."""
+def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Graph, spans: Sequence[Span]) -> dict:
+    """`graph`: what ran; `spans`: of every task."""
+    joined = [batch for batches in graph.joined.values() for batch in batches]
     return {
         "schedule": cut.schedule,
         "devices": cut.devices,
@@ -23,7 +22,9 @@ def notes(
         "buffers": cut.buffers,
         "places": cut.places,
         "drawn": cut.drawn,
-        "groups": [groups[batch] for batch in range(cut.batches)],
+        "groups": [graph.groups[batch] for batch in range(cut.batches)],
+        "joined_before_layer": None if cut.joined is None else cut.stages[cut.joined][0] + 1,
+        "batches_joined": len(joined),
         "device_memory_bytes": wanted.device_memory,
         "memory_bytes": [cut.memory(sizes, device) for device in range(cut.devices)],
         "why": why,
