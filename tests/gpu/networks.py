@@ -135,7 +135,7 @@ class Networks:
         command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
         if case.wanted:
             name += f".{case.wanted.schedule}-d{case.wanted.devices}"
-            given = {key: value for key, value in vars(case.wanted).items() if value is not None}
+            given = {key: value for key, value in vars(case.wanted).items() if key != "join" and value}
             for key, value in given.items():
                 command += [f"--{key.replace('_', '-')}", value]
         told = shlex.join(map(str, [*command, "--record", "run.json"]))

@@ -102,7 +102,7 @@ class CudaGraphSession(Session):
             for batch in range(made.batches)
         ]
         spans = going.spans()
-        told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph.groups, spans)
+        told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph, spans)
         # By the host's clock, from the first task to the last; and with what opening the session copied.
         took = {self.span: seconds} | (
             {} if made.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
