@@ -34,6 +34,7 @@ def short_stages(monkeypatch):
     """Several stages in networks of few layers, and looks for identical rows in them."""
     monkeypatch.setattr(decomposition, "LENGTHS", ((2, 1), (6, 2)))
     monkeypatch.setattr(decomposition, "LONGEST", 3)
+    monkeypatch.setattr(decomposition, "JOINED", 4)
     monkeypatch.setattr(schedule, "AHEAD", 0)
 
 
@@ -193,17 +194,45 @@ def test_rows_are_counted_before_they_move(monkeypatch):
 
 def test_a_graph_is_captured_once_for_batches_of_all_sizes():
     network, inputs = deep()
-    session = opened(network, inputs, Wanted("graph", 2, batches=4), "dead,inputs")
-    captured = dict(session.graphs._held)
+    session = opened(network, inputs, Wanted("graph", 2, batches=4, join=False), "dead,inputs")
+    captured = dict(session.graphs.held)
     assert len(captured) == 2  # one for each device
     sizes = [last - first for first, last in map(session.cut.members, range(session.batches))]
     assert len(set(sizes)) == 2
     before = [one.device.launches.total() for one in session.devices]
     session.run()
-    assert session.graphs._held == captured
+    assert session.graphs.held == captured
     assert all(one.device.launches.total() > count for one, count in zip(session.devices, before, strict=True))
     streamed = opened(network, inputs, Wanted("graph", 1, batches=5, buffers=2))
-    assert len(streamed.graphs._held) == 1  # every batch brings all weights again
+    assert len(streamed.graphs.held) == 1  # every batch brings all weights again
+
+
+@pytest.mark.parametrize("name", ["resident", "stream", "graph"])
+@pytest.mark.parametrize("few", [True, False])
+def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name, few):
+    """Or alone, those for which the pool has no room; captured in two parts then, whichever way they go."""
+    rng = np.random.default_rng(4)
+    network = exact_network(rng, [40] * 11, 0.3, (-6, -1), 8.0, single=0.25)
+    given = np.zeros((300, 40))  # which die at once, but for some
+    living = given[:: 12 if few else 2]
+    living[...] = rng.integers(1, 7, living.shape)
+    inputs = Inputs.from_array(given.astype(np.float32))
+    told = reference.infer(network, inputs, values=True)
+    assert told.alive.size == len(living)
+    for order in range(4):
+        for count in (1, 2):
+            wanted = Wanted(name, count, batches=6)
+            session = opened(network, inputs, wanted, "dead", order, values=True)
+            for _ in range(2):
+                got = session.run()
+                np.testing.assert_array_equal(got.all_values(), told.all_values())
+                np.testing.assert_array_equal(got.survivors, told.survivors)
+                np.testing.assert_array_equal(got.alive, told.alive)
+            assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
+            joined = got.notes["batches_joined"]
+            assert joined == 6 if few else 0 < joined < 6
+            if session.graphs:
+                assert len(session.graphs.held) == 2 * count
 
 
 def test_the_timeline_tells_every_task_once():

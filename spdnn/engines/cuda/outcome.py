@@ -30,7 +30,7 @@ def result(
     loaded = 4 * computed
     if inputs.kind == "bits":
         loaded -= int(work[0] * plan.edges[0]) * 31 // 8  # a bit for each edge, not a float
-    told = {**notes, "batches": len(parts), "rows_merged": int(sum(found["merged"] for _, found in parts))}
+    told = {"batches": len(parts), "rows_merged": int(sum(found["merged"] for _, found in parts)), **notes}
     survivors = np.sum([found["survivors"] for _, found in parts], axis=0, dtype=np.int64)
     return Result(
         inputs.total, plan.last.outputs, np.concatenate(alive), *(np.concatenate(column) for column in columns),

@@ -20,7 +20,7 @@ from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
 from spdnn.engines.cuda.given import TILE, Given
 from spdnn.engines.cuda.layers import DeviceLayer, widths
-from spdnn.engines.cuda.rows import DeviceRows
+from spdnn.engines.cuda.rows import DeviceRows, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
 from spdnn.features import Inputs
 from spdnn.kernels.cuda.device import Device
@@ -91,11 +91,15 @@ class Place:
             which ends with a pass.
         layers: by their numbers; table: uint64, a row (DeviceLayer.row) for each of the network's.
         given: the inputs; None: batches come from another device.
+        pool, joined: where rows wait before that layer, with which a stage begins, to go on as one batch; or None.
 
     Attributes:
         arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
         through, compact: of each stage, its layers, and what finds the rows that go on (none after the last layer).
         collect: what finds the rows that are left after it, and all that is told of them.
+        park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
+        join: what makes rows of as many inputs as `rows.batch` says, for layer `joined`; `waiting`: the features, the
+            weights and the number of these rows, which are expected next.
         source: the features that a batch from another device begins with; features: those that it ends with here.
     """
 
@@ -110,6 +114,8 @@ class Place:
         layers: Mapping[int, DeviceLayer],
         table: Any,
         given: Given | None,
+        pool: Pool | None = None,
+        joined: int | None = None,
     ):
         self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, table
         self.words = device.empty(tiles * plan.neurons, np.uint32) if given and plan.kinds[0] == BITS else None
@@ -124,6 +130,11 @@ class Place:
         self.compact: list[list[Launch]] = []
         self.collect: list[Launch] = []
         for first, last in stages:
+            if pool and first == joined:
+                neurons = layers[first - 1].outputs
+                self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
+                self.join = self.rows.begin()
+                self.waiting = self.features, self.rows.weight, self.rows.into(first)
             after: list[Launch] = []
             self.through.append([])
             for part in (part for part in parts if first <= part.first < last):
@@ -174,9 +185,11 @@ def table_of(device: Device, layers: Mapping[int, DeviceLayer], depth: int) -> n
     return rows.reshape(-1)
 
 
-def batches_told(device: Device, count: int, size: int) -> np.ndarray:
-    """int32 (batches, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes."""
+def batches_told(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
+    """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
+    that begin with the first input, as long as the caller says."""
     firsts = np.arange(0, count, size)
-    told = device.pinned(2 * firsts.size, np.int32).reshape(-1, 2)
-    told[:, 0], told[:, 1] = firsts, np.minimum(firsts + size, count) - firsts
+    told = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
+    told[...] = 0
+    told[: firsts.size, 0], told[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
     return told

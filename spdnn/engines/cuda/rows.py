@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,20 @@ STATISTICS = np.dtype(
 )
 COLUMNS = STATISTICS.itemsize // 8
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Where the rows that are left of several batches wait on a device, in tiles as features are.
+
+    Attributes:
+        features: float32, of so many rows as a batch has; weights: int32, for how many inputs each stands.
+        place: int32 (1,), of the first row that comes next.
+    """
+
+    features: Any
+    weights: Any
+    place: Any
 
 
 class DeviceRows:
@@ -114,16 +129,23 @@ class DeviceRows:
                         {**common, **rest, **table, "parent": self.parent, "merged": self.merged}),
         ]  # fmt: skip
 
+    def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Callable[[], None]]:
+        """The launch that brings the rows that go into layer k to the pool, from `pool.place` on."""
+        arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(k)}
+        arguments |= {"origin": self.origins[0], "weight": self.weight, "place": pool.place}
+        arguments |= {"pool": pool.features, "pool_weight": pool.weights}
+        return [self.device.bind(settings.PARK_ROWS, self.run.blocks(self.tiles, 1), arguments)]
+
     def statistics(self, features: Any, neurons: int) -> Callable[[], None]:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
         arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
-    def resolve(self) -> list[Callable[[], None]]:
-        """The launches that find the last row of each of a batch's inputs."""
+    def resolve(self, k: int | None = None) -> list[Callable[[], None]]:
+        """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
-        placed = {"rows": self.into(self.depth), "origin": self.origins[0], "slot_of": self.slot_of}
+        placed = {"rows": self.into(self.depth if k is None else k), "origin": self.origins[0], "slot_of": self.slot_of}
         followed = {"batch": self.batch, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
         return [
             lambda: self.device.fill(self.slot_of, 0xFF),
@@ -138,9 +160,10 @@ class DeviceRows:
         rows = int(_views(counters, self.depth)[2][-1])
         return self.told(counters, read(self.row_of[:count]), read(self.found[: rows * COLUMNS]))
 
-    def told_counts(self, counters: np.ndarray) -> int:
-        """How many rows were in the last pass, and so in the features that it left; of `counters` on the host."""
-        return int(_views(counters, self.depth)[2][self.last_pass])
+    def rows_into(self, counters: np.ndarray, k: int) -> int:
+        """How many rows went into layer k, of `counters` on the host. Those of `last_pass` are in the features that it
+        left."""
+        return int(_views(counters, self.depth)[2][k])
 
     def told(self, counters: np.ndarray, row_of: np.ndarray, found: np.ndarray) -> dict[str, Any]:
         """What is told of a batch: arrays of the rows at the end, counters, and where inputs are.

@@ -18,7 +18,7 @@ from spdnn.engines.cuda.given import TILE, Given, stored_arrays
 from spdnn.engines.cuda.outcome import result
 from spdnn.engines.cuda.place import Plan, batches_told
 from spdnn.engines.cuda.session import SHARE, padding, told_of
-from spdnn.engines.taskgraph.cuda_device import GraphDevice, Told
+from spdnn.engines.taskgraph.cuda_device import GraphDevice, Told, joins_of
 from spdnn.engines.taskgraph.cuda_run import Going, Graphs, busy
 from spdnn.engines.taskgraph.cuda_weights import DeviceWeights, HostWeights
 from spdnn.engines.taskgraph.notes import notes
@@ -77,11 +77,9 @@ class CudaGraphSession(Session):
         self.devices = [
             GraphDevice(device, i, plan, made, parts, weights[i], given.get(i)) for i, device in enumerate(devices)
         ]
-        self.told = batches_told(devices[0], inputs.count, made.batch)
+        self.told = batches_told(devices[0], inputs.count, made.batch, joins_of(made))
         self.results = Told(devices[0], plan, made)
-        self.graphs = Graphs(self.devices, self.blocks) if made.schedule == GRAPH else None
-        if self.graphs:
-            self.graphs.prepare(made)
+        self.graphs = Graphs(made, self.devices, self.blocks) if made.schedule == GRAPH else None
         self.batches, self.span = made.batches, STREAMED if made.streamed else RESIDENT
         self.notes = {
             **told_of(devices[0], plan),
@@ -97,10 +95,7 @@ class CudaGraphSession(Session):
         begun = time.perf_counter()
         going.run()
         seconds = time.perf_counter() - begun
-        parts = [
-            (self.inputs.numbered(*made.members(batch)), going.values.get(batch) or going.finished(batch))
-            for batch in range(made.batches)
-        ]
+        parts = going.parts(self.inputs.numbered)
         spans = going.spans()
         told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph, spans)
         # By the host's clock, from the first task to the last; and with what opening the session copied.
@@ -141,6 +136,7 @@ class CudaGraphSession(Session):
             return cut(
                 schedule, self.sizes, wanted.devices, pipeline=wanted.pipeline, batches=wanted.batches,
                 buffers=wanted.buffers, memory=memory, leaving=plan.leaving, costs=plan.edges.tolist(),
+                join=wanted.join,
             )  # fmt: skip
 
         if wanted.schedule:

@@ -14,7 +14,7 @@ import numpy as np
 
 from spdnn.engines.cuda.given import TILE, Given
 from spdnn.engines.cuda.place import Launch, Place, Plan, table_of
-from spdnn.engines.cuda.rows import COLUMNS, counters_of
+from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
 from spdnn.engines.taskgraph.cuda_weights import DeviceWeights
 from spdnn.kernels.cuda.device import Device, Event
@@ -26,13 +26,19 @@ CHECKED = 64  # launches between two looks at signals
 
 
 class Told:
-    """Pinned memory for what each batch tells at its end: 36 bytes of an input, and counters."""
+    """Pinned memory for what each batch, those that are joined of others included, tells at its end: 36 bytes of an
+    input, and counters."""
 
     def __init__(self, device: Device, plan: Plan, cut: Decomposition):
-        rows = tiles_of(cut.batch, TILE) * TILE
-        self.counters = device.pinned(cut.batches * counters_of(plan.depth), np.uint64).reshape(cut.batches, -1)
-        self.row_of = device.pinned(cut.batches * rows, np.int32).reshape(cut.batches, -1)
-        self.found = device.pinned(cut.batches * rows * COLUMNS, np.uint64).reshape(cut.batches, -1)
+        rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
+        self.counters = device.pinned(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
+        self.row_of = device.pinned(batches * rows, np.int32).reshape(batches, -1)
+        self.found = device.pinned(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
+
+
+def joins_of(cut: Decomposition) -> int:
+    """Batches that may be joined of others: each group makes one at its end."""
+    return cut.groups if cut.joined is not None else 0
 
 
 class GraphDevice:
@@ -63,10 +69,20 @@ class GraphDevice:
         table = device.upload(table_of(device, weights.layers, plan.depth))
         tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
         stages = cut.stages[self.first : self.last]
+        joined, self.pool = None, None
+        if cut.joined is not None:
+            joined = cut.stages[cut.joined][0]
+            neurons, rows = weights.layers[joined - 1].outputs, tiles * TILE
+            self.pool = Pool(
+                device.empty(rows * neurons, np.float32), device.empty(rows, np.int32), device.empty(1, np.int32)
+            )
+            self.pooled = device.pinned(cut.batches, np.int32)  # of each batch, where in the pool its rows begin
         self.places = []
         for _ in range(cut.places):
             buffers = [device.empty(size, np.float32) for _ in range(2)]
-            self.places.append(Place(device, plan, tiles, buffers, parts, stages, weights.layers, table, given))
+            self.places.append(
+                Place(device, plan, tiles, buffers, parts, stages, weights.layers, table, given, self.pool, joined)
+            )
         # How many rows each place has, for what moves them on: a copy of its counters.
         self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.places)]
         self._events: dict[tuple, Event] = {}
@@ -94,23 +110,52 @@ class GraphDevice:
     def after(self, task: Task, told: Told) -> None:
         """What follows the launches of a task and is of its batch alone: what is told of it, to the host."""
         rows, copy_out = self.places[task.place].rows, self.device.copy_out
-        if self.leaves(task):
+        if self.counted(task):
             copy_out(self.counters[task.place], rows.counters)
         if task.kind == Kind.COLLECT:
             copy_out(told.counters[task.batch], rows.counters)
             copy_out(told.row_of[task.batch], rows.row_of)
             copy_out(told.found[task.batch], rows.found)
 
-    def leaves(self, task: Task) -> bool:
-        """Whether the batch goes to another device after this task."""
-        return task.kind == Kind.COMPACT and task.stage + 1 == self.last
+    def counted(self, task: Task) -> bool:
+        """Whether the host has to know how many rows are left of a batch after this task: it then goes to another
+        device, or may be joined to others."""
+        return task.kind == Kind.COMPACT and task.stage + 1 in (self.last, self.cut.joined)
+
+    def rows_after(self, task: Task) -> int:
+        """How many rows are left after a task that is `counted` and done."""
+        counters, k = self.counters[task.place], self.cut.stages[task.stage][1]
+        return self.places[task.place].rows.rows_into(counters, k)
+
+    def park(self, task: Task, first: int, told: Told) -> None:
+        """A batch's rows go to the pool, from row `first` on, and the host is told which of them each input has."""
+        place = self.places[task.place]
+        self.pooled[task.batch] = first
+        self.device.copy_in(self.pool.place, self.pooled[task.batch : task.batch + 1])
+        for launch in place.park:
+            launch()
+        self.device.copy_out(told.counters[task.batch], place.rows.counters)
+        self.device.copy_out(told.row_of[task.batch], place.rows.row_of)
+
+    def join(self, task: Task, batches: np.ndarray) -> None:
+        """All rows in the pool, as many as `batches` says, become a batch at a place."""
+        place, device, told = self.places[task.place], self.device, batches[task.batch]
+        device.copy_in(place.rows.batch, told)
+        for launch in place.join:
+            launch()
+        features, weights, rows = place.waiting
+        count, neurons = int(told[1]), place.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
+        size = tiles_of(count, TILE) * TILE * neurons
+        device.move(features[:size], device, self.pool.features[:size])
+        device.move(weights[:count], device, self.pool.weights[:count])
+        device.copy_in(rows, told[1:])
 
     def receive(self, place: int, other: GraphDevice, at: int) -> None:
         """Bring the batch at a place of another device, which has told how many rows it has, to a place here."""
         mine, theirs = self.places[place], other.places[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
             self.device.move(target, other.device, source)
-        rows = theirs.rows.told_counts(other.counters[at])
+        rows = theirs.rows.rows_into(other.counters[at], theirs.rows.last_pass)
         neurons = theirs.layers[self.cut.stages[other.last - 1][1] - 1].outputs
         size = tiles_of(rows, TILE) * TILE * neurons
         self.device.move(mine.source[:size], other.device, theirs.features[:size])

@@ -1,76 +1,86 @@
 """One run of a task graph on CUDA devices: tasks are given to their streams as soon as those before them have been.
 
 The host does not wait for a task to be done before it issues the next; events make streams wait. It looks whether
-something is done in two cases only: before rows move on, for how many there are is then known, and where several groups
-draw batches. With `captured`, all that a batch does on a device is one launch of a graph; tasks in it are issued with
-the first layer of the batch there.
+something is done in three cases only: before rows move on, for how many there are is then known, before it is decided
+whether they are joined to others, and where several groups draw batches. With `graphs`, all that a batch does on a
+device in one go is one launch of a graph; the tasks in it are issued with the first of its layers.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from spdnn import progress
+from spdnn.engines.cuda.place import Launch
 from spdnn.engines.taskgraph.cuda_device import GraphDevice, Told
 from spdnn.files import check_ended
 from spdnn.kernels.cuda.device import Event
 from spdnn.taskgraph import Decomposition, Kind, Task
-from spdnn.taskgraph.execution import Execution, Lane, lanes_of
+from spdnn.taskgraph.execution import Execution, Lane, lanes_of, run_serially
 from spdnn.taskgraph.timeline import Span
 
+IN_GRAPHS = (Kind.COPY, Kind.LAYER, Kind.COMPACT, Kind.COLLECT)
 MOST_TIMED = 1 << 15  # tasks whose times are taken
 
 
 class Graphs:
-    """The graphs of batches on devices, captured when they are first asked for.
+    """The graphs of batches on devices, captured before a run.
 
     What a batch does on a device is the same for all batches, but for weights that the first of them may have to bring.
     """
 
-    def __init__(self, devices: Sequence[GraphDevice], blocks: Sequence[np.ndarray]):
-        self.devices, self.blocks = devices, blocks
-        self._held: dict[tuple, object] = {}
+    def __init__(self, cut: Decomposition, devices: Sequence[GraphDevice], blocks: Sequence[np.ndarray]):
+        self.cut, self.devices, self.blocks = cut, devices, blocks
+        self.held: dict[tuple, Launch] = {}
+        for rows in {0, cut.batch + 1} if cut.joined is not None else {0}:  # all are joined, or none
+            execution = Execution(cut)
+            run_serially(
+                execution, lambda task, of=execution, rows=rows: self._seen(of.graph.tasks, task, rows), min_of
+            )
 
-    def of(self, tasks: Sequence[Task]):
+    def of(self, tasks: Sequence[Task]) -> Launch:
         """The launch of the graph of these tasks, all of one batch on one device."""
         key = tasks[0].device, tuple((task.kind, task.stage, task.place, task.buffer) for task in tasks)
-        if key not in self._held:
-            self._held[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
-        return self._held[key]
+        if key not in self.held:
+            self.held[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
+        return self.held[key]
 
-    def prepare(self, cut: Decomposition) -> None:
-        """Capture all that a run will ask for: weights have settled when each place has had two batches."""
-        execution = Execution(cut)
-        graph = execution.graph
-        for batch in range(len(graph.groups), min(cut.batches, 2 * cut.places * cut.groups)):
-            graph.add(batch, batch % cut.groups)
-        for task in graph.tasks[len(execution.preloaded) :]:
-            if first_here(cut, task):
-                self.of(on_device(graph.tasks, task))
+    def begins(self, task: Task) -> bool:
+        """Whether a graph begins with this layer task: the batch has just come, or may have been joined."""
+        first = task.stage in (self.cut.range_of(task.device)[0], self.cut.joined)
+        return task.kind == Kind.LAYER and first
+
+    def part(self, tasks: Sequence[Task], first: Task) -> list[Task]:
+        """All that a batch does on its device from that task on, with which a graph begins, until it may move or wait;
+        and the copy that is only for the first."""
+
+        def same(number: int, kinds: tuple[Kind, ...]) -> bool:
+            task = tasks[number]
+            return (task.batch, task.device) == (first.batch, first.device) and task.kind in kinds
+
+        begin = first.number - same(first.number - 1, (Kind.COPY,)) if first.number else 0
+        end = first.number + 1
+        while end < len(tasks) and same(end, IN_GRAPHS) and not self._next_part(tasks[end], first):
+            end += 1
+        return list(tasks[begin:end])
+
+    def _next_part(self, task: Task, first: Task) -> bool:
+        joined = self.cut.joined
+        return joined is not None and task.stage >= joined > first.stage
+
+    def _seen(self, tasks: Sequence[Task], task: Task, rows: int) -> int:
+        if self.begins(task):
+            self.of(self.part(tasks, task))
+        return rows
 
 
-def first_here(cut: Decomposition, task: Task) -> bool:
-    """Whether this is the first layer task of a batch on its device."""
-    return task.kind == Kind.LAYER and task.stage == cut.range_of(task.device)[0]
-
-
-def on_device(tasks: Sequence[Task], first: Task) -> list[Task]:
-    """All tasks of a batch on the device of its first layer task there, in order, without the moves."""
-
-    def same(number: int) -> bool:
-        task = tasks[number]
-        return (task.batch, task.device) == (first.batch, first.device) and task.kind != Kind.MOVE
-
-    begin = end = first.number
-    while begin and same(begin - 1):
-        begin -= 1
-    while end < len(tasks) and same(end):
-        end += 1
-    return list(tasks[begin:end])
+def min_of(tasks: Sequence[Task]) -> Task:
+    """The first of them."""
+    return min(tasks, key=lambda task: task.number)
 
 
 class Going:
@@ -101,7 +111,9 @@ class Going:
         self.places: dict[int, tuple[int, int]] = {}
         self.values: dict[int, dict] = {}
         self._unmoved: dict[Lane, Task] = {}
-        self._undone: list[Task] = []  # tasks that may let a group draw
+        self._undone: list[Task] = []  # issued, and what comes next depends on when, or how, they end
+        self._waiting: dict[int, int] = {}  # rows in the pool of a device
+        self._parked: dict[int, int] = {}  # of a batch that was joined to others, the first of its rows among theirs
         self._timed: list[tuple[Task, int, Event, Event]] = []  # task, last stage, before, after
         self._begun: dict[int, Event] = {}
         self.advance, self.close = progress.ticker("inference", cut.batches, " batches")
@@ -118,7 +130,7 @@ class Going:
         try:
             while not self.execution.finished:
                 issued = [self._next(lane) for lane in lanes]
-                if not (any(issued) or self._drawn()):
+                if not (any(issued) or self._go_on()):
                     check_ended()
                     time.sleep(0)
             for one in self.devices:
@@ -146,12 +158,16 @@ class Going:
             self._unmoved[lane] = task
             return False
         self._issue(task)
-        frees = task.kind in (Kind.MOVE, Kind.COLLECT)
-        if frees and self.cut.drawn and self.cut.groups > 1:
+        drawn = self.cut.drawn and self.cut.groups > 1
+        if self._tells(task) or (drawn and task.kind in (Kind.MOVE, Kind.COLLECT)):
             self._undone.append(task)
         else:
             self.execution.done(task)
         return True
+
+    def _tells(self, task: Task) -> bool:
+        """Whether it depends on the rows that are left after this task what comes next."""
+        return task.kind == Kind.COMPACT and task.stage + 1 == self.cut.joined
 
     def _counted(self, task: Task) -> bool:
         """Whether the host knows how many rows a move has to bring."""
@@ -162,12 +178,12 @@ class Going:
         task = self.execution.graph.tasks[number]
         return task.kind == Kind.COMPACT and (task.batch, task.device) == (move.batch, move.device)
 
-    def _drawn(self) -> bool:
-        """Let groups draw whose tasks are done; whether there were any."""
+    def _go_on(self) -> bool:
+        """Let batches and groups go on that wait for the host to know that a task is done; whether there were any."""
         done = [task for task in self._undone if self._owner(task).event(task).done()]
         for task in done:
             self._undone.remove(task)
-            self.execution.done(task)
+            self.execution.done(task, self._owner(task).rows_after(task) if self._tells(task) else None)
         return bool(done)
 
     def _owner(self, task: Task) -> GraphDevice:
@@ -177,7 +193,7 @@ class Going:
     def _issue(self, task: Task) -> None:
         owner = self._owner(task)
         device, stream = owner.device, owner.streams[task.lane[1]]
-        held = self.graphs and task.kind != Kind.MOVE  # in a graph
+        held = self.graphs and task.kind in IN_GRAPHS
         if held and task.kind == Kind.COPY:
             return
         with device.on(stream):
@@ -185,10 +201,10 @@ class Going:
                 self._wait(owner, task, self.execution.graph.tasks[number])
             if not held:
                 self._timing(task, task.stage, lambda: self._launch(owner, task))
-            elif first_here(self.cut, task):
-                replay = self.graphs.of(on_device(self.execution.graph.tasks, task))
+            elif self.graphs.begins(task):
+                part = self.graphs.part(self.execution.graph.tasks, task)
                 owner.before(task, self.batches)
-                self._timing(task, owner.last - 1, replay)
+                self._timing(task, part[-1].stage, self.graphs.of(part))
             if task.kind in (Kind.COMPACT, Kind.COLLECT):
                 owner.after(task, self.told)
             if self._crosses(owner, task):
@@ -207,14 +223,26 @@ class Going:
         """Whether a task of another lane, or the host, may wait for this one."""
         if task.kind == Kind.LAYER:
             return self.cut.streamed and not self.graphs
-        return task.kind != Kind.COMPACT or owner.leaves(task)
+        return owner.counted(task) or task.kind in (Kind.COPY, Kind.MOVE, Kind.COLLECT)
 
     def _launch(self, owner: GraphDevice, task: Task) -> None:
         if task.kind == Kind.MOVE:
             owner.receive(task.target[1], self.devices[task.device], task.place)
-            return
-        owner.before(task, self.batches)
-        owner.launch(task, self.blocks, check_ended)
+        elif task.kind == Kind.PARK:
+            self._park(owner, task)
+        elif task.kind == Kind.JOIN:
+            self.batches[task.batch, 1] = self._waiting.pop(task.device, 0)
+            owner.join(task, self.batches)
+        else:
+            owner.before(task, self.batches)
+            owner.launch(task, self.blocks, check_ended)
+
+    def _park(self, owner: GraphDevice, task: Task) -> None:
+        first = self._waiting.get(task.device, 0)
+        self._waiting[task.device] = first + owner.rows_after(task)
+        self.places[task.batch], self._parked[task.batch] = (task.device, task.place), first
+        owner.park(task, first, self.told)
+        self.advance(1)
 
     def _timing(self, task: Task, last: int, work) -> None:
         """Call `work` between two events, of the stages from the task's to `last`."""
@@ -233,15 +261,40 @@ class Going:
         self.advance(1)
         if self.keep_values:
             owner.event(task).synchronize()
-            self.values[task.batch] = self.finished(task.batch)
+            self.values[task.batch] = self._finished(task.batch)
 
-    def finished(self, batch: int) -> dict:
+    def parts(self, numbered: Callable[[int, int], np.ndarray]) -> list[tuple[np.ndarray, dict]]:
+        """Of each batch, the numbers of its inputs and what it told, as outcome.result takes them.
+
+        Args:
+            numbered: gives the numbers of inputs first..last-1.
+        """
+        found = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.places)}
+        parts = []
+        for batch in range(self.cut.batches):
+            told = found[batch]
+            if batch in self._parked:
+                whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
+                told = _joined(told, found[whole], self._parked[batch])
+            parts.append((numbered(*self.cut.members(batch)), told))
+        none = np.empty(0, np.int64)
+        return parts + [(none, {**found[one], "row_of": none}) for one in self.execution.graph.joined]
+
+    def _finished(self, batch: int) -> dict:
         """What a batch told, as Place.finish has it."""
-        device, number = self.places[batch]
-        place, (first, last) = self.devices[device].places[number], self.cut.members(batch)
-        told = self.told
-        found = place.rows.told(told.counters[batch], told.row_of[batch][: last - first], told.found[batch])
-        return place.finish(found, self.keep_values)
+        (device, number), told = self.places[batch], self.told
+        place, count = self.devices[device].places[number], int(self.batches[batch, 1])
+        found = place.rows.told(told.counters[batch], told.row_of[batch][:count], told.found[batch])
+        return place.finish(found, self.keep_values and batch not in self._parked)
+
+
+def _joined(told: dict, whole: dict, first: int) -> dict:
+    """What is told of a batch whose rows, from `first` on, became those of another: each input has the row of its own
+    row there; counters stay apart."""
+    row_of = np.full(told["row_of"].size, -1)
+    left = np.flatnonzero(told["row_of"] >= 0)
+    row_of[left] = whole["row_of"][first + told["row_of"][left]]
+    return {**whole, "row_of": row_of, **{name: told[name] for name in ("survivors", "work", "merged", "failed")}}
 
 
 def busy(spans: Sequence[Span]) -> dict[str, dict[str, float]]:

@@ -9,10 +9,12 @@
 //            tiles before its own itself: reading them costs less than a second launch would.
 // slots      of each origin, the place of its row at the end
 // resolve    of each input, the place of the row that it has at the end, or -1
+// park_rows  the rows that go on, in order, to the places from *place on in a pool of features and weights, where the few
+//            rows that are left of several batches wait until they go on as one
 //
 // `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
 //
-// Launch: begin, slots, resolve: any number of blocks; next_rows: one for every WARPS tiles.
+// Launch: begin, slots, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every WARPS tiles.
 #include "common.cuh"
 #include "tally.cuh"
 
@@ -87,5 +89,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) resolve(
         int root = input;
         while (parent[root] != root) root = parent[root];
         row_of[input] = slot_of[root];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) park_rows(
+    const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
+    const int* __restrict__ origin, const int* __restrict__ weight, const int* __restrict__ place,
+    float* __restrict__ pool, int* __restrict__ pool_weight)
+{
+    const int count = *rows, first = *place, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
+        const int row = tile * TILE + lane;
+        if (row >= count) continue;
+        const float* from = features + row_start(list[row], neurons);
+        float* to = pool + row_start(first + row, neurons);
+        for (int neuron = warp; neuron < neurons; neuron += WARPS)
+            to[(long long)neuron * TILE] = from[(long long)neuron * TILE];
+        if (warp == 0) pool_weight[first + row] = weight[origin[row]];
     }
 }
