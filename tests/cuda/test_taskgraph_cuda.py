@@ -16,6 +16,8 @@ from spdnn import reduce, reference
 from spdnn.engines import Options, engine, infer
 from spdnn.engines.cuda import place, schedule
 from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.taskgraph import cuda as session_module
+from spdnn.engines.taskgraph import cuda_probe
 from spdnn.engines.taskgraph.cuda import CudaGraphSession
 from spdnn.engines.taskgraph.cuda_run import Going
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
@@ -282,15 +284,35 @@ def test_no_more_memory_is_taken_than_was_promised(name):
     assert "bytes" in refused
 
 
-def test_a_promise_makes_weights_stream(monkeypatch):
+def test_a_promise_makes_weights_stream_by_what_was_measured():
     network, inputs = deep()
-    session = opened(network, inputs, Wanted(batches=1))
-    assert (session.cut.schedule, session.why) == ("resident", "all weights fit every device")
-    least = session.cut.memory(session.sizes, 0) - sum(session.sizes.weights) // 2
-    got = opened(network, inputs, Wanted(device_memory=least, batches=1)).run()
-    assert got.notes["schedule"] == "stream"
-    assert got.notes["why"].startswith("weights are streamed, for with all of them on a device device memory of")
-    same(got, expected(network, inputs))
+    session = opened(network, inputs, Wanted(batches=1), "dead")
+    assert (session.cut.schedule, session.predicted) == ("resident", None)
+    assert session.why == "resident: all weights fit the one device there is, and nothing is faster"
+    least = session.cut.memory(session.sizes, 0) - sum(session.sizes.weights) // 4
+    got = opened(network, inputs, Wanted(device_memory=least, batches=1), "dead").run()
+    assert got.notes["schedule"] in ("stream", "graph")
+    assert got.notes["buffers"] >= 2
+    assert "would not fit the memory of a device" in got.notes["why"]
+    assert 0 < got.notes["predicted_seconds"] < 100
+    same(got, expected(network, inputs, "dead"))
+
+
+def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
+    network, inputs = deep()
+    seen = []
+    monkeypatch.setattr(session_module, "measured", lambda *given: seen.append(cuda_probe.measured(*given)) or seen[0])
+    session = opened(network, inputs, Wanted(None, 2), "dead,inputs")
+    (costs,) = seen
+    told = reference.infer(network, inputs)
+    assert costs.work.inputs == 230
+    np.testing.assert_allclose(costs.work.survivors, [230, *told.survivors[:-1]], rtol=1e-12)
+    assert (costs.work.rows <= costs.work.survivors).all()
+    assert costs.work.rows[0] == 230 > costs.work.rows[-1]  # equal ones were merged
+    assert min(costs.device.seconds_per_edge) > 0
+    assert costs.device.copy_bytes_per_second > 0
+    assert costs.messages.bytes_per_second > 0
+    assert session.predicted > 0
 
 
 def test_a_value_past_float32_is_an_error():

@@ -19,6 +19,7 @@ from spdnn.engines.cuda.outcome import result
 from spdnn.engines.cuda.place import Plan, batches_told
 from spdnn.engines.cuda.session import SHARE, padding, told_of
 from spdnn.engines.taskgraph.cuda_device import GraphDevice, Told, joins_of
+from spdnn.engines.taskgraph.cuda_probe import measured
 from spdnn.engines.taskgraph.cuda_run import Going, Graphs, busy
 from spdnn.engines.taskgraph.cuda_weights import DeviceWeights, HostWeights
 from spdnn.engines.taskgraph.notes import notes
@@ -26,7 +27,8 @@ from spdnn.errors import InputError, MemoryTooSmall
 from spdnn.features import Inputs, Result
 from spdnn.kernels.cuda.device import Device
 from spdnn.taskgraph import Decomposition, Sizes, Wanted, cut
-from spdnn.taskgraph.decomposition import GRAPH, STREAM
+from spdnn.taskgraph.choice import choose
+from spdnn.taskgraph.decomposition import GRAPH, PIPELINE, STREAM
 from spdnn.taskgraph.decomposition import RESIDENT as ALL_STAY
 
 ARRAYS = 40  # of a place, beside what grows with its rows; each may take up to UNIT bytes more than it needs
@@ -64,7 +66,8 @@ class CudaGraphSession(Session):
         self.plan = plan = Plan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
         self.sizes = self._sizes(host)
-        self.cut, self.why = self._decomposition(memory)
+        self.predicted: float | None = None
+        self.cut, self.why = self._decomposition(memory, devices, given[0], host)
         made = self.cut
         for group in range(1, made.groups):
             number = made.device(group, 0)
@@ -105,6 +108,8 @@ class CudaGraphSession(Session):
         lanes = busy(spans)
         busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
         told |= {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
+        if self.predicted is not None:
+            told["predicted_seconds"] = self.predicted
         told = {**self.notes, **told}
         return result(self.plan, self.inputs, parts, told, self.keep_values)
 
@@ -128,23 +133,38 @@ class CudaGraphSession(Session):
         weights = tuple(one.nbytes for one in host.laid)
         return Sizes(self.inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
 
-    def _decomposition(self, memory: int) -> tuple[Decomposition, str]:
-        """How the inference is cut, and why so."""
-        wanted, plan = self.wanted, self.plan
-
-        def made(schedule: str) -> Decomposition:
-            return cut(
-                schedule, self.sizes, wanted.devices, pipeline=wanted.pipeline, batches=wanted.batches,
-                buffers=wanted.buffers, memory=memory, leaving=plan.leaving, costs=plan.edges.tolist(),
-                join=wanted.join,
-            )  # fmt: skip
-
-        if wanted.schedule:
-            return made(wanted.schedule), f"{wanted.schedule} was asked for"
-        try:
-            return made(ALL_STAY), "all weights fit every device"
-        except MemoryTooSmall as error:
-            return made(STREAM), f"weights are streamed, for with all of them on a device {error}"
+    def _decomposition(
+        self, memory: int, devices: Sequence[Device], given: Given, host: HostWeights
+    ) -> tuple[Decomposition, str]:
+        """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
+        where it can matter: to choose a schedule, or the ranges of a pipeline.
+        """
+        wanted, leaving = self.wanted, self.plan.leaving
+        asked = {
+            "pipeline": wanted.pipeline, "batches": wanted.batches, "buffers": wanted.buffers, "leaving": leaving,
+            "join": wanted.join,
+        }  # fmt: skip
+        if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
+            return cut(wanted.schedule, self.sizes, wanted.devices, memory=memory, **asked), (
+                f"{wanted.schedule} was asked for"
+            )
+        if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+            try:
+                return cut(ALL_STAY, self.sizes, 1, memory=memory, **asked), (
+                    "resident: all weights fit the one device there is, and nothing is faster"
+                )
+            except MemoryTooSmall:
+                pass
+        costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
+        for device in devices:
+            device.trim()
+        if costs is None:
+            why = "the device has too little memory to measure which schedule is faster"
+            schedule = wanted.schedule or STREAM
+            return cut(schedule, self.sizes, wanted.devices, memory=memory, **asked), f"{schedule}: {why}"
+        chosen = choose(self.sizes, wanted.devices, memory, costs, schedule=wanted.schedule, **asked)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
 
     def _blocks(
         self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]

@@ -81,12 +81,12 @@ class HostWeights:
                 self.laid.append(Laid.of(host))
                 self._arrays.append(host.arrays)
 
-    def block(self, first: int, last: int, empty: Callable[[int], np.ndarray]) -> np.ndarray:
-        """Layers first..last-1 in one block that `empty` makes of its bytes; they are nowhere else afterwards."""
+    def block(self, first: int, last: int, empty: Callable[[int], np.ndarray], keep: bool = False) -> np.ndarray:
+        """Layers first..last-1 in one block that `empty` makes of its bytes; without `keep`, nowhere else any more."""
         block, place = empty(sum(one.nbytes for one in self.laid[first:last])), 0
         for k in range(first, last):
             self.laid[k].fill(block[place:], self._arrays[k])
-            self._arrays[k] = {}
+            self._arrays[k] = self._arrays[k] if keep else {}
             place += self.laid[k].nbytes
         return block
 
