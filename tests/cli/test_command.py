@@ -193,6 +193,8 @@ MISTAKES = [
         ["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "digits", "--reductions", "all,dead"],
         "reduction 'all'",
     ),
+    (["challenge", "--neurons", "1024", "--layers", "3", "--devices", "2"], "engine cpu takes no --devices"),
+    (["challenge", "--neurons", "1024", "--layers", "3", "--no-join"], "engine cpu takes no --no-join"),
     (["infer", "--network", "nowhere.h5", "--inputs", "x.h5"], "nowhere.h5: there is no such network"),
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.h5"], "48 neurons"),
     (["network", "info", "nowhere.h5"], "there is no such network"),

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from spdnn.features import Inputs
+from spdnn.formats.inputs import write_inputs
+from spdnn.formats.store import write_network
+from spdnn.sources.radixnet import RadixNet
 
 PROGRAM = """
 import re
@@ -64,3 +71,32 @@ def test_the_peak_stays_below_the_limit(name, case):
     assert done.returncode == 0, done.stderr
     limit, peak, _ = map(int, re.findall(r"[0-9]+", done.stdout))
     assert peak <= limit
+
+
+HELD = """
+import re, sys
+from spdnn.cli import main
+assert main(sys.argv[1:]) == 0
+print(1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1]))
+"""
+
+
+def test_a_task_graph_streams_from_the_store_within_the_limit(tmp_path):
+    """All weights are 140 MB, and the process may hold 240 MB: it reads stages from the store for each batch."""
+    rng = np.random.default_rng(3)
+    bits = (rng.random((6000, 4096)) < np.linspace(0.1, 0.4, 6000)[:, None]).astype(np.float32)
+    write_inputs(tmp_path / "in.h5", Inputs.from_array(bits))
+    write_network(tmp_path / "net.h5", RadixNet(4096, 480))
+    command = [sys.executable, "-c", HELD, "infer", "--network", "net.h5", "--inputs", "in.h5", "--threads", "2"]
+    found = {}
+    for name, limit in (("cpu", []), ("taskgraph", ["--memory", "240MB"])):
+        files = ["--samples", "samples.json", "--categories", f"{name}.txt"]
+        command_of = [*command, "--engine", name, "--reductions", "dead", *limit, *files]
+        done = subprocess.run(command_of, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found[name] = (tmp_path / f"{name}.txt").read_text()
+    assert found["cpu"] == found["taskgraph"] != ""
+    assert int(done.stdout.split()[-1]) < 240e6
+    notes = json.loads((tmp_path / "samples.json").read_text())["measurement"]["engine"]["notes"]
+    assert notes["streamed_from"] == "the network's source"
+    assert notes["batches"] > 1

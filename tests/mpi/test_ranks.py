@@ -93,6 +93,26 @@ def test_the_command_writes_what_one_process_writes(mpiexec, problem, tmp_path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["categories", "record", "values"]
 
 
+@pytest.mark.parametrize(
+    ("ranks", "cut"),
+    [(2, ["--schedule=stream", "--devices=2"]), (3, ["--schedule=pipeline", "--devices=2", "--buffers=2"]),
+     (2, ["--schedule=graph", "--batches=9"])],
+)  # fmt: skip
+def test_ranks_that_cut_their_part_write_the_same(mpiexec, problem, tmp_path, ranks, cut):
+    files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
+    where = [f"--network={problem}/net.h5", f"--inputs={problem}/in.h5", "--engine=taskgraph", *cut]
+    status, _, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=2", *files)
+    assert status == 0, told
+    for name in ("categories", "values"):
+        assert (tmp_path / name).read_bytes() == (problem / f"one.{name}").read_bytes()
+    record = read_record(tmp_path / "record")
+    notes = record["engine"]["notes"]
+    streamed = notes["buffers"] is not None
+    assert record["distribution"]["weights"] == ("streamed by each rank" if streamed else "one copy a node")
+    assert [one.replace(" ", "=") for one in cut if one.split("=")[1] not in record["environment"]["command"]] == []
+    assert f"--schedule={notes['schedule']}" in cut
+
+
 def test_weights_that_do_not_fit_the_node_are_streamed_by_each_rank(mpiexec, tmp_path):
     rng = np.random.default_rng(3)
     bits = (rng.random((70, 4096)) < np.linspace(0.1, 0.4, 70)[:, None]).astype(np.float32)
