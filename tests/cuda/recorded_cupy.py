@@ -216,6 +216,9 @@ class Cuda:
         }
         return SimpleNamespace(**told, free_all_blocks=emptied)
 
+    def get_default_pinned_memory_pool(self):
+        return SimpleNamespace(free_all_blocks=lambda: self.calls.append(("pinned pool", "free_all_blocks")))
+
     def empty(self, shape, dtype):
         assert self.device.entered
         assert next(one for one in self.streams if one.name == self.expected).entered

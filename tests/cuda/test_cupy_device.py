@@ -89,7 +89,7 @@ def test_a_kernel_may_have_all_shared_memory_that_it_does_not_have_already(devic
 
 def test_memory_that_nothing_uses_is_given_back(device, cuda):
     device.trim()
-    assert ("pool", "free_all_blocks") in cuda.calls
+    assert cuda.calls[-2:] == [("pool", "free_all_blocks"), ("pinned pool", "free_all_blocks")]
 
 
 def test_without_shared_memory_nothing_is_asked_for(device, cuda, probe, arguments):
@@ -387,7 +387,7 @@ def test_asking_does_not_import_cupy():
 def test_cupy_has_what_is_called():
     """The stand-in is as the CuPy installed: names, and what their callers pass by name."""
     for owner, names in {
-        cupy: "RawModule empty get_default_memory_pool __version__",
+        cupy: "RawModule empty get_default_memory_pool get_default_pinned_memory_pool __version__",
         cupy.cuda: "Device Stream Event Graph get_elapsed_time alloc_pinned_memory",
         cupy.cuda.Device: "use __enter__ __exit__",
         cupy.cuda.Stream: "synchronize wait_event begin_capture end_capture __enter__ __exit__",
@@ -405,6 +405,7 @@ def test_cupy_has_what_is_called():
         cupy.RawKernel: "kernel max_dynamic_shared_size_bytes preferred_shared_memory_carveout shared_size_bytes",
         cupy.cuda.MemoryPointer: "memset_async ptr",
         cupy.cuda.MemoryPool: "used_bytes free_bytes get_limit set_limit free_all_blocks",
+        cupy.cuda.PinnedMemoryPool: "free_all_blocks",
         cupy.ndarray: "set get data nbytes size dtype flags",
     }.items():
         for name in names.split():

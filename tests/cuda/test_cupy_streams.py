@@ -73,6 +73,7 @@ def test_an_event_of_another_device_is_waited_for(cuda):
 def test_copies_are_of_the_current_stream_and_wait_for_nothing(device, cuda):
     host, array = device.pinned(6, np.float32), device.empty(6, np.float32)
     assert (host.size, host.dtype, host.flags.writeable) == (6, np.float32, True)
+    assert device.pinned(0, np.int32).size == 0
     del cuda.calls[:]
     with device.on(device.stream()):
         device.copy_in(array, host)

@@ -14,7 +14,7 @@ from shim_streams import Node
 
 from spdnn import reduce, reference
 from spdnn.engines import Options, engine, infer
-from spdnn.engines.cuda import place, schedule
+from spdnn.engines.cuda import CudaEngine, place, schedule
 from spdnn.engines.cuda.session import CudaSession
 from spdnn.engines.taskgraph import cuda as session_module
 from spdnn.engines.taskgraph import cuda_probe
@@ -22,6 +22,7 @@ from spdnn.engines.taskgraph.cuda import CudaGraphSession
 from spdnn.engines.taskgraph.cuda_run import Going
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.features import Inputs
+from spdnn.limits import Machine
 from spdnn.network import from_matrices
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
@@ -337,3 +338,11 @@ def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
     same(infer(network, inputs, "taskgraph-cuda", wanted=Wanted("graph", 3)), told)
     with pytest.raises(InputError, match="2 devices, and 1 were asked for"):
         CudaGraphSession(devices[:2], prepared, inputs, Options(1))
+
+
+def test_several_devices_do_as_much_more_at_best(monkeypatch):
+    one = Machine(1.0, 2.0, 3.0, 4.0, 1, "sm_90", 0.5, {"fma_per_second": [4.0, 3.5]})
+    monkeypatch.setattr(CudaEngine, "ceilings", lambda self, options, seconds: one)
+    assert ENGINE.ceilings(Options(), 1.0) == one
+    three = ENGINE.ceilings(Options(wanted=Wanted(devices=3)), 1.0)
+    assert three == Machine(3.0, 6.0, 9.0, 12.0, 1, "sm_90", 0.5, {"fma_per_second": [12.0, 10.5]})

@@ -6,11 +6,14 @@ Importing this needs neither CuPy nor a driver.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.cuda import CudaEngine
 from spdnn.features import Inputs
 from spdnn.kernels.cuda import cupy_device
+from spdnn.limits import Machine
 
 
 class TaskgraphEngine(CompiledEngine):
@@ -32,6 +35,13 @@ class TaskgraphCudaEngine(CudaEngine):
     name = "taskgraph-cuda"
     summary = "the kernels of cuda as a graph of tasks: captured graphs, streamed weights, several NVIDIA GPUs"
     cuts = True
+
+    def ceilings(self, options: Options, seconds: float) -> Machine | None:
+        """Of as many devices as are wanted, all taken to be like the first."""
+        one, count = super().ceilings(options, seconds), options.wanted.devices if options.wanted else 1
+        rates = {name: count * rate for name, rate in vars(one).items() if name.endswith("_per_second")}
+        samples = {name: [count * rate for rate in found] for name, found in one.samples.items()}
+        return replace(one, **rates, samples=samples)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.taskgraph.cuda import CudaGraphSession

@@ -86,6 +86,13 @@ class GraphDevice:
         # How many rows each place has, for what moves them on: a copy of its counters.
         self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.places)]
         self._events: dict[tuple, Event] = {}
+        self._pairs: list[tuple[Event, Event]] = []
+
+    def timed(self, number: int) -> tuple[Event, Event]:
+        """The events before and after the task of this device that is the `number`-th to be timed in a run."""
+        if number == len(self._pairs):
+            self._pairs.append((self.device.event(timed=True), self.device.event(timed=True)))
+        return self._pairs[number]
 
     def event(self, task: Task) -> Event:
         """The event of tasks like this one, on this device (of a move, the device that it goes to)."""

@@ -9,7 +9,7 @@ device in one go is one launch of a graph; the tasks in it are issued with the f
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -115,6 +115,7 @@ class Going:
         self._waiting: dict[int, int] = {}  # rows in the pool of a device
         self._parked: dict[int, int] = {}  # of a batch that was joined to others, the first of its rows among theirs
         self._timed: list[tuple[Task, int, Event, Event]] = []  # task, last stage, before, after
+        self._timed_on: Counter[int] = Counter()
         self._begun: dict[int, Event] = {}
         self.advance, self.close = progress.ticker("inference", cut.batches, " batches")
 
@@ -249,8 +250,9 @@ class Going:
         if len(self._timed) >= MOST_TIMED:
             work()
             return
-        device = self._owner(task).device
-        before, after = device.event(timed=True), device.event(timed=True)
+        owner = self._owner(task)
+        device, (before, after) = owner.device, owner.timed(self._timed_on[owner.number])
+        self._timed_on[owner.number] += 1
         device.record(before)
         work()
         device.record(after)

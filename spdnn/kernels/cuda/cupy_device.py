@@ -115,6 +115,7 @@ class CupyDevice(CupyStreams):
     def trim(self) -> None:
         with self._working(), self._current():
             self._pool.free_all_blocks()
+            self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def flush(self) -> None:
         """Write twice as many bytes as the second-level cache has, so that what comes next finds nothing in it."""

@@ -87,7 +87,7 @@ class CupyStreams(Device):
                 held = self._cupy.cuda.alloc_pinned_memory(nbytes)
         except SpdnnError as error:
             raise MemoryTooSmall(f"{nbytes:,} bytes of host memory that devices copy from: {error}", nbytes) from error
-        return np.frombuffer(held, np.uint8, nbytes).view(dtype)
+        return np.frombuffer(held, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
 
     def copy_in(self, array: Any, host: np.ndarray) -> None:
         self._copy(array.data.ptr, host.ctypes.data, self._both(array, host), "HostToDevice")

@@ -186,7 +186,8 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def trim(self) -> None:
-        """Give back memory that is kept and that no array uses, so that what is free is in one piece."""
+        """Give back memory, the host's pinned one too, that is kept and that no array uses, so that what is free is in
+        one piece."""
 
     @abc.abstractmethod
     def _bind(self, kernel: Kernel, blocks: int, values: tuple, shared: int) -> Callable[[], None]:
