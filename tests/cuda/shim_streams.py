@@ -251,6 +251,9 @@ class ShimStreams(Device):
         finally:
             self.node.capture = None
         capture.check_joined()
+        for _, op in capture.ops:
+            if op.record:
+                op.record.capture = "ended"  # and not the capture, which would keep itself and its memory
 
         def replay():
             self.waits("a graph is launched")

@@ -264,8 +264,12 @@ def test_no_more_memory_is_taken_than_was_promised(name):
     told = expected(network, inputs, "dead,inputs")
     free = opened(network, inputs, Wanted(name, count, batches=1), "dead,inputs")
     whole = free.cut.most_memory(free.sizes)
-    for i, one in enumerate(free.devices):
-        assert one.device.used <= free.cut.memory(free.sizes, i)
+    devices = [one.device for one in free.devices]
+    for i, device in enumerate(devices):
+        assert 0 < device.used <= free.cut.memory(free.sizes, i)
+    free.run()
+    del free  # nothing else holds its memory
+    assert [device.used for device in devices] == [0] * count
     promise, opens = whole, 0
     while True:
         wanted = Wanted(name, count, device_memory=int(promise))

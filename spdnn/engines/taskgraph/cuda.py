@@ -19,8 +19,9 @@ from spdnn.engines.cuda.outcome import result
 from spdnn.engines.cuda.place import Plan, batches_told
 from spdnn.engines.cuda.session import SHARE, padding, told_of
 from spdnn.engines.taskgraph.cuda_device import GraphDevice, Told, joins_of
+from spdnn.engines.taskgraph.cuda_graphs import Graphs
 from spdnn.engines.taskgraph.cuda_probe import measured
-from spdnn.engines.taskgraph.cuda_run import Going, Graphs, busy
+from spdnn.engines.taskgraph.cuda_run import Going, busy
 from spdnn.engines.taskgraph.cuda_weights import DeviceWeights, HostWeights
 from spdnn.engines.taskgraph.notes import notes
 from spdnn.errors import InputError, MemoryTooSmall
