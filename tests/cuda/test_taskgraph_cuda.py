@@ -238,6 +238,23 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name,
                 assert len(session.graphs.held) == 2 * count
 
 
+@pytest.mark.parametrize("name", ["stream", "graph"])
+def test_equal_rows_of_different_batches_become_one_when_they_are_joined(name):
+    network = exact_network(np.random.default_rng(4), [40] * 11, 0.3, (-6, -1), 8.0, single=0.25)
+    distinct = np.random.default_rng(5).integers(1, 7, (3, 40))
+    inputs = Inputs.from_array(np.tile(distinct, (60, 1)).astype(np.float32))  # 180, of which each batch has all three
+    told = reference.infer(network, inputs, values=True)
+    alone = opened(network, inputs, Wanted(name, batches=6, join=False), "dead,inputs").run()
+    for order in range(4):
+        got = opened(network, inputs, Wanted(name, batches=6), "dead,inputs", order, values=True).run()
+        np.testing.assert_array_equal(got.all_values(), told.all_values())
+        np.testing.assert_array_equal(got.survivors, told.survivors)
+        assert got.notes["batches_joined"] == 6
+        left = np.unique(told.row_hash).size if told.alive.size else 0
+        assert got.notes["rows_merged"] == 180 - left > alone.notes["rows_merged"]
+        assert got.edges_computed < alone.edges_computed
+
+
 def test_the_timeline_tells_every_task_once():
     network, inputs = deep()
     got = opened(network, inputs, Wanted("stream", 2, batches=3), order=2).run()

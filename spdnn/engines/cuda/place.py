@@ -9,7 +9,7 @@ A batch that comes from another device begins with the rows and the features tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +20,13 @@ from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
 from spdnn.engines.cuda.given import TILE, Given
 from spdnn.engines.cuda.layers import DeviceLayer, widths
-from spdnn.engines.cuda.rows import DeviceRows, Pool
+from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
 from spdnn.features import Inputs
 from spdnn.kernels.cuda.device import Device
 from spdnn.layouts import tiles_of
 
 ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
-Launch = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ class Place:
         through, compact: of each stage, its layers, and what finds the rows that go on (none after the last layer).
         collect: what finds the rows that are left after it, and all that is told of them.
         park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
-        join: what makes rows of as many inputs as `rows.batch` says, for layer `joined`; `waiting`: the features, the
-            weights and the number of these rows, which are expected next.
+        join, joined: what makes rows of as many inputs as `rows.batch` says, for layer `joined`: before and after they
+            are brought to `waiting`, features, weights and how many there are.
         source: the features that a batch from another device begins with; features: those that it ends with here.
     """
 
@@ -133,8 +132,8 @@ class Place:
             if pool and first == joined:
                 neurons = layers[first - 1].outputs
                 self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
-                self.join = self.rows.begin()
-                self.waiting = self.features, self.rows.weight, self.rows.into(first)
+                self.join, count, self.joined = self.rows.join(first, self.features, neurons)
+                self.waiting = self.features, self.rows.weight, count
             after: list[Launch] = []
             self.through.append([])
             for part in (part for part in parts if first <= part.first < last):

@@ -19,6 +19,7 @@ STATISTICS = np.dtype(
     [("sums", "f8"), ("projections", "f8"), ("least", "f4"), ("most", "f4"), ("hashes", "u8")], align=True
 )
 COLUMNS = STATISTICS.itemsize // 8
+Launch = Callable[[], None]
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
 
 
@@ -63,7 +64,7 @@ class DeviceRows:
         self.found = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
-        self.last_pass = 0
+        self.last_pass, self.looking = 0, looking
         if looking:
             self.keep = device.empty(tiles, np.uint32)
             self.places = 1 << (2 * size - 1).bit_length()
@@ -80,7 +81,7 @@ class DeviceRows:
         """int32 (1,), the number of rows that go into layer k."""
         return self.counts[k : k + 1]
 
-    def begin(self) -> list[Callable[[], None]]:
+    def begin(self) -> list[Launch]:
         """The launch after which all inputs of the batch that `batch` tells of have a row."""
         arguments = {"batch": self.batch, "layers": self.depth, "tiles": self.tiles, "list": self.list}
         arguments |= {"origin": self.origins[0], "parent": self.parent, "weight": self.weight, "rows": self.counts}
@@ -88,12 +89,12 @@ class DeviceRows:
         blocks = self.run.blocks(max(self.depth, 32) * self.tiles, settings.SIMPLE)
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
-    def arrive(self) -> list[Callable[[], None]]:
+    def arrive(self) -> list[Launch]:
         """What is to be done before a batch's `state` comes from another device, beside that."""
         device, active = self.device, self.active
         return [lambda: device.fill(active, 0)]
 
-    def boundary(self, part: Pass, features: Any, neurons: int) -> list[Callable[[], None]]:
+    def boundary(self, part: Pass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
         origin, following = self.origins
         self.last_pass = part.first
@@ -104,12 +105,10 @@ class DeviceRows:
         arguments |= {"first": part.last if part.look else part.first, "last": part.last, "rows": rows}
         arguments |= {"next": self.into(part.last), "may_leave": int(part.look or may_leave), "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
-        kernel = settings.NEXT_ROWS
-        blocks = -(-self.tiles // (kernel.threads // 32))
         self.origins.reverse()
-        return [*found, self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})]
+        return [*found, self._next_rows(arguments)]
 
-    def _look(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Callable[[], None]]:
+    def _look(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
         origin = self.origins[0]
@@ -129,20 +128,44 @@ class DeviceRows:
                         {**common, **rest, **table, "parent": self.parent, "merged": self.merged}),
         ]  # fmt: skip
 
-    def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Callable[[], None]]:
+    def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Launch]:
         """The launch that brings the rows that go into layer k to the pool, from `pool.place` on."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(k)}
         arguments |= {"origin": self.origins[0], "weight": self.weight, "place": pool.place}
         arguments |= {"pool": pool.features, "pool_weight": pool.weights}
         return [self.device.bind(settings.PARK_ROWS, self.run.blocks(self.tiles, 1), arguments)]
 
-    def statistics(self, features: Any, neurons: int) -> Callable[[], None]:
+    def join(self, k: int, features: Any, neurons: int) -> tuple[list[Launch], Any, list[Launch]]:
+        """What makes of rows that waited in a pool those that go into layer k: (launches before their features and
+        weights are there, where their number is expected with these, launches after).
+
+        Rows of different batches may be equal, so they are looked for where identical ones merge.
+        """
+        if not self.looking:
+            return self.begin(), self.into(k), []
+        self.origins.reverse()
+        begin, (origin, following) = self.begin(), self.origins
+        count = self.device.empty(1, np.int32)
+        found = self._look(Pass(k, k, "", True), features, neurons, count, 0)
+        arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
+        arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
+        arguments |= {"list": self.list, "next_origin": following}
+        self.origins.reverse()
+        return begin, count, [*found, self._next_rows(arguments)]
+
+    def _next_rows(self, arguments: dict[str, Any]) -> Launch:
+        """The launch that finds which rows go on."""
+        kernel = settings.NEXT_ROWS
+        blocks = -(-self.tiles // (kernel.threads // 32))
+        return self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})
+
+    def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
         arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
-    def resolve(self, k: int | None = None) -> list[Callable[[], None]]:
+    def resolve(self, k: int | None = None) -> list[Launch]:
         """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
         placed = {"rows": self.into(self.depth if k is None else k), "origin": self.origins[0], "slot_of": self.slot_of}

@@ -156,6 +156,8 @@ class GraphDevice:
         device.move(features[:size], device, self.pool.features[:size])
         device.move(weights[:count], device, self.pool.weights[:count])
         device.copy_in(rows, told[1:])
+        for launch in place.joined:
+            launch()
 
     def receive(self, place: int, other: GraphDevice, at: int) -> None:
         """Bring the batch at a place of another device, which has told how many rows it has, to a place here."""
