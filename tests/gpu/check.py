@@ -13,7 +13,8 @@ else of SPDNN_MIRROR. Parts:
     sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
     taskgraph    every schedule of the task graph against the engine cuda; captured graphs beside streams and launches
-                 from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (tests/gpu/schedules.py)
+                 from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (tests/gpu/schedules.py);
+                 alone, with all the time it needs: --parts taskgraph --seconds 1500
 
 What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
 `spdnn report`, and DATE-schedules.jsonl those of part taskgraph, whose other figures are in DATE-taskgraph.json;
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
     today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     tell_device(device.properties)
+    runs = networks.Networks(tally, print, chosen.mnist, chosen.device)  # of two parts: what one learns helps the other
     for part in parts:
         print(f"\n{part}", flush=True)
         if part == "correctness":
@@ -112,8 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_sanitized(tally, chosen)
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            check = {"kernels": check_kernels, "networks": check_networks, "taskgraph": check_taskgraph}[part]
-            tables.append(check(tally, device, str(today), chosen))
+            if part == "kernels":
+                tables.append(check_kernels(tally, device, str(today), chosen))
+            elif part == "networks":
+                tables.append(check_networks(runs, str(today), chosen))
+            else:
+                tables.append(check_taskgraph(runs, device, str(today), chosen))
     return finish(tally, tables)
 
 
@@ -228,19 +234,19 @@ def tell_ceilings(machine: Machine) -> list[str]:
     return [told]
 
 
-def check_networks(tally: Tally, device, name: str, chosen) -> list[str]:
+def check_networks(runs: networks.Networks, name: str, chosen) -> list[str]:
     """The official networks, their records in `name`.jsonl; the lines of their table."""
     found = RunRecords(Path(f"{name}.jsonl"))
-    runs = networks.Networks(tally, found.add, chosen.mnist, chosen.device)
+    runs.store, runs.rows = found.add, []
     runs.run(networks.cases(challenge.WIDTHS[:2] if chosen.quick else challenge.WIDTHS, chosen.quick))
     return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
 
 
-def check_taskgraph(tally: Tally, device, name: str, chosen) -> list[str]:
+def check_taskgraph(runs: networks.Networks, device, name: str, chosen) -> list[str]:
     """The task graph, its records in `name`-schedules.jsonl; the lines of its table."""
     found = RunRecords(Path(f"{name}-schedules.jsonl"))
-    runs = networks.Networks(tally, found.add, chosen.mnist, chosen.device)
-    lines = schedules.run(tally, device, seed_of(chosen), runs, found.add, name, chosen.quick)
+    runs.rows = []
+    lines = schedules.run(runs.tally, device, seed_of(chosen), runs, found.add, name, chosen.quick)
     return [networks.HEAD, *lines, *found.finish()] if runs.rows else lines
 
 
