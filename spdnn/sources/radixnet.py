@@ -85,7 +85,7 @@ class RadixNet(Network):
         self._offsets = np.arange(neurons + 1, dtype=np.int64) * (2 * GROUP)
         self._lock = threading.Lock()  # of the next two, for several threads may read layers
         self._cursors: list[_Cursor] = []  # the last used is the last
-        self._held = {0: self._grouped(np.arange(neurons))}
+        self._held: dict[int, np.ndarray] = {}
 
     def _grouped(self, permutation: np.ndarray) -> np.ndarray:
         """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending."""
@@ -98,7 +98,8 @@ class RadixNet(Network):
             if t not in self._held:
                 if len(self._held) == READERS:
                     self._held.pop(next(iter(self._held)))
-                self._held[t] = self._grouped(np.argsort(self._numbers(t), kind="stable"))
+                order = np.argsort(self._numbers(t), kind="stable") if t else np.arange(self.neurons)
+                self._held[t] = self._grouped(order)
             return self._held[t]
 
     def _numbers(self, t: int) -> np.ndarray:
