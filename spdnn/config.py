@@ -95,6 +95,7 @@ def check(config: dict, schema: str | Path) -> dict:
     for key in LISTS:
         if key in checked and not isinstance(checked[key], list):
             checked[key] = [checked[key]]
+    _check_devices(checked)
     names = [own["name"] for own in checked["networks"]]
     if len(set(names)) != len(names):
         raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
@@ -110,6 +111,16 @@ def check(config: dict, schema: str | Path) -> dict:
             f"config: neurons: {min(odd)} is no official width, so there is nothing official to download for it"
         )
     return checked
+
+
+def _check_devices(config: dict) -> None:
+    """Raise InputError where the task graph's devices, parts of the threads, would have none."""
+    engines = [*config["engines"], *(rung["engine"] for rung in config["ladder"])]
+    if "taskgraph" in engines and max(config["devices"]) > min(config["threads"]):
+        raise InputError(
+            f"config: devices: {max(config['devices'])} devices of {min(config['threads'])} threads; each device of "
+            "the engine taskgraph takes one thread at least"
+        )
 
 
 def cases(config: dict) -> list[Case]:

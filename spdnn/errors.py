@@ -10,11 +10,13 @@ class InputError(SpdnnError):
 
 
 class MemoryTooSmall(InputError):
-    """A memory limit in which a run does not fit; `least` bytes are what it needs."""
+    """A memory limit in which a run does not fit; `least` bytes are what it needs; `device`: of a device, and not of
+    this process.
+    """
 
-    def __init__(self, sentence: str, least: int):
+    def __init__(self, sentence: str, least: int, device: bool = False):
         super().__init__(sentence)
-        self.least = least
+        self.least, self.device = least, device
 
 
 class Unavailable(SpdnnError):

@@ -241,7 +241,7 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     def layer(self, k: int) -> Layer:
-        """Layer k (0-based)."""
+        """Layer k (0-based). Several threads may ask at once."""
 
     @property
     def inputs(self) -> int:

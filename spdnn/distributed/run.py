@@ -143,7 +143,7 @@ class Ranks:
         try:
             return self.engine.open(prepared, inputs, options) if inputs.count else None
         except MemoryTooSmall as error:
-            if self.device is not None:
+            if self.device is not None or error.device:
                 raise  # of this rank's device, or of what it holds beside one: its own sentence tells
             ranks = self.world.local_size
             least = int(SLACK * (self.shared + ranks * error.least))

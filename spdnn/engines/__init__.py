@@ -25,6 +25,7 @@ ENGINES = {
     "reference": "spdnn.engines.oracle:OracleEngine",
     "cuda": "spdnn.engines.cuda:CudaEngine",
     **{f"cuda-{kind}": f"spdnn.engines.cuda:Cuda{kind.capitalize()}Engine" for kind in CUDA_RUNGS},
+    "taskgraph-cuda": "spdnn.engines.taskgraph:TaskgraphCudaEngine",
     **{name: f"spdnn.engines.peers.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 

@@ -121,15 +121,19 @@ class LastLayer:
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
 
-    def gathered(self, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    def gathered(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], places: np.ndarray | None = None) -> np.ndarray:
         """float32 (inputs, outputs of the original network), from parts of (values, rows): float32 (distinct rows,
         outputs here), and int64, for each input the row that has its values. Holds nothing else of any size.
+
+        Args:
+            places: int64, where each of the inputs goes; None: they stay in their order.
         """
         found, place = np.empty((sum(rows.size for _, rows in parts), self.outputs), np.float32), 0
         for values, rows in parts:
             for start in range(0, rows.size, BLOCK):
                 block = values[rows[start : start + BLOCK]]
-                found[place : place + len(block)] = block if self._classes is None else block[:, self._classes]
+                where = slice(place, place + len(block)) if places is None else places[place : place + len(block)]
+                found[where] = block if self._classes is None else block[:, self._classes]
                 place += len(block)
         return found
 

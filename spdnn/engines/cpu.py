@@ -123,9 +123,7 @@ class CpuSession(Session):
                     held.settle()
                     slots = np.arange(rows.count)
                 else:
-                    work.leave(k, rows, slots, tally)
-                    if rows.count and work.wait(k, rows, looks) == 0:
-                        work.merge(k, rows, looks, tally)
+                    slots = work.compact(k, rows, slots, looks, tally)
                 if not rows.count:
                     slots = np.empty(0, np.int64)
                     if meeting == depth:

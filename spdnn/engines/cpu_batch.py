@@ -225,13 +225,14 @@ class CpuWork:
         """The result of all batches; `notes` are added to what is told of any run."""
         alive = np.concatenate([part.alive for part in parts])
         columns = [np.concatenate([part.statistics[i][part.rows] for part in parts]) for i in range(5)]
-        values = None
-        if self.keep_values:
-            values = self.last.gathered([(part.values, part.rows) for part in parts])
+        values, places = None, None
         if (np.diff(alive) < 0).any():  # batches whose rows were joined
             order = np.argsort(alive)
+            places = np.empty_like(order)
+            places[order] = np.arange(order.size)
             alive, columns = alive[order], [column[order] for column in columns]
-            values = None if values is None else values[order]
+        if self.keep_values:
+            values = self.last.gathered([(part.values, part.rows) for part in parts], places)
         sums, projections, mins, maxs, hashes = columns
         told = {
             "instruction_set": self.kernels.name,

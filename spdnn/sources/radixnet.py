@@ -9,6 +9,9 @@ permutations were found by comparison with the official files, which this reprod
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass
+
 import numpy as np
 
 from spdnn import challenge
@@ -17,10 +20,19 @@ from spdnn.network import Activation, Header, Layer, Network, index_dtype
 
 MAX_LAYERS = 2**31 - 1
 GROUP = 16  # input neurons of one class, and output neurons that share their inputs
+READERS = 4  # that may go through the layers at different depths without drawing permutations anew
+
+
+@dataclass
+class _Cursor:
+    """A generator that has drawn the numbers of the first so many blocks but the very first, which needs none."""
+
+    random: np.random.RandomState
+    drawn: int = 0
 
 
 class RadixNet(Network):
-    """The RadiX-Net of `neurons` x `layers`; nothing but one block's permutation is kept in memory.
+    """The RadiX-Net of `neurons` x `layers`; nothing but a few blocks' permutations is kept in memory.
 
     Args:
         neurons: 16 * 2^m with m >= 1, at most challenge.MAX_WIDTH.
@@ -71,11 +83,9 @@ class RadixNet(Network):
             "ymax": self.activation.ymax,
         }
         self._offsets = np.arange(neurons + 1, dtype=np.int64) * (2 * GROUP)
-        self._restart()
-
-    def _restart(self) -> None:
-        self._random, self._drawn = np.random.RandomState(self.seed), 0
-        self._block_number, self._groups = 0, self._grouped(np.arange(self.neurons))
+        self._lock = threading.Lock()  # of the next two, for several threads may read layers
+        self._cursors: list[_Cursor] = []  # the last used is the last
+        self._held: dict[int, np.ndarray] = {}
 
     def _grouped(self, permutation: np.ndarray) -> np.ndarray:
         """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending."""
@@ -83,15 +93,29 @@ class RadixNet(Network):
         return np.sort(groups, axis=1)
 
     def _groups_of(self, t: int) -> np.ndarray:
-        if t < self._block_number:
-            self._restart()
-        if t > self._block_number:
-            while self._drawn < t:
-                numbers = self._random.random_sample(self.neurons)
-                self._drawn += 1
-            self._groups = self._grouped(np.argsort(numbers, kind="stable"))
-            self._block_number = t
-        return self._groups
+        """As `_grouped`, of block t; those of the last few blocks that were asked for are held."""
+        with self._lock:
+            if t not in self._held:
+                if len(self._held) == READERS:
+                    self._held.pop(next(iter(self._held)))
+                order = np.argsort(self._numbers(t), kind="stable") if t else np.arange(self.neurons)
+                self._held[t] = self._grouped(order)
+            return self._held[t]
+
+    def _numbers(self, t: int) -> np.ndarray:
+        """float64 (neurons,), what orders block t, which is not the first: from the nearest place before it."""
+        before = [cursor for cursor in self._cursors if cursor.drawn < t]
+        if before:
+            cursor = max(before, key=lambda one: one.drawn)
+            self._cursors.remove(cursor)
+        else:
+            cursor = _Cursor(np.random.RandomState(self.seed))
+            self._cursors = self._cursors[-READERS + 1 :]
+        while cursor.drawn < t:
+            numbers = cursor.random.random_sample(self.neurons)
+            cursor.drawn += 1
+        self._cursors.append(cursor)
+        return numbers
 
     @property
     def depth(self) -> int:
@@ -101,7 +125,7 @@ class RadixNet(Network):
         return Header(self.neurons, self.neurons, 2 * GROUP * self.neurons, self.bias, self.activation, True)
 
     def layer(self, k: int) -> Layer:
-        """Layer k. Cheapest in ascending order: going back draws the permutations anew."""
+        """Layer k. Cheapest in ascending order: going far back draws permutations anew."""
         if not 0 <= k < self._layers:
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
         groups, shift = self._groups_of(k // self.block), 1 << (k % self.block)

@@ -9,7 +9,7 @@ Source: SNIG (Lin and Huang, HPEC 2020), whose task graph is cut by batches, lay
 NeurIPS 2019); weights streamed into rolling buffers: Hidayetoglu et al., HPEC 2020, section III.
 """
 
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Sizes, Wanted, cut
+from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Room, Sizes, Wanted, cut
 from spdnn.taskgraph.graph import Graph, Kind, Task
 
-__all__ = ["SCHEDULES", "Decomposition", "Graph", "Kind", "Sizes", "Task", "Wanted", "cut"]
+__all__ = ["SCHEDULES", "Decomposition", "Graph", "Kind", "Room", "Sizes", "Task", "Wanted", "cut"]

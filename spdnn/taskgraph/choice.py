@@ -20,6 +20,7 @@ from spdnn.taskgraph.decomposition import (
     STREAM,
     TURNS,
     Decomposition,
+    Room,
     Sizes,
     cut,
 )
@@ -109,6 +110,7 @@ def choose(
     stage_bytes: float | None = None,
     leaving: bool = True,
     join: bool = False,
+    also: Room | None = None,
 ) -> Chosen:
     """The fastest decomposition predicted that keeps the promise on memory.
 
@@ -117,7 +119,7 @@ def choose(
         costs: of tasks, of the same inputs and layers as `sizes`.
         cores: that all devices share; None: each is a device of its own.
         schedule, pipeline, batches, buffers, stage_bytes: as `cut` takes them; what is given is not chosen.
-        leaving: rows may leave between stages; join: as `cut` takes it.
+        leaving: rows may leave between stages; join, also: as `cut` takes them.
 
     Raises:
         InputError: numbers that do not fit each other.
@@ -133,7 +135,9 @@ def choose(
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not buffers:
             continue  # weights that fit are not streamed
         try:
-            decomposition = cut(name, sizes, devices, memory=memory, leaving=leaving, costs=each, join=join, **settings)
+            decomposition = cut(
+                name, sizes, devices, memory=memory, leaving=leaving, costs=each, join=join, also=also, **settings
+            )
         except MemoryTooSmall as error:
             search.considered.append(Considered(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest

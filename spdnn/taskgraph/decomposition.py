@@ -29,6 +29,7 @@ LENGTHS = ((8, 1), (16, 2), (32, 4), (64, 8), (128, 16))
 LONGEST = 64
 BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
 JOINED = 32  # layers after which batches may go on together: by then most rows that die have died
+TASKS = 3  # of a batch for each stage, at most, few others aside
 TURNS = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
 MOST = 1 << 20  # of batches, buffers and devices
 
@@ -43,6 +44,9 @@ class Sizes:
         weights: bytes of each layer on a device.
         row_bytes: of one input on a device that holds it: its features, twice, and what is kept of it.
         held_bytes: on every device, whatever is cut.
+        stay_bytes: that weights which stay take on each device; None: all of its range. Devices that share one memory
+            hold weights once.
+        task_bytes: that each task takes for itself, shared out to the devices.
     """
 
     inputs: int
@@ -50,10 +54,23 @@ class Sizes:
     weights: tuple[int, ...]
     row_bytes: int
     held_bytes: int = 0
+    stay_bytes: int | None = None
+    task_bytes: int = 0
 
     @property
     def layers(self) -> int:
         return len(self.weights)
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that each device has for what `sizes` counts; `device`: they are the device's own, and not its part of what
+    the process has.
+    """
+
+    sizes: Sizes
+    memory: int
+    device: bool = True
 
 
 @dataclass(frozen=True)
@@ -185,8 +202,11 @@ class Decomposition:
 
     def memory(self, sizes: Sizes, device: int) -> int:
         """Bytes on that device: weights, features of its places, and what it holds anyway."""
+        stay = sizes.stay_bytes is not None and not self.streamed
+        weights = sizes.stay_bytes if stay else sum(self.buffer_bytes(sizes, device))
         features = self._held(sizes) * _whole(self.batch, sizes.tile)
-        return sizes.held_bytes + sum(self.buffer_bytes(sizes, device)) + features
+        tasks = sizes.task_bytes * TASKS * len(self.stages) * self.batches // self.devices
+        return sizes.held_bytes + weights + features + tasks
 
     def _held(self, sizes: Sizes) -> int:
         """Bytes for each input of a batch: in every place, and in the pool, where features need no second buffer."""
@@ -278,6 +298,7 @@ def cut(
     stage_bytes: float = math.inf,
     costs: Sequence[float] | None = None,
     join: bool = False,
+    also: Room | None = None,
 ) -> Decomposition:
     """The decomposition of a schedule, with batches as large as the memory allows where their number is not given.
 
@@ -289,6 +310,7 @@ def cut(
         stage_bytes: of weights that a stage has at most, but for single layers.
         costs: of each layer, for ranges of equal cost; None: their bytes.
         join: batches may go on together after JOINED layers, where rows leave and a group has several batches.
+        also: another room that it must fit.
 
     Raises:
         InputError: numbers that do not fit each other.
@@ -297,6 +319,9 @@ def cut(
     pipeline = pipeline or (devices if schedule == PIPELINE else 1)
     _check(schedule, devices, pipeline, batches, buffers)
     costs = sizes.weights if costs is None else costs
+    rooms = [Room(sizes, memory)] if memory is not None else []
+    rooms += [also] if also else []
+    tightest = min((room.memory - room.sizes.held_bytes for room in rooms), default=None)
 
     def made(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
         fine = max(1, sizes.layers // (TURNS * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
@@ -307,12 +332,12 @@ def cut(
         turns = TURNS * pipeline if pipeline > 1 else TURNS if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, places, drawn)
         least = batches or min(groups * turns, _over(sizes.inputs, sizes.tile))
-        alone = _batched(whole, sizes, memory, least, batches)
+        alone = _batched(whole, sizes, rooms, least, batches)
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
         if not (join and leaving and later and pipeline == 1 and alone.batches > groups):
             return alone
         try:
-            return _batched(replace(whole, joined=later), sizes, memory, least, batches)
+            return _batched(replace(whole, joined=later), sizes, rooms, least, batches)
         except MemoryTooSmall:
             return alone
 
@@ -320,7 +345,7 @@ def cut(
     tried += [BUFFERS] if tried == [None] and schedule == GRAPH else []
     attempts = []  # the first is best, each other takes less memory
     for buffers in tried:
-        room = stage_bytes if memory is None or not buffers else max(0, memory - sizes.held_bytes) / (2 * buffers)
+        room = stage_bytes if tightest is None or not buffers else max(0, tightest) / (2 * buffers)
         attempts += [(buffers, min(stage_bytes, room), costs)]
         attempts += [(buffers, 0.0, costs)] if buffers else []
         attempts += [(buffers, 0.0, sizes.weights)] if pipeline > 1 else []
@@ -336,20 +361,22 @@ def cut(
 def _check(schedule: str, devices: int, pipeline: int, batches: int | None, buffers: int | None) -> None:
     if schedule not in SCHEDULES:
         raise InputError(f"schedule {schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
-    if not all(1 <= number <= MOST for number in (devices, pipeline, batches or 1, buffers or 1)):
-        raise InputError(f"{devices} devices, {pipeline} in a pipeline, {batches} batches: each must be 1 or more")
+    given = {"devices": devices, "devices in a pipeline": pipeline, "batches": batches, "buffers of weights": buffers}
+    for what, number in given.items():
+        if number is not None and not 1 <= number <= MOST:
+            raise InputError(f"{number:,} {what}: there may be 1 to {MOST:,}")
     if devices % pipeline:
         raise InputError(f"{devices} devices cannot be shared out to pipelines of {pipeline}")
     if buffers is not None and buffers < BUFFERS:
-        raise InputError(f"{buffers} buffers of weights: at least {BUFFERS} are needed, one to fill while one is read")
+        raise InputError(f"{buffers} buffer of weights: at least {BUFFERS} are needed, one to fill while one is read")
     if schedule == RESIDENT and buffers is not None:
-        raise InputError(
-            f"{buffers} buffers of weights with the schedule resident, which keeps all weights; use stream"
-        )
+        raise InputError(f"{buffers} buffers of weights with the schedule resident, which keeps all: use stream")
 
 
-def _batched(whole: Decomposition, sizes: Sizes, memory: int | None, least: int, wanted: int | None) -> Decomposition:
-    """The same with batches: `least` of them or as many as the memory makes it; exactly `wanted`, where given.
+def _batched(
+    whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: int, wanted: int | None
+) -> Decomposition:
+    """The same with batches: `least` of them, or as many as the rooms make it; at most `wanted`, where given.
 
     Raises:
         MemoryTooSmall: they do not fit.
@@ -358,18 +385,39 @@ def _batched(whole: Decomposition, sizes: Sizes, memory: int | None, least: int,
     made = replace(whole, batch=_whole(each, sizes.tile))
     if made.batches < _over(sizes.inputs, each):  # more were asked for than whole tiles make
         made = replace(whole, batch=each)
-    if memory is None or made.most_memory(sizes) <= memory:
+    tight = [room for room in rooms if _excess(made, room) > 0]
+    if not tight:
         return made
-    one, tile_bytes = replace(whole, batch=sizes.tile), sizes.tile * whole._held(sizes)
-    tiles = (memory - (one.most_memory(sizes) - tile_bytes)) // tile_bytes
-    if tiles < 1 or wanted:
-        needed = (made if wanted else one).most_memory(sizes)
-        raise MemoryTooSmall(
-            f"device memory of {memory:,} bytes is too small for the schedule {whole.schedule} with "
-            f"{f'{wanted} batches' if wanted else f'batches of {sizes.tile} inputs'}"
-            f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,}",
-            needed,
-        )
+    if wanted:
+        raise _small(made, tight[0], f"{made.batches} batches", made.most_memory(tight[0].sizes))
+    tiles = _over(made.batch, sizes.tile)
+    while (excess := max(_excess(made, room) for room in rooms)) > 0:
+        tiles -= excess
+        if tiles < 1:
+            raise _small(made, tight[0], f"batches of {sizes.tile} inputs", _least(whole, tight[0].sizes))
+        made = replace(whole, batch=tiles * sizes.tile)
     # As many for each group: one that had more than the others would be waited for.
     needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
-    return replace(whole, batch=_whole(_over(sizes.inputs, needed), sizes.tile))
+    even = replace(whole, batch=_whole(_over(sizes.inputs, needed), sizes.tile))
+    return even if all(_excess(even, room) <= 0 for room in rooms) else made
+
+
+def _excess(made: Decomposition, room: Room) -> int:
+    """Tiles of a batch that do not fit the room, at least; 0 or less where all do."""
+    return _over(made.most_memory(room.sizes) - room.memory, room.sizes.tile * made._held(room.sizes))
+
+
+def _least(whole: Decomposition, sizes: Sizes) -> int:
+    """Bytes on a device that are enough for some size of batches."""
+    most = _over(sizes.inputs, sizes.tile)
+    tiles = [min(most, 1 << power) for power in range(most.bit_length() + 1)]
+    return min(replace(whole, batch=count * sizes.tile).most_memory(sizes) for count in tiles)
+
+
+def _small(made: Decomposition, room: Room, batches: str, needed: int) -> MemoryTooSmall:
+    return MemoryTooSmall(
+        f"device memory of {room.memory:,} bytes is too small for the schedule {made.schedule} with {batches}"
+        f"{f' and {made.buffers} buffers of weights' if made.buffers else ''}: it needs {needed:,} (--device-memory)",
+        needed,
+        room.device,
+    )

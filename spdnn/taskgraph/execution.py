@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from spdnn.errors import SpdnnError
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Graph, Kind, Task
 
@@ -129,10 +130,19 @@ def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: 
                 news.notify_all()
 
     others = [threading.Thread(target=through, args=(lane,), name=f"{lane}", daemon=True) for lane in lanes[1:]]
-    for other in others:
-        other.start()
+    started = []
+    try:
+        for other in others:
+            other.start()
+            started.append(other)
+    except RuntimeError as error:
+        with news:
+            failed.append(
+                SpdnnError(f"{len(lanes)} threads for the lanes of the task graph cannot be started: {error}")
+            )
+            news.notify_all()
     through(lanes[0], mine=True)
-    for other in others:
+    for other in started:
         other.join()
     if failed:
         raise failed[0]

@@ -148,9 +148,11 @@ class Graph:
         return self.tasks[made:]
 
     def _join_or_go_on(self, done: Task, rows: int) -> None:
-        """A batch that may be joined waits in the pool, when a place holds it with all that wait; else it goes on."""
+        """A batch that may be joined waits in the pool, when it left half a place and all that wait fit one; else it
+        goes on alone.
+        """
         pool, place = self._pools[self.groups[done.batch]], (done.device, None, done.place)
-        if pool.rows + rows > self.decomposition.batch:
+        if 2 * rows > self.decomposition.batch or pool.rows + rows > self.decomposition.batch:
             self._through(
                 done.batch, done.device, range(self.decomposition.joined, len(self.decomposition.stages)), done
             )

@@ -40,23 +40,27 @@ class Span:
 
 
 def coarsened(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
-    """At most so many spans (but one for each batch on each lane): neighbours on a lane that serve one batch are
-    joined, two by two, four by four and so on; a joined span has the kind that took longest in it."""
-    ordered = sorted(spans, key=lambda span: (span.device, span.lane, span.begin))
-    together = 1
-    while True:
-        found = [
-            _joined(run[i : i + together])
-            for _, same in groupby(ordered, key=lambda span: (span.device, span.lane, span.batch))
-            for run in [list(same)]
-            for i in range(0, len(run), together)
-        ]
-        if len(found) <= most or together > len(ordered):
-            return found
-        together *= 2
+    """At most so many spans, but one for each lane: neighbours on a lane that serve one batch are joined, two by two,
+    four by four and so on, and at last those of several batches, which then have none. A joined span has the kind that
+    took longest in it, and holds what time was between them."""
+    ordered, found = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
+    for key in (lambda span: (span.device, span.lane, span.batch), lambda span: (span.device, span.lane)):
+        together = 1
+        while together < 2 * len(ordered):
+            found = [
+                _joined(run[i : i + together])
+                for _, same in groupby(ordered, key=key)
+                for run in [list(same)]
+                for i in range(0, len(run), together)
+            ]
+            if len(found) <= most:
+                return found
+            together *= 2
+    return found
 
 
 def _joined(spans: Sequence[Span]) -> Span:
     one = max(spans, key=lambda span: span.end - span.begin)
     first, last = min(span.first for span in spans), max(span.last for span in spans)
-    return Span(one.device, one.lane, one.kind, one.batch, first, last, spans[0].begin, spans[-1].end)
+    batch = one.batch if len({span.batch for span in spans}) == 1 else None
+    return Span(one.device, one.lane, one.kind, batch, first, last, spans[0].begin, spans[-1].end)

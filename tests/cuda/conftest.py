@@ -10,13 +10,14 @@ from spdnn.kernels.cuda import cupy_device
 
 @pytest.fixture
 def on_shim(monkeypatch):
-    """A function that makes every CUDA engine run on a ShimDevice of its arguments; it returns the device."""
+    """A function that makes every CUDA engine run on a ShimDevice of its arguments, or on `devices`; it returns the
+    first."""
 
-    def use(**arguments) -> ShimDevice:
-        device = ShimDevice(**arguments)
+    def use(devices=None, **arguments) -> ShimDevice:
+        there = devices or [ShimDevice(**arguments)]
         monkeypatch.setattr(cupy_device, "missing", lambda: None)
-        monkeypatch.setattr(cupy_device, "count", lambda: 1)
-        monkeypatch.setattr(cupy_device, "open_device", lambda ordinal=None: device)
-        return device
+        monkeypatch.setattr(cupy_device, "count", lambda: len(there))
+        monkeypatch.setattr(cupy_device, "open_device", lambda ordinal=None: there[(ordinal or 0) % len(there)])
+        return there[0]
 
     return use

@@ -3,7 +3,8 @@
 shim.hpp says what is modelled. What a kernel does wrong (a barrier that not all threads reach, a shuffle from a lane
 that takes no part) is an SpdnnError that names kernel, block and thread. Memory that nobody has written holds 0xFF
 bytes: NaN as float. To find races, run a kernel in several orders: 0 takes threads and blocks ascending, 1 descending,
-each number from 2 on in a permutation of its own that changes at every barrier.
+each number from 2 on in a permutation of its own that changes at every barrier. The same numbers order what is on
+streams (shim_streams.py), where work is only done when somebody waits.
 
 Accesses out of bounds and misaligned ones are such errors too, in a process that AddressSanitizer's library was loaded
 into: `sanitized` starts one.
@@ -18,17 +19,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from shim_streams import Node, ShimStreams
 
 from spdnn.errors import MemoryTooSmall, SpdnnError
 from spdnn.files import replacing
 from spdnn.kernels import cuda
-from spdnn.kernels.cuda.device import Device, Properties
+from spdnn.kernels.cuda.device import Properties
 
 HERE = Path(__file__).parent
 COMPILER = os.environ.get("CXX", "g++")
@@ -47,16 +48,18 @@ _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 _libc.free.restype, _libc.free.argtypes = None, [ctypes.c_void_p]
 
 
-class ShimDevice(Device):
-    """This computer as a CUDA device; launches are done when they return.
+class ShimDevice(ShimStreams):
+    """This computer as a CUDA device.
 
     Args:
-        order: of threads and blocks; by default the environment variable SHIM_ORDER, or 0.
+        order: of threads and blocks, and of work on streams; by default the environment variable SHIM_ORDER, or 0.
         capability, multiprocessors, shared_per_block: what it pretends to be; memory_bytes: that can be taken at most.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
+        node: that it is a device of; by default one of its own, whose `order` is this one.
 
     Attributes:
         launches: how often each kernel was launched, by its name.
+        most: bytes of memory that were in use at once.
     """
 
     def __init__(
@@ -67,11 +70,14 @@ class ShimDevice(Device):
         shared_per_block: int = 227 * 1024,
         memory_bytes: int = 4 << 30,
         workers: int | None = None,
+        node: Node | None = None,
     ):
         self.order = int(os.environ.get("SHIM_ORDER", "0")) if order is None else order
+        super().__init__(node or Node(self.order))
         self.workers = 1 if SANITIZED else workers or os.cpu_count() or 1
         self.launches: Counter[str] = Counter()
-        self.used = 0
+        self.used = self.most = 0
+        self.limit = memory_bytes
         self.properties = Properties(
             name="CPU shim",
             capability=capability,
@@ -87,36 +93,34 @@ class ShimDevice(Device):
     def upload(self, host):
         array = self.empty(host.size, host.dtype).reshape(host.shape)
         array[...] = host
+        self.finish()
         return array
 
     def empty(self, size, dtype):
+        self.waits("memory is taken")
         dtype = np.dtype(dtype)
         raw = np.asarray(_Block(self, size * dtype.itemsize))
         raw[:] = POISON
         return raw.view(dtype)
 
     def fill(self, array, byte):
-        array.reshape(-1).view(np.uint8)[:] = byte
+        self.issue(lambda: array.reshape(-1).view(np.uint8).fill(byte))
 
     def read(self, array):
+        self.finish()
         return array.copy()
 
     def address(self, array):
         return array.ctypes.data
 
-    def synchronize(self):
-        pass
-
-    def seconds(self, work):
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
     def trim(self):
         pass
 
     def free_bytes(self):
-        return self.properties.memory_bytes - self.used
+        return max(0, self.limit - self.used)
+
+    def promise(self, nbytes):
+        self.limit = min(nbytes, self.properties.memory_bytes)
 
     def _bind(self, kernel, blocks, values, shared):
         if not 1 <= kernel.threads <= MOST_THREADS:
@@ -136,14 +140,14 @@ class ShimDevice(Device):
         arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         error = ctypes.create_string_buffer(1000)
 
-        def launch(alive=(values, cells, copies)):
+        def run(alive=(values, cells, copies)):
             serial = self.launches.total()
             self.launches[kernel.name] += 1
             given = (code, workers, arguments, blocks, kernel.threads, shared, self.order, serial)
             if _runtime().shim_run(*given, error, len(error)):
                 raise SpdnnError(f"kernel {kernel}: {error.value.decode()}")
 
-        return launch
+        return lambda: self.issue(run)
 
 
 class _Block:
@@ -154,7 +158,7 @@ class _Block:
         if size > device.free_bytes():
             raise MemoryTooSmall(
                 f"{size:,} bytes of device memory were asked for, and {device.free_bytes():,} of"
-                f" {device.properties.memory_bytes:,} are free",
+                f" {device.limit:,} are free",
                 device.used + size,
             )
         self.device, self.size = device, size
@@ -162,6 +166,7 @@ class _Block:
         if not self.address:
             raise MemoryError
         device.used += size
+        device.most = max(device.most, device.used)
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
     def __del__(self):

@@ -20,7 +20,7 @@ from spdnn.distributed import partition
 from spdnn.distributed.gather import gathered
 from spdnn.distributed.run import Ranks
 from spdnn.engines import Options, engine, infer
-from spdnn.engines.cuda import choice, schedule, session
+from spdnn.engines.cuda import choice, place, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import arranged_ahead
 from spdnn.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
@@ -61,7 +61,7 @@ def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, 
     network, inputs = random_network(widths, **options), rows(count, widths[0])
     on_shim()
     digest = infer(network, inputs, "cuda-csr", reductions="none").digest
-    monkeypatch.setattr(session, "EARLY", 2)  # from layer 3 on, few rows take blocks of few inputs
+    monkeypatch.setattr(place, "EARLY", 2)  # from layer 3 on, few rows take blocks of few inputs
     limits = on_shim(**DEVICES[device]).properties
     if "little" in device:
         monkeypatch.setattr(schedule, "MOST_STAGED", 3)  # so that outputs are summed up over many stages
@@ -105,7 +105,7 @@ def _quarters(count, neurons, kind):
 @pytest.mark.parametrize("widest", [1, 4, 8, 16, 32])
 def test_persistent_blocks_of_every_width(on_shim, monkeypatch, widest, valued, multiprocessors):
     """Each setting does the work of its range of rows, and no other; a block counts all inputs that it has room for."""
-    monkeypatch.setattr(session, "EARLY", 0)
+    monkeypatch.setattr(place, "EARLY", 0)
     rng, width = np.random.default_rng(widest), max(40, 1200 // widest)
     network = exact_network(rng, [width, 40, width], 8 / width, (1, 3), single=None if valued else 0.25)
     device = on_shim(shared_per_block=least_shared(widest, width), multiprocessors=multiprocessors)
@@ -273,7 +273,7 @@ def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
         shared_per_block=data.draw(st.sampled_from([LITTLE, 12 << 10, 227 << 10]), label="shared"),
     )
     monkeypatch.setattr(schedule, "MOST_STAGED", data.draw(st.sampled_from([1, 3, 65_535]), label="stage"))
-    monkeypatch.setattr(session, "EARLY", data.draw(st.sampled_from([0, 8]), label="early"))
+    monkeypatch.setattr(place, "EARLY", data.draw(st.sampled_from([0, 8]), label="early"))
     reductions = data.draw(st.sampled_from(["none", "dead", "inputs", "dead,inputs", "all"]), label="reductions")
     assert_exact(name, network, inputs, reductions=reductions)
 

@@ -12,6 +12,7 @@ import numpy as np
 import nvrtc
 import pytest
 from cupy.cuda import compiler
+from recorded_cupy import CompileFault, Cuda, DriverFault, Function, RuntimeFault
 
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import Kernel, cupy_device, source
@@ -25,159 +26,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe(
 }
 """
 ARGUMENTS = {"count": 3, "places": 5, "bias": -1, "bits": 2**63}
-
-
-class Fault(RuntimeError):
-    def __init__(self, told, status=1):
-        super().__init__(told)
-        self.status = status
-
-
-class RuntimeFault(Fault):
-    pass
-
-
-class DriverFault(Fault):
-    pass
-
-
-class CompileFault(Exception):
-    pass
-
-
-class OutOfMemory(MemoryError):
-    pass
-
-
-class Stream:
-    """Also stands for a device: both are entered."""
-
-    def __init__(self, cuda, name):
-        self.cuda, self.name, self.entered = cuda, name, 0
-
-    def __enter__(self):
-        self.entered += 1
-        return self
-
-    def __exit__(self, *_):
-        self.entered -= 1
-
-    def use(self):
-        self.cuda.calls.append((self.name, "use"))
-
-    def synchronize(self):
-        self.cuda.calls.append((self.name, "synchronize"))
-        self.cuda.fail()
-
-
-class Event:
-    def __init__(self, cuda):
-        self.cuda = cuda
-
-    def record(self, stream):
-        self.cuda.calls.append(("record", stream.name))
-
-    def synchronize(self):
-        self.cuda.fail()
-
-
-class Array:
-    def __init__(self, cuda, shape, dtype):
-        self.cuda, self.held = cuda, np.empty(shape, dtype)
-        self.dtype, self.size, self.nbytes, self.flags = dtype, self.held.size, self.held.nbytes, self.held.flags
-        self.data = SimpleNamespace(ptr=4096, memset_async=self.memset)
-
-    def memset(self, byte, size, stream):
-        assert (size, stream) == (self.nbytes, self.cuda.stream)
-        self.held.view(np.uint8)[...] = byte
-
-    def set(self, host, stream):
-        assert stream is self.cuda.stream
-        self.cuda.calls.append(("set", host.shape))
-        self.held[...] = host
-
-    def get(self, stream):
-        assert stream is self.cuda.stream
-        self.cuda.fail()
-        return self.held.copy()
-
-
-class Function:
-    """A kernel of RawModule and, as its `kernel`, what is launched."""
-
-    shared_size_bytes = 376
-
-    def __init__(self, cuda, name):
-        self.__dict__.update(cuda=cuda, name=name, kernel=self)
-
-    def __setattr__(self, name, value):
-        self.cuda.calls.append((name, value))
-        self.cuda.fail()
-
-    def __call__(self, grid, block, values, shared_mem, stream):
-        assert stream is self.cuda.stream
-        assert self.cuda.device.entered
-        self.cuda.fail()
-        self.cuda.launched.append((self.name, grid, block, values, shared_mem))
-
-
-class Cuda:
-    """Stands in for the module cupy; `fault` is raised once, by the next call that can fail."""
-
-    __version__ = "14.0"
-
-    def __init__(self):
-        self.calls, self.launched, self.compiled = [], [], []
-        self.fault = self.compile_fault = None
-        self.free, self.limit, self.pool = 10_000, 0, True
-        self.nvrtc = 12, 9
-        self.device, self.stream = Stream(self, "device"), Stream(self, "stream")
-        told = {"name": b"Made up", "major": 8, "minor": 6, "multiProcessorCount": 4, "l2CacheSize": 512}
-        told |= {"maxThreadsPerMultiProcessor": 1536, "sharedMemPerBlockOptin": 101_376, "totalGlobalMem": 10_000}
-        told |= {"sharedMemPerMultiprocessor": 102_400}
-        self.told = told
-        self.cuda = SimpleNamespace(
-            Device=lambda ordinal: self.device,
-            Stream=lambda non_blocking: self.stream,
-            Event=lambda: Event(self),
-            get_elapsed_time=lambda before, after: 1500.0,
-            runtime=SimpleNamespace(
-                CUDARuntimeError=RuntimeFault,
-                getDeviceProperties=lambda ordinal: told,
-                memGetInfo=lambda: (self.free, 10_000),
-                driverGetVersion=lambda: 12_090,
-                runtimeGetVersion=lambda: 12_080,
-            ),
-            driver=SimpleNamespace(CUDADriverError=DriverFault),
-            memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
-            compiler=SimpleNamespace(CompileException=CompileFault),
-            nvrtc=SimpleNamespace(getVersion=lambda: self.nvrtc),
-        )
-
-    def fail(self):
-        fault, self.fault = self.fault, None
-        if fault:
-            raise fault
-
-    def get_default_memory_pool(self):
-        emptied = lambda: self.calls.append(("pool", "free_all_blocks"))  # noqa: E731
-        told = {"used_bytes": lambda: 700, "free_bytes": lambda: 24, "get_limit": lambda: self.limit}
-        return SimpleNamespace(**told, free_all_blocks=emptied)
-
-    def empty(self, shape, dtype):
-        assert self.device.entered
-        assert self.stream.entered
-        self.fail()
-        array = Array(self, shape, np.dtype(dtype))
-        if array.nbytes > self.free:
-            raise OutOfMemory("Out of memory") if self.pool else RuntimeFault("cudaErrorMemoryAllocation", 2)
-        return array
-
-    def RawModule(self, code, options, backend):
-        if self.compile_fault:
-            raise self.compile_fault
-        self.compiled.append((code, options, backend))
-        return SimpleNamespace(get_function=lambda name: Function(self, name))
 
 
 @pytest.fixture
@@ -241,7 +89,7 @@ def test_a_kernel_may_have_all_shared_memory_that_it_does_not_have_already(devic
 
 def test_memory_that_nothing_uses_is_given_back(device, cuda):
     device.trim()
-    assert ("pool", "free_all_blocks") in cuda.calls
+    assert cuda.calls[-2:] == [("pool", "free_all_blocks"), ("pinned pool", "free_all_blocks")]
 
 
 def test_without_shared_memory_nothing_is_asked_for(device, cuda, probe, arguments):
@@ -365,7 +213,7 @@ def test_seconds_are_between_events_of_the_stream(device, cuda):
     done = []
     assert device.seconds(lambda: done.append(list(cuda.calls))) == 1.5
     assert done[0][-1] == ("record", "stream")
-    assert cuda.calls[-1] == ("record", "stream")
+    assert cuda.calls[-2:] == [("record", "stream"), ("event 1", "synchronize")]
 
 
 @pytest.mark.parametrize("pool", [True, False])
@@ -539,12 +387,16 @@ def test_asking_does_not_import_cupy():
 def test_cupy_has_what_is_called():
     """The stand-in is as the CuPy installed: names, and what their callers pass by name."""
     for owner, names in {
-        cupy: "RawModule empty get_default_memory_pool __version__",
-        cupy.cuda: "Device Stream Event get_elapsed_time",
+        cupy: "RawModule empty get_default_memory_pool get_default_pinned_memory_pool __version__",
+        cupy.cuda: "Device Stream Event Graph get_elapsed_time alloc_pinned_memory",
         cupy.cuda.Device: "use __enter__ __exit__",
-        cupy.cuda.Stream: "synchronize __enter__ __exit__",
-        cupy.cuda.Event: "record synchronize",
-        cupy.cuda.runtime: "CUDARuntimeError getDeviceProperties memGetInfo driverGetVersion runtimeGetVersion",
+        cupy.cuda.Stream: "synchronize wait_event begin_capture end_capture __enter__ __exit__",
+        cupy.cuda.Stream.null: "ptr",
+        cupy.cuda.Graph: "launch",
+        cupy.cuda.Event: "record synchronize done",
+        cupy.cuda.runtime: "CUDARuntimeError getDeviceProperties memGetInfo driverGetVersion runtimeGetVersion"
+        " memcpyAsync memcpyPeerAsync memcpyHostToDevice memcpyDeviceToHost memcpyDeviceToDevice deviceCanAccessPeer"
+        " deviceEnablePeerAccess",
         cupy.cuda.driver: "CUDADriverError",
         cupy.cuda.memory: "OutOfMemoryError",
         cupy.cuda.compiler: "CompileException",
@@ -552,7 +404,8 @@ def test_cupy_has_what_is_called():
         cupy.RawModule: "get_function",
         cupy.RawKernel: "kernel max_dynamic_shared_size_bytes preferred_shared_memory_carveout shared_size_bytes",
         cupy.cuda.MemoryPointer: "memset_async ptr",
-        cupy.cuda.MemoryPool: "used_bytes free_bytes get_limit free_all_blocks",
+        cupy.cuda.MemoryPool: "used_bytes free_bytes get_limit set_limit free_all_blocks",
+        cupy.cuda.PinnedMemoryPool: "free_all_blocks",
         cupy.ndarray: "set get data nbytes size dtype flags",
     }.items():
         for name in names.split():

@@ -466,7 +466,7 @@ def test_make_gpu_check_gets_the_cupy_for_driver_and_device(root, tmp_path, driv
 def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
     done = make(root, tmp_path, "VENV=", f"PYTHON={sys.executable}", "ARGS=--parts nothing")
     assert done.returncode != 0
-    assert "--parts nothing: it must name some of correctness, kernels, sanitizer, networks" in done.stderr
+    assert "--parts nothing: it must name some of correctness, kernels, sanitizer, networks, taskgraph" in done.stderr
 
 
 def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
@@ -477,6 +477,10 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(networks, "cases", lambda *given: [networks.Case(Small(1024, 2), "cuda", "all")])
     monkeypatch.setattr(check, "QUICK_SHAPES", ["one input"])
     monkeypatch.setattr(check, "QUICK_DEEP", (64, 3, 100))
+    schedules = gpu("schedules")
+    monkeypatch.setattr(schedules, "QUICK_COMPARED", Small(1024, 2))
+    monkeypatch.setattr(schedules, "DEEP", (64, 12, 100))
+    monkeypatch.setattr(schedules, "LAUNCHES", 20)
     measure = gpu("cuda_kernels").measure
     small = lambda device, machine, widths, samples, size, *rest: measure(device, machine, [1024], 1, 1 << 19, *rest)  # noqa: E731
     monkeypatch.setattr(gpu("cuda_kernels"), "measure", small)
@@ -489,12 +493,55 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert "seed 5" in said
     assert "not run here: compute-sanitizer memcheck: compute-sanitizer is not installed" in said
     assert said.splitlines()[-1].startswith("gpu-check pass: ")
-    kernels, found = sorted((tmp_path / "records").iterdir())
+    kernels, scheduled, told, found = sorted((tmp_path / "records").iterdir())
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
+    assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
+    gaps = json.loads(told.read_text())["launch_gap_seconds"]
+    assert set(gaps) == {"launched from Python", "in a graph"}
+    records = read_records(scheduled)
+    assert len(records) == 6
+    for record in records:
+        ratios = record["engine"]["notes"]["times_graph"]
+        assert set(ratios) == {"graph", "stream", "a launch after the other"}
+        assert ratios["graph"] == 1
     assert json.loads(kernels.read_text())["kernels"]
     assert [record["case"] for record in read_records(found)] == ["radixnet-1024-2.mnist.cuda.all"]
     assert f"run records: {found}\n" in said
     assert said.index(gpu("cuda_kernels").HEAD) < said.rindex(gpu("cuda_kernels").HEAD)  # once more, at the end
+
+
+def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
+    schedules, made, kept = gpu("schedules"), runs(), []
+    problem = Small(1024, 12)
+    found = schedules.promised(made, kept.append, problem, 3 << 20)
+    assert made.tally.failures == []
+    assert found["device_memory_bytes"] == 3 << 20
+    assert max(found["memory_bytes"]) <= 3 << 20
+    assert set(found["busy_seconds"]["0"]) == {"compute", "copy-weights"}
+    assert found["times_busiest_lane"] > 0
+    (record,) = kept
+    assert record["case"] == "radixnet-1024-12.mnist.taskgraph-cuda.dead.stream-d1"
+    assert record["environment"]["command"].endswith(
+        "--schedule stream --devices 1 --device-memory 3145728 --record run.json"
+    )
+
+
+@pytest.mark.parametrize("wrong", ["digest", "schedule"])
+def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch, wrong):
+    schedules, tally = gpu("schedules"), gpu("tally").Tally(tell=lambda told: None)
+    on_shim()
+    real = schedules.infer
+    if wrong == "digest":
+        monkeypatch.setattr(
+            schedules,
+            "infer",
+            lambda network, inputs, *given, **named: real(network, inputs.counted(inputs.count - 1), *given, **named),
+        )
+    else:
+        monkeypatch.setattr(schedules, "SCHEDULES", ["nothing"])
+    schedules.check(tally, 0, [], (64, 4, 40))
+    assert tally.passed == 0
+    assert tally.failures
 
 
 SANITIZERS = {

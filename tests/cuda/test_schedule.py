@@ -7,6 +7,7 @@ from shim import ShimDevice
 
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.schedule import KINDS, PERSISTENT, passes, persistent_shared, stage_room, variants
+from spdnn.taskgraph.decomposition import LONGEST
 
 H200 = ShimDevice(shared_per_block=227 << 10, multiprocessors=132).properties
 
@@ -19,12 +20,15 @@ def test_passes_are_all_layers_once_in_order(data):
     layers = ([layer for layer, count in runs for _ in range(count)] * depth)[:depth]
     leaving, looking = data.draw(st.sampled_from([(False, False), (True, False), (True, True)]))
     ahead = [32.0 * (depth - k) for k in range(depth)] + [0.0]
-    found = passes([kind for kind, _ in layers], [valued for _, valued in layers], leaving, looking, ahead)
+    breaks = data.draw(st.sets(st.integers(0, depth), max_size=8))
+    kinds, valued = [kind for kind, _ in layers], [valued for _, valued in layers]
+    found = passes(kinds, valued, leaving, looking, ahead, breaks)
     assert [k for one in found for k in range(one.first, one.last)] == list(range(depth))
     for one in found:
         assert len(set(layers[one.first : one.last])) == 1
         assert one.kind == layers[one.first][0]
-        assert one.last - one.first <= (schedule.LONGEST if one.kind == PERSISTENT else 1)
+        assert not breaks & set(range(one.first + 1, one.last))
+        assert one.last - one.first <= (LONGEST if one.kind == PERSISTENT else 1)
     looks = [one.last for one in found if one.look]
     assert looking or not looks
     for last in looks:

@@ -12,9 +12,13 @@ else of SPDNN_MIRROR. Parts:
     kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
     sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
+    taskgraph    every schedule of the task graph against the engine cuda; captured graphs beside streams and launches
+                 from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (tests/gpu/schedules.py);
+                 alone, with all the time it needs: --parts taskgraph --seconds 1500
 
 What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
-`spdnn report`; DATE-kernels.json the samples of single kernels. Until the check ends, the records are DATE.jsonl.part.
+`spdnn report`, and DATE-schedules.jsonl those of part taskgraph, whose other figures are in DATE-taskgraph.json;
+DATE-kernels.json the samples of single kernels. Until a part ends, its records are in a file that ends in .part.
 
 After a fault of the device that stays, the rest is left out; SPDNN_CUDA_SYNCHRONIZE=1 names the launch that made it.
 
@@ -45,6 +49,7 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import networks  # noqa: E402
+import schedules  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
 from spdnn import challenge, records  # noqa: E402
@@ -53,7 +58,7 @@ from spdnn.files import write_text  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
 from spdnn.limits import EDGE_BYTES, Machine  # noqa: E402
 
-PARTS = ("correctness", "kernels", "sanitizer", "networks")
+PARTS = ("correctness", "kernels", "sanitizer", "networks", "taskgraph")
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
@@ -100,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(chosen.results or ROOT / "results/measured" / named(device.properties.name))
     today = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     tell_device(device.properties)
+    runs = networks.Networks(tally, print, chosen.mnist, chosen.device)  # of two parts: what one learns helps the other
     for part in parts:
         print(f"\n{part}", flush=True)
         if part == "correctness":
@@ -108,8 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_sanitized(tally, chosen)
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            check = check_kernels if part == "kernels" else check_networks
-            tables.append(check(tally, device, str(today), chosen))
+            if part == "kernels":
+                tables.append(check_kernels(tally, device, str(today), chosen))
+            elif part == "networks":
+                tables.append(check_networks(runs, str(today), chosen))
+            else:
+                tables.append(check_taskgraph(runs, device, str(today), chosen))
     return finish(tally, tables)
 
 
@@ -140,9 +150,15 @@ def tell_device(properties) -> None:
     )
 
 
-def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
+def seed_of(chosen) -> int:
+    """That of the arguments, or a new one; printed."""
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
     print(f"seed {seed}", flush=True)
+    return seed
+
+
+def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
+    seed = seed_of(chosen)
     if chosen.quick:
         correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4)
     else:
@@ -218,12 +234,20 @@ def tell_ceilings(machine: Machine) -> list[str]:
     return [told]
 
 
-def check_networks(tally: Tally, device, name: str, chosen) -> list[str]:
+def check_networks(runs: networks.Networks, name: str, chosen) -> list[str]:
     """The official networks, their records in `name`.jsonl; the lines of their table."""
     found = RunRecords(Path(f"{name}.jsonl"))
-    runs = networks.Networks(tally, found.add, chosen.mnist, chosen.device)
+    runs.store, runs.rows = found.add, []
     runs.run(networks.cases(challenge.WIDTHS[:2] if chosen.quick else challenge.WIDTHS, chosen.quick))
     return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
+
+
+def check_taskgraph(runs: networks.Networks, device, name: str, chosen) -> list[str]:
+    """The task graph, its records in `name`-schedules.jsonl; the lines of its table."""
+    found = RunRecords(Path(f"{name}-schedules.jsonl"))
+    runs.rows = []
+    lines = schedules.run(runs.tally, device, seed_of(chosen), runs, found.add, name, chosen.quick)
+    return [networks.HEAD, *lines, *found.finish()] if runs.rows else lines
 
 
 class RunRecords:

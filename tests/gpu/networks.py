@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tally import Tally
@@ -15,6 +15,7 @@ from spdnn.features import Inputs
 from spdnn.reduce import parse
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
+from spdnn.taskgraph import Wanted
 
 # Of config/ladder-cuda.yaml: the rungs below the engine `cuda`, on the network that it names.
 LADDER = (
@@ -40,15 +41,17 @@ PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
 
 @dataclass(frozen=True)
 class Case:
-    """One run to make."""
+    """One run to make; `wanted`: of engines that cut an inference, how."""
 
     problem: challenge.Problem
     engine: str
     reductions: str
+    wanted: Wanted | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.problem.name} {self.engine} {self.reductions}"
+        schedule = f" {self.wanted.schedule}" if self.wanted else ""
+        return f"{self.problem.name} {self.engine}{schedule} {self.reductions}"
 
     @property
     def work(self) -> float:
@@ -120,7 +123,8 @@ class Networks:
         inputs, read = self.inputs(problem.neurons)
         deep, spent = self.prepared(runner, case, max(depth or 0, problem.layers))
         prepared, repeats = deep.first(problem.layers), REPEATS[case.reductions]
-        measurement, result = measure.measure(runner, prepared, inputs, self.options, repeats, read, spent)
+        options = replace(self.options, wanted=case.wanted)
+        measurement, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
         if case.reductions != "all" and problem.edges >= TELLING:
             opened = measurement.samples["read_seconds"][0] - read
             self.opening = SLOWER * opened / problem.edges
@@ -129,6 +133,11 @@ class Networks:
         name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
         command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
         command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
+        if case.wanted:
+            name += f".{case.wanted.schedule}-d{case.wanted.devices}"
+            given = {key: value for key, value in vars(case.wanted).items() if key != "join" and value}
+            for key, value in given.items():
+                command += [f"--{key.replace('_', '-')}", value]
         told = shlex.join(map(str, [*command, "--record", "run.json"]))
         record = measure.record(name, measurement, measure.summary(result), verdict, told)
         self.store(record)

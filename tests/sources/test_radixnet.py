@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from spdnn.errors import InputError
+from spdnn.reduce import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -34,3 +38,27 @@ def test_identity_is_of_numbers_not_of_their_types():
     assert whole.identity() == real.identity()
     assert whole.sha256() == real.sha256()
     assert RadixNet(32, 2, -0.5, None).description["ymax"] is None
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_threads_read_out_of_step(merged):
+    """Six readers, more than there are cursors, forwards, backwards and at random, get what one gets in order."""
+    network = RadixNet(256, 120, -0.3)
+    if merged:
+        network = merge_neurons(network, 0)[0]  # each layer is merged again when it is read
+    expected = [network.layer(k).sha256() for k in range(120)]
+    wrong = []
+
+    def read(reader):
+        order = list(range(120))
+        if reader % 3 == 1:
+            order.reverse()
+        elif reader % 3 == 2:
+            random.Random(reader).shuffle(order)
+        for k in order:
+            if network.layer(k).sha256() != expected[k]:
+                wrong.append((reader, k))
+
+    with ThreadPoolExecutor(6) as readers:
+        list(readers.map(read, range(6)))
+    assert wrong == []

@@ -16,7 +16,9 @@ from spdnn.taskgraph.execution import Execution, run_serially
 def sizes(draw):
     weights = draw(st.lists(st.integers(1, 100), min_size=1, max_size=12))
     tile = draw(st.sampled_from([1, 16, 32]))
-    return Sizes(draw(st.integers(1, 400)), tile, tuple(weights), draw(st.integers(1, 9)), draw(st.integers(0, 50)))
+    rest = {"task_bytes": draw(st.sampled_from([0, 0, 2])), "stay_bytes": draw(st.none() | st.integers(0, 30))}
+    row, held = draw(st.integers(1, 9)), draw(st.integers(0, 50))
+    return Sizes(draw(st.integers(1, 400)), tile, tuple(weights), row, held, **rest)
 
 
 @st.composite
@@ -32,6 +34,7 @@ def decompositions(draw, most_devices=4):
     if draw(st.booleans()):
         options["batches"] = None
         least = what.held_bytes + sum(what.weights) + 2 * what.tile * what.row_bytes
+        least += (what.stay_bytes or 0) + 3 * what.task_bytes * what.layers * what.inputs
         memory = draw(st.integers(least, 3 * least))
     found = cut(schedule, what, groups * pipeline, memory=memory, **options)
     if memory is None and pipeline == 1 and len(found.stages) > 1 and draw(st.booleans()):

@@ -111,7 +111,7 @@ BAD = {
     "schedule": (("eager",), {}, "schedule 'eager' must be one of resident, stream"),
     "devices": (("resident", SIZES, 0), {}, "0 devices"),
     "pipeline": (("pipeline", SIZES, 4), {"pipeline": 3}, "4 devices cannot be shared out to pipelines of 3"),
-    "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffers of weights: at least 2"),
+    "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffer of weights: at least 2"),
     "buffers that stay": (("resident", SIZES), {"buffers": 3}, "3 buffers of weights with the schedule resident"),
     "long pipeline": (("pipeline", SIZES, 50), {}, "50 devices in a pipeline of 40 stages"),
 }

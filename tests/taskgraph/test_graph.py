@@ -122,9 +122,9 @@ def test_copies_run_ahead_as_far_as_there_are_buffers():
 
 
 def test_batches_with_few_rows_left_go_on_as_one():
-    """Batches of 16: 3 and 5 rows wait, 12 are too many beside them and go on alone, 8 fit; then all that wait."""
+    """Batches of 16: 3 and 5 rows wait, 9 are more than half and go on alone, 8 fit; then all that wait."""
     decomposition = whole(stages=4, batches=4, joined=2)
-    left, execution = {0: 3, 1: 5, 2: 12, 3: 8}, Execution(decomposition)
+    left, execution = {0: 3, 1: 5, 2: 9, 3: 8}, Execution(decomposition)
     run_serially(execution, lambda task: left.get(task.batch), min_number)
     graph = execution.graph
     assert graph.joined == {4: [0, 1, 3]}

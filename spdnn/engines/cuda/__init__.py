@@ -46,9 +46,13 @@ class CudaEngine(Engine):
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.cuda.session import CudaSession
 
+        self.check_count(inputs)
+        return CudaSession(cupy_device.open_device(options.device), prepared, inputs, options, self.kind)
+
+    def check_count(self, inputs: Inputs) -> None:
+        """Raise Unsuitable for more inputs than kernels count."""
         if inputs.count > MOST_INPUTS or inputs.base > MOST_INPUTS:
             raise Unsuitable(f"{inputs.count:,} inputs; the engine {self.name} counts up to {MOST_INPUTS:,}")
-        return CudaSession(cupy_device.open_device(options.device), prepared, inputs, options, self.kind)
 
 
 class CudaCsrEngine(CudaEngine):

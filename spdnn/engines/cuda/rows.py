@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,23 @@ from spdnn.kernels.cuda.device import Device
 STATISTICS = np.dtype(
     [("sums", "f8"), ("projections", "f8"), ("least", "f4"), ("most", "f4"), ("hashes", "u8")], align=True
 )
+COLUMNS = STATISTICS.itemsize // 8
+Launch = Callable[[], None]
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Where the rows that are left of several batches wait on a device, in tiles as features are.
+
+    Attributes:
+        features: float32, of so many rows as a batch has; weights: int32, for how many inputs each stands.
+        place: int32 (1,), of the first row that comes next.
+    """
+
+    features: Any
+    weights: Any
+    place: Any
 
 
 class DeviceRows:
@@ -25,52 +42,59 @@ class DeviceRows:
 
     Args:
         tiles: that there is room for; depth: of the network; looking: identical rows are merged.
+
+    Attributes:
+        batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
+        arrived: where `state` is expected of a batch that comes from another device.
+        origins: two lists that take turns; the current one, as launches are bound, is the first.
     """
 
     def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, looking: bool):
         self.device, self.tiles, self.depth, self.dead_from = device, tiles, depth, dead_from
         size = 32 * tiles
-        self.list, self.parent, self.weight, self.row_of, self.slot_of = (
-            device.empty(size, np.int32) for _ in range(5)
-        )
-        self.origins = [device.empty(size, np.int32) for _ in range(2)]  # they take turns; the current one first
-        self.first_origin = self.origins[0]
-        self.counters = device.empty(
-            2 * depth + (depth + 3 + 1) // 2, np.uint64
-        )  # all that the host reads, in one piece
-        self.survivors, self.work, self.counts, self.failed, self.merged = self._views(self.counters)
+        self.batch = device.empty(2, np.int32)
+        self.counters = device.empty(counters_of(depth), np.uint64)  # all that the host reads, in one piece
+        self.survivors, self.work, self.counts, self.failed, self.merged = _views(self.counters, depth)
+        self.list, self.parent, self.weight = (device.empty(size, np.int32) for _ in range(3))
+        self.origins = [device.empty(size, np.int32) for _ in range(2)]
+        self.arrived = self.state
+        self.row_of, self.slot_of = (device.empty(size, np.int32) for _ in range(2))
         self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
-        self.found = device.empty(size * STATISTICS.itemsize // 8, np.uint64)
+        self.found = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
+        self.last_pass, self.looking = 0, looking
         if looking:
             self.keep = device.empty(tiles, np.uint32)
             self.places = 1 << (2 * size - 1).bit_length()
             self.keys, self.firsts = device.empty(self.places, np.uint64), device.empty(self.places, np.int32)
             self.hashes, self.place_of = device.empty(size, np.uint64), device.empty(size, np.int32)
 
-    def _views(self, counters: Any) -> list[Any]:
-        """Survivors and work of each layer, uint64; rows that go into each and past the last, what failed, how many
-        merged, int32: the parts of `counters`."""
-        depth = self.depth
-        numbers = counters[2 * depth :].view(np.int32)
-        return [counters[:depth], counters[depth : 2 * depth], numbers[: depth + 1], numbers[depth + 1 : depth + 2],
-                numbers[depth + 2 : depth + 3]]  # fmt: skip
+    @property
+    def state(self) -> list[Any]:
+        """All that a batch is between two passes beside its features, after the launches that have been bound: a device
+        that is given both goes on with it."""
+        return [self.counters, self.batch, self.list, self.parent, self.weight, self.origins[0]]
 
     def into(self, k: int) -> Any:
         """int32 (1,), the number of rows that go into layer k."""
         return self.counts[k : k + 1]
 
-    def begin(self, count: int) -> list[Callable[[], None]]:
-        """The launch after which all of a batch's `count` inputs have a row."""
-        arguments = {"count": count, "layers": self.depth, "tiles": self.tiles, "list": self.list}
-        arguments |= {"origin": self.first_origin, "parent": self.parent, "weight": self.weight, "rows": self.counts}
+    def begin(self) -> list[Launch]:
+        """The launch after which all inputs of the batch that `batch` tells of have a row."""
+        arguments = {"batch": self.batch, "layers": self.depth, "tiles": self.tiles, "list": self.list}
+        arguments |= {"origin": self.origins[0], "parent": self.parent, "weight": self.weight, "rows": self.counts}
         arguments |= {"active": self.active, "survivors": self.survivors, "work": self.work, "failed": self.failed}
-        blocks = self.run.blocks(max(self.depth * self.tiles, count), settings.SIMPLE)
+        blocks = self.run.blocks(max(self.depth, 32) * self.tiles, settings.SIMPLE)
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
-    def boundary(self, part: Pass, features: Any, neurons: int) -> list[Callable[[], None]]:
+    def arrive(self) -> list[Launch]:
+        """What is to be done before a batch's `state` comes from another device, beside that."""
+        device, active = self.device, self.active
+        return [lambda: device.fill(active, 0)]
+
+    def boundary(self, part: Pass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
         origin, following = self.origins
         self.last_pass = part.first
@@ -81,12 +105,10 @@ class DeviceRows:
         arguments |= {"first": part.last if part.look else part.first, "last": part.last, "rows": rows}
         arguments |= {"next": self.into(part.last), "may_leave": int(part.look or may_leave), "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
-        kernel = settings.NEXT_ROWS
-        blocks = -(-self.tiles // (kernel.threads // 32))
         self.origins.reverse()
-        return [*found, self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})]
+        return [*found, self._next_rows(arguments)]
 
-    def _look(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Callable[[], None]]:
+    def _look(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
         origin = self.origins[0]
@@ -106,17 +128,48 @@ class DeviceRows:
                         {**common, **rest, **table, "parent": self.parent, "merged": self.merged}),
         ]  # fmt: skip
 
-    def statistics(self, features: Any, neurons: int) -> Callable[[], None]:
+    def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Launch]:
+        """The launch that brings the rows that go into layer k to the pool, from `pool.place` on."""
+        arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(k)}
+        arguments |= {"origin": self.origins[0], "weight": self.weight, "place": pool.place}
+        arguments |= {"pool": pool.features, "pool_weight": pool.weights}
+        return [self.device.bind(settings.PARK_ROWS, self.run.blocks(self.tiles, 1), arguments)]
+
+    def join(self, k: int, features: Any, neurons: int) -> tuple[list[Launch], Any, list[Launch]]:
+        """What makes of rows that waited in a pool those that go into layer k: (launches before their features and
+        weights are there, where their number is expected with these, launches after).
+
+        Rows of different batches may be equal, so they are looked for where identical ones merge.
+        """
+        if not self.looking:
+            return self.begin(), self.into(k), []
+        self.origins.reverse()
+        begin, (origin, following) = self.begin(), self.origins
+        count = self.device.empty(1, np.int32)
+        found = self._look(Pass(k, k, "", True), features, neurons, count, 0)
+        arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
+        arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
+        arguments |= {"list": self.list, "next_origin": following}
+        self.origins.reverse()
+        return begin, count, [*found, self._next_rows(arguments)]
+
+    def _next_rows(self, arguments: dict[str, Any]) -> Launch:
+        """The launch that finds which rows go on."""
+        kernel = settings.NEXT_ROWS
+        blocks = -(-self.tiles // (kernel.threads // 32))
+        return self.device.bind(kernel, blocks, {**arguments, "survivors": self.survivors})
+
+    def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
         arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
-    def resolve(self, count: int) -> list[Callable[[], None]]:
-        """The launches that find the last row of each of a batch's `count` inputs."""
-        blocks = self.run.blocks(count, settings.SIMPLE)
-        placed = {"rows": self.into(self.depth), "origin": self.origins[0], "slot_of": self.slot_of}
-        followed = {"count": count, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
+    def resolve(self, k: int | None = None) -> list[Launch]:
+        """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
+        blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
+        placed = {"rows": self.into(self.depth if k is None else k), "origin": self.origins[0], "slot_of": self.slot_of}
+        followed = {"batch": self.batch, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
         return [
             lambda: self.device.fill(self.slot_of, 0xFF),
             self.device.bind(settings.SLOTS, blocks, placed),
@@ -124,15 +177,29 @@ class DeviceRows:
         ]
 
     def read(self, count: int) -> dict[str, Any]:
-        """What is told of a batch of `count` inputs: arrays of the rows at the end, counters, and where inputs are.
-        Every read is one copy that waits."""
+        """What is told of a batch of `count` inputs, as `told` has it. Every read is one copy that waits."""
         read = self.device.read
-        survivors, work, counts, failed, merged = self._views(read(self.counters))
+        counters = read(self.counters)
+        rows = int(_views(counters, self.depth)[2][-1])
+        return self.told(counters, read(self.row_of[:count]), read(self.found[: rows * COLUMNS]))
+
+    def rows_into(self, counters: np.ndarray, k: int) -> int:
+        """How many rows went into layer k, of `counters` on the host. Those of `last_pass` are in the features that it
+        left."""
+        return int(_views(counters, self.depth)[2][k])
+
+    def told(self, counters: np.ndarray, row_of: np.ndarray, found: np.ndarray) -> dict[str, Any]:
+        """What is told of a batch: arrays of the rows at the end, counters, and where inputs are.
+
+        Args:
+            counters, row_of (of as many inputs as it has), found (of as many rows as are left, or more): on the host.
+        """
+        survivors, work, counts, failed, merged = _views(counters, self.depth)
         rows = int(counts[-1])
-        found = read(self.found[: rows * STATISTICS.itemsize // 8]).view(STATISTICS)
+        found = found[: rows * COLUMNS].view(STATISTICS)
         return {
             **{name: found[name] for name in STATISTICS.names or ()},
-            "row_of": read(self.row_of[:count]),
+            "row_of": row_of,
             "survivors": survivors,
             "work": work,
             "failed": int(failed[0]),
@@ -140,3 +207,20 @@ class DeviceRows:
             "rows": rows,
             "last_rows": int(counts[self.last_pass]),
         }
+
+
+def counters_of(depth: int) -> int:
+    """uint64 words that the counters of so many layers take."""
+    return 2 * depth + (depth + 3 + 1) // 2
+
+
+def _views(counters: Any, depth: int) -> list[Any]:
+    """Survivors and work of each layer, uint64; rows that go into each and past the last, what failed, how many merged,
+    int32: the parts of `counters`."""
+    numbers = counters[2 * depth :].view(np.int32)
+    ends = depth + 1, depth + 2, depth + 3
+    return [
+        counters[:depth],
+        counters[depth : 2 * depth],
+        *(numbers[a:b] for a, b in zip((0, *ends), ends, strict=False)),
+    ]

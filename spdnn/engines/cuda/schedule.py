@@ -6,19 +6,16 @@ the host never sees. So a run launches the same kernels in the same order whatev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
+from spdnn.taskgraph.decomposition import pass_length
 
 BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"
 KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; the first of equals is taken
 
-# Layers of a pass that keeps features in shared memory: (until layer, layers). Rows leave only between passes, and most
-# that die do so early; without reductions nothing leaves, and passes only end so that signals are answered.
-LENGTHS = ((8, 1), (16, 2), (32, 4), (64, 8), (128, 16))
-LONGEST = 64
 EARLY = 8  # layers before which few rows are not looked out for: each setting of a kernel is a launch more
 FIRST_LOOK = 2  # layers before the first look for identical rows
 AHEAD = 96  # edges for each neuron that must lie ahead of a look
@@ -53,7 +50,12 @@ class Variant:
 
 
 def passes(
-    kinds: Sequence[str], valued: Sequence[bool], leaving: bool, looking: bool, ahead: Sequence[float]
+    kinds: Sequence[str],
+    valued: Sequence[bool],
+    leaving: bool,
+    looking: bool,
+    ahead: Sequence[float],
+    breaks: Collection[int] = (),
 ) -> list[Pass]:
     """All layers, in order.
 
@@ -62,11 +64,14 @@ def passes(
         leaving: rows may leave between passes.
         looking: so do identical ones.
         ahead: of each layer, the edges for each of its inputs from it to the end.
+        breaks: layers with which a pass must begin.
     """
     found, k, depth, next_look = [], 0, len(kinds), FIRST_LOOK
     while k < depth:
-        last = k + (_length(k, leaving) if kinds[k] == PERSISTENT else 1)
-        same = (j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k]))
+        last = k + (pass_length(k, leaving) if kinds[k] == PERSISTENT else 1)
+        same = (
+            j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k]) or j in breaks
+        )
         last = next(same, min(last, depth))
         look = looking and next_look <= last < depth and ahead[last] >= AHEAD
         if look:
@@ -74,10 +79,6 @@ def passes(
         found.append(Pass(k, last, kinds[k], look))
         k = last
     return found
-
-
-def _length(k: int, leaving: bool) -> int:
-    return next((length for until, length in LENGTHS if k < until), LONGEST) if leaving else LONGEST
 
 
 def persistent_shared(inputs: int, width: int) -> int:

@@ -1,11 +1,7 @@
 """A session of the engine `cuda`: everything on the device, and a list of launches that a run goes through.
 
-Data flow of a batch, all of it on the device:
-
-    inputs (bits, dense or CSR) -> words or features -> pass of layers -> next rows -> pass -> ... -> statistics
-
-`rows` holds how many rows go into each layer; kernels read it, the host does not. Between passes, rows that died leave
-(*dead*), and where a look is due, identical ones are merged (*inputs*); *neurons* is done in `prepare`.
+`DeviceRows.counts` holds how many rows go into each layer; kernels read it, the host does not. Between passes, rows
+that died leave (*dead*), and where a look is due, identical ones are merged (*inputs*); *neurons* is done in `prepare`.
 Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); a graph of launches that needs no host: SNIG (Lin and Huang,
 HPEC 2020).
 """
@@ -13,31 +9,25 @@ HPEC 2020).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from spdnn import progress
-from spdnn.engines.base import LastLayer, Options, Prepared, Session
-from spdnn.engines.compiled import past_float32
-from spdnn.engines.cuda.choice import choose, edges_ahead, left
-from spdnn.engines.cuda.layers import Run, arranged_ahead, to_device, widths
-from spdnn.engines.cuda.rows import DeviceRows
-from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, passes, variants
+from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.cuda.given import TILE, Given
+from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
+from spdnn.engines.cuda.outcome import result
+from spdnn.engines.cuda.place import ROW_BYTES, Place, Plan, batches_told, table_of
 from spdnn.errors import MemoryTooSmall
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
-from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
 from spdnn.layouts import tiles_of
 
-TILE = 32
-ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
 CHECKED = 64  # launches between two looks at signals
-Launch = Callable[[], None]
 
 
 class CudaSession(Session):
@@ -49,118 +39,61 @@ class CudaSession(Session):
 
     def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None):
         super().__init__()
-        network = prepared.network
-        inputs.check_width(network.inputs)
-        self.device, self.inputs, self.depth = device, inputs, network.depth
-        self.last, self.keep_values = LastLayer(network), options.values
-        self.outputs, self.dead_from = network.outputs, prepared.dead_from
-        self.edges = np.array([network.header(k).edges for k in range(self.depth)], np.int64)
+        inputs.check_width(prepared.network.inputs)
+        self.device, self.inputs, self.keep_values = device, inputs, options.values
         if "dead" in prepared.reductions:
-            self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
+            self.found["dead"] = {"rows_may_leave_before_layer": prepared.dead_from + 1}
         device.trim()
         begun = time.perf_counter()
-        self.given = _upload_inputs(device, inputs)
+        given = Given(device, inputs)
         device.synchronize()
         inputs_copied = time.perf_counter() - begun
-        looking = "inputs" in prepared.reductions
-        leaving = looking or "dead" in prepared.reductions
-        first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
-        self.choice = choose(device, network, first, tiles, kind, left(tiles, leaving, looking))
-        device.trim()
-        kinds = [BITS] * first + self.choice.kinds[first:]
-        self.layers = _upload_layers(device, network, kinds, self.choice.room, options.threads)
-        self.table = device.upload(np.concatenate([self._row(layer) for layer in self.layers]))
-        valued = [layer.valued for layer in self.layers]
-        self.passes = passes(kinds, valued, leaving, looking, edges_ahead(network))
-        widest = max([layer.outputs for layer in self.layers] + [network.inputs] * (1 - first))
-        self.tiles, self.buffers = self._feature_buffers(widest)
-        self.words = device.empty(self.tiles * network.inputs, np.uint32) if first else None
-        self.rows = DeviceRows(device, self.tiles, self.depth, self.dead_from, self.last, looking)
-        body = self._bind_body()
-        size = self.tiles * TILE
-        self.parts = [self._bind_batch(start, start + size, body) for start in range(0, inputs.count, size)]
-        self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in self.layers)
-        self.notes = {
-            "device": device.properties.name,
-            "capability": device.properties.capability / 10,
-            "multiprocessors": device.properties.multiprocessors,
-            "software": device.properties.software,
-            "kernels": self.choice.told,
-            "passes": len(self.passes),
-            "padding": self._padding(),
-        }
+        self.plan = plan = Plan.of(device, prepared, inputs, kind)
+        layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
+        table = device.upload(table_of(device, layers, plan.depth))
+        parts = plan.passes()
+        tiles, buffers = self._feature_buffers()
+        self.place = Place(device, plan, tiles, buffers, parts, [(0, plan.depth)], layers, table, given)
+        self.told = batches_told(device, inputs.count, tiles * TILE)
+        self.launches = [*self.place.arrive, *self.place.through[0], *self.place.collect]
+        self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
+        self.notes = {**told_of(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
 
     @property
     def batches(self) -> int:
-        return -(-self.inputs.count // (self.tiles * TILE))
+        return len(self.told)
 
     def run(self, meetings=None) -> Result:
-        advance, close = progress.ticker("inference", len(self.parts), " batches")
+        advance, close = progress.ticker("inference", len(self.told), " batches")
         seconds, parts = 0.0, []
         try:
-            for numbers, launches in self.parts:
-                seconds += self.device.seconds(lambda launches=launches: _launch(launches))
-                parts.append((numbers, self._finish(numbers.size)))
+            for told in self.told:
+                seconds += self.device.seconds(lambda told=told: self._launch(told))
+                first, count = map(int, told)
+                found = self.place.finish(self.place.rows.read(count), self.keep_values)
+                parts.append((self.inputs.numbered(first, first + count), found))
                 advance(1)
         finally:
             close()
-        return self._result(parts, seconds)
+        # Of the last run: between two events on the device; and with what opening the session copied to it.
+        spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
+        return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.keep_values)
 
-    def _bind_batch(self, start: int, stop: int, body: list[Launch]) -> tuple[np.ndarray, list[Launch]]:
-        """(numbers, launches) of the inputs from `start` on: from what was given to the statistics of the last rows."""
-        numbers = self.inputs.numbered(start, stop)
-        stored = self.device.upload(self.inputs.stored(numbers).astype(np.int32))
-        first = [*self.rows.begin(numbers.size), *self._first_features(stored, numbers.size)]
-        return numbers, [*first, *body, *self.rows.resolve(numbers.size)]
+    def _launch(self, told: np.ndarray) -> None:
+        """A batch, `told` of as DeviceRows.batch is, through all layers."""
+        self.device.copy_in(self.place.rows.batch, told)
+        for i, launch in enumerate(self.launches):
+            if i % CHECKED == 0:
+                check_ended()
+            launch()
 
-    def _first_features(self, stored: Any, count: int) -> list[Launch]:
-        """The launches that make of a batch's inputs what the first layer reads."""
-        arguments = {"stored": stored, "count": count, "neurons": self.inputs.neurons}
-        blocks = self.rows.run.blocks(tiles_of(count, TILE) * -(-self.inputs.neurons // TILE))
-        if self.inputs.kind == "bits":
-            arguments |= {"bits": self.given[0], "found": self.words}
-            return [self.device.bind(settings.WORDS, blocks, arguments)]
-        arguments["features"] = self.buffers[0]
-        if self.inputs.kind == "dense":
-            return [self.device.bind(settings.DENSE_TILES, blocks, {"values": self.given[0], **arguments})]
-        filled = self.buffers[0][: tiles_of(count, TILE) * TILE * self.inputs.neurons]
-        offsets, columns, values = self.given
-        arguments |= {"offsets": offsets, "columns": columns, "values": values}
-        device = self.device  # and not `self`, which would keep itself and its memory
-        return [lambda: device.fill(filled, 0), self.device.bind(settings.SPARSE_TILES, blocks, arguments)]
-
-    def _bind_body(self) -> list[Launch]:
-        """The launches of all passes; `source` after them is the buffer with the last features."""
-        found, source, target = [], *self.buffers
-        run: Run = self.rows.run
-        for part in self.passes:
-            rows = self.rows.into(part.first)
-            layers = self.layers[part.first : part.last]
-            if part.kind == BITS:
-                found.append(run.layer(part.first, layers[0], self.words, target, rows))
-            elif part.kind == PERSISTENT:
-                settings_of = variants(self.device.properties, *widths(layers))
-                early = part.first < EARLY
-                for variant in settings_of[-1:] if early else settings_of:
-                    launch = run.layers(part.first, part.last, self.table, variant, layers, source, target, rows, early)
-                    found.append(launch)
-            else:
-                found.append(run.layer(part.first, layers[0], source, target, rows))
-            source, target = target, source
-            found += self.rows.boundary(part, source, layers[-1].outputs)
-        self.features = source
-        return [*found, self.rows.statistics(source, self.outputs)]
-
-    def _row(self, layer) -> np.ndarray:
-        return layer.row(self.device) if layer.kind == PERSISTENT else np.zeros(8, np.uint64)
-
-    def _feature_buffers(self, widest: int) -> tuple[int, list[Any]]:
+    def _feature_buffers(self) -> tuple[int, list[Any]]:
         """(tiles of a batch, two buffers of as many); fewer than could be where the free memory is in pieces.
 
         Raises:
             MemoryTooSmall: not one tile fits.
         """
-        tiles = self._batch_tiles(widest)
+        tiles, widest = self._batch_tiles(), self.plan.widest
         while True:
             try:
                 return tiles, [self.device.empty(tiles * TILE * widest, np.float32) for _ in range(2)]
@@ -169,13 +102,14 @@ class CudaSession(Session):
                     raise
                 tiles = -(-tiles // 2)
 
-    def _batch_tiles(self, widest: int) -> int:
+    def _batch_tiles(self) -> int:
         """Tiles of inputs in a batch, as many as the memory that is left allows.
 
         Raises:
             MemoryTooSmall: not one fits.
         """
-        each = TILE * (2 * 4 * widest + ROW_BYTES) + 4 * (self.depth + self.inputs.neurons)
+        plan = self.plan
+        each = TILE * (2 * 4 * plan.widest + ROW_BYTES) + 4 * (plan.depth + plan.neurons)
         free, needed = int(SHARE * self.device.free_bytes()), tiles_of(self.inputs.count, TILE)
         most = min(needed, free // each, 2**30 // TILE)
         if not most:
@@ -186,93 +120,35 @@ class CudaSession(Session):
             )
         return -(-needed // -(-needed // most))
 
-    def _finish(self, count: int) -> dict[str, Any]:
-        """What a batch left on the device, on the host."""
-        found = self.rows.read(count)
-        if found["failed"] < self.depth:
-            raise past_float32(found["failed"])
-        if self.keep_values:
-            tiles = tiles_of(found["last_rows"], TILE)
-            values = self.device.read(self.features[: tiles * TILE * self.outputs])
-            rows = values.reshape(tiles, self.outputs, TILE).transpose(0, 2, 1).reshape(-1, self.outputs)
-            found["values"] = rows[self.device.read(self.rows.list[: found["rows"]])]
-        return found
 
-    def _result(self, parts: list[tuple[np.ndarray, dict]], seconds: float) -> Result:
-        alive, columns, kept = [], [[] for _ in range(5)], []
-        for numbers, found in parts:
-            living = np.flatnonzero(found["row_of"] >= 0)
-            row_of = found["row_of"][living].astype(np.int64)
-            alive.append(numbers[living])
-            for column, name in zip(columns, ("sums", "projections", "least", "most", "hashes"), strict=True):
-                column.append(found[name][row_of])
-            kept.append((found.get("values"), row_of))
-        work = np.sum([found["work"] for _, found in parts], axis=0, dtype=np.int64)
-        computed = int(work @ self.edges)
-        loaded = 4 * computed
-        if self.inputs.kind == "bits":
-            loaded -= int(work[0] * self.edges[0]) * 31 // 8  # a bit for each edge, not a float
-        notes = {
-            **self.notes,
-            "batches": len(self.parts),
-            "rows_merged": int(sum(found["merged"] for _, found in parts)),
-            # Of the last run: between two events on the device; and with what opening the session copied to it.
-            "spans": {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds},
-        }
-        survivors = np.sum([found["survivors"] for _, found in parts], axis=0, dtype=np.int64)
-        values = self.last.gathered(kept) if self.keep_values else None
-        statistics = [np.concatenate(column) for column in columns]
-        return Result(
-            self.inputs.total, self.last.outputs, np.concatenate(alive), *statistics, survivors, computed, values,
-            notes, bytes_loaded=loaded,
-        )  # fmt: skip
-
-    def _padding(self) -> float:
-        """The share of the places for edges that hold none, of all layers."""
-        places = [edges / (1 - layer.padding) for edges, layer in zip(self.edges, self.layers, strict=True) if edges]
-        return 1 - float(self.edges.sum()) / max(1.0, sum(places))
+def told_of(device: Device, plan: Plan) -> dict:
+    """What a run tells of its device and kernels, fit for a record."""
+    return {
+        "device": device.properties.name,
+        "capability": device.properties.capability / 10,
+        "multiprocessors": device.properties.multiprocessors,
+        "software": device.properties.software,
+        "kernels": plan.choice.told,
+    }
 
 
-def _launch(launches: list[Launch]) -> None:
-    for i, launch in enumerate(launches):
-        if i % CHECKED == 0:
-            check_ended()
-        launch()
+def padding(plan: Plan, layers) -> float:
+    """The share of the places for edges that hold none, of all layers (anything that knows its own, in order)."""
+    places = [edges / (1 - layer.padding) for edges, layer in zip(plan.edges, layers, strict=True) if edges]
+    return 1 - float(plan.edges.sum()) / max(1.0, sum(places))
 
 
-def _upload_inputs(device: Device, inputs: Inputs) -> list[Any]:
-    """The stored inputs on the device.
-
-    Raises:
-        MemoryTooSmall: they do not fit; the sentence says what they take.
-    """
-    data = inputs.data
-    if inputs.kind == "csr":
-        arrays = [data.indptr.astype(np.int64), data.indices.astype(np.int32), data.data]
-    else:
-        arrays = [np.ascontiguousarray(data).reshape(-1)]
-    try:
-        return [device.upload(array) for array in arrays]
-    except MemoryTooSmall as error:
-        total = sum(array.nbytes for array in arrays)
-        raise MemoryTooSmall(
-            f"the inputs take {total:,} bytes, more than {device.properties.name} has free ({device.free_bytes():,} of "
-            f"{device.properties.memory_bytes:,}); fewer of them fit (--count)",
-            max(total, error.least),
-        ) from None
-
-
-def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> list:
-    """All layers on the device, laid out by so many threads.
+def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, DeviceLayer]:
+    """All layers on the device, by their numbers, laid out by so many threads.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
-    layers = []
+    layers: dict[int, DeviceLayer] = {}
     try:
         with closing(arranged_ahead(network.layers(), kinds, room, threads)) as arranged:
             for layer in progress.bar(arranged, "weights to the device", network.depth):
-                layers.append(to_device(device, layer))
+                layers[len(layers)] = to_device(device, layer)
     except MemoryTooSmall as error:
         total = sum(network.header(k).nbytes for k in range(network.depth))
         raise MemoryTooSmall(

@@ -10,7 +10,7 @@ from spdnn.taskgraph.timeline import Span, coarsened
 
 def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Graph, spans: Sequence[Span]) -> dict:
     """`graph`: what ran; `spans`: of every task."""
-    joined = [batch for batches in graph.joined.values() for batch in batches]
+    joined = [batch for batches in graph.joined.values() for batch in batches if len(batches) > 1]
     return {
         "schedule": cut.schedule,
         "devices": cut.devices,

@@ -3,14 +3,10 @@
 CuPy is imported when a device is opened, never to find out whether there is one (`driver`). It compiles with NVRTC, for
 the architecture of the device, and keeps what it compiled in its cache; to the options of a kernel it
 adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
-
-Launches are not waited for, so an error of CUDA is told by a later call, and names the last launch that it can be of.
-With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +15,13 @@ import numpy as np
 
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import Kernel, source
-from spdnn.kernels.cuda.device import Device, Properties
+from spdnn.kernels.cuda.cupy_streams import SYNCHRONIZE, CupyStreams, line, synchronizes
+from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.driver import count, dotted, missing
 
-SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later
+_ALLOWED: dict[int, int] = {}  # the limits of the pool before a promise, 0: none, by the number of the device
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
 
 
@@ -44,12 +41,12 @@ def open_device(ordinal: int | None = None) -> CupyDevice:
     try:
         import cupy
     except Exception as error:
-        raise Unavailable(f"CuPy is installed and cannot be imported: {_line(error)}") from error
+        raise Unavailable(f"CuPy is installed and cannot be imported: {line(error)}") from error
     try:
         device = CupyDevice(cupy, ordinal or 0)
         compiler = cupy.cuda.nvrtc.getVersion()
     except RuntimeError as error:
-        raise Unavailable(f"CuPy cannot open device {ordinal or 0}: {_line(error)}") from error
+        raise Unavailable(f"CuPy cannot open device {ordinal or 0}: {line(error)}") from error
     release, least = FORGOTTEN
     if compiler[0] >= release and device.properties.capability < least:
         raise Unavailable(
@@ -60,22 +57,25 @@ def open_device(ordinal: int | None = None) -> CupyDevice:
     return device
 
 
-class CupyDevice(Device):
-    """A GPU. Its arrays are CuPy's, from CuPy's pool of memory; its stream does not wait for the default stream."""
+class CupyDevice(CupyStreams):
+    """A GPU. Its arrays are CuPy's, from CuPy's pool of memory; its streams do not wait for the default stream."""
 
     def __init__(self, cupy: Any, ordinal: int):
         """`cupy`: the module; the devices are numbered from 0."""
-        self._cupy = cupy
-        self._device = cupy.cuda.Device(ordinal)
-        self._device.use()
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        super().__init__(cupy, ordinal)
         self._pool = cupy.get_default_memory_pool()
         self._functions: dict[Kernel, Any] = {}
-        self._last: str | None = None  # launch
-        self._synchronizes = _synchronizes()
         self._flushed = None
-        self._faults = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
         self.properties = _properties(cupy, ordinal)
+        if ordinal in _ALLOWED:
+            with self._working(), self._current():
+                self._pool.set_limit(size=_ALLOWED.pop(ordinal))
+
+    def promise(self, nbytes: int) -> None:
+        """As Device.promise; of all that CuPy takes on this GPU, until it is opened again."""
+        with self._working(), self._current():
+            _ALLOWED.setdefault(self.ordinal, self._pool.get_limit())
+            self._pool.set_limit(size=int(nbytes))
 
     def upload(self, host: np.ndarray) -> Any:
         host = np.ascontiguousarray(host)
@@ -105,20 +105,6 @@ class CupyDevice(Device):
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
 
-    def synchronize(self) -> None:
-        with self._working():
-            self._stream.synchronize()
-
-    def seconds(self, work: Callable[[], Any]) -> float:
-        events = self._cupy.cuda
-        with self._working(), self._current():
-            before, after = events.Event(), events.Event()
-            before.record(self._stream)
-            work()
-            after.record(self._stream)
-            after.synchronize()
-            return events.get_elapsed_time(before, after) / 1000  # of milliseconds
-
     def free_bytes(self) -> int:
         """Of the device and of CuPy's pool, and no more than CuPy was allowed (CUPY_GPU_MEMORY_LIMIT)."""
         with self._working(), self._current():
@@ -129,6 +115,7 @@ class CupyDevice(Device):
     def trim(self) -> None:
         with self._working(), self._current():
             self._pool.free_all_blocks()
+            self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def flush(self) -> None:
         """Write twice as many bytes as the second-level cache has, so that what comes next finds nothing in it."""
@@ -147,15 +134,15 @@ class CupyDevice(Device):
                 function.preferred_shared_memory_carveout = LARGEST_CARVEOUT
         with self._current():
             compiled = function.kernel
-        device, stream, faults, grid, block = self._device, self._stream, self._faults, (blocks,), (kernel.threads,)
+        device, faults, grid, block = self._device, self._faults, (blocks,), (kernel.threads,)
 
         def call() -> None:  # thousands of times in a run: no more than what a launch needs
             self._last = launch
             try:
                 with device:
-                    compiled(grid, block, values, shared_mem=shared, stream=stream)
+                    compiled(grid, block, values, shared_mem=shared, stream=self._stream)
             except faults as error:
-                raise SpdnnError(f"{self._up_to(launch)}: {_line(error)}") from error
+                raise SpdnnError(f"{self._up_to(launch)}: {line(error)}") from error
 
         return self._waited_for(call, launch) if self._synchronizes else call
 
@@ -164,14 +151,11 @@ class CupyDevice(Device):
 
         def waiting() -> None:
             call()
-            with self._working(launch):
-                self._stream.synchronize()
+            if not self._capturing:
+                with self._working(launch):
+                    self._stream.synchronize()
 
         return waiting
-
-    def _up_to(self, launch: str) -> str:
-        """What an error is of that is told at this launch or after it."""
-        return launch if self._synchronizes else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
 
     def _function(self, kernel: Kernel) -> Any:
         """The kernel, compiled.
@@ -187,14 +171,8 @@ class CupyDevice(Device):
             except self._cupy.cuda.compiler.CompileException as error:
                 raise SpdnnError(f"kernel {kernel} does not compile:\n{str(error).strip()}") from error
             except RuntimeError as error:  # NVRTC, the headers or the driver, each of which has errors of its own
-                raise SpdnnError(f"kernel {kernel} cannot be compiled or loaded: {_line(error)}") from error
+                raise SpdnnError(f"kernel {kernel} cannot be compiled or loaded: {line(error)}") from error
         return self._functions[kernel]
-
-    @contextmanager
-    def _current(self) -> Iterator[None]:
-        """This device and its stream are those that CuPy uses."""
-        with self._device, self._stream:
-            yield
 
     @contextmanager
     def _enough(self, wanted: int) -> Iterator[None]:
@@ -211,18 +189,6 @@ class CupyDevice(Device):
                 f" {taken:,} in use",
                 taken + wanted,
             ) from error
-
-    @contextmanager
-    def _working(self, launch: str | None = None) -> Iterator[None]:
-        """A fault of CUDA in here is an SpdnnError that names this launch, or else those that it can be of."""
-        try:
-            yield
-        except self._faults as error:
-            if launch is None:
-                launch = "a call of CUDA"
-                if self._last:
-                    launch += f" after {self._last}" if self._synchronizes else f", or {self._up_to(self._last)}"
-            raise SpdnnError(f"{launch}: {_line(error)}") from error
 
 
 def _properties(cupy: Any, ordinal: int) -> Properties:
@@ -248,23 +214,6 @@ def _software(cupy: Any) -> str:
             f"CUDA driver {dotted(cuda.runtime.driverGetVersion())}",
             f"CUDA runtime {dotted(cuda.runtime.runtimeGetVersion())}",
             f"NVRTC {'.'.join(map(str, cuda.nvrtc.getVersion()))}",
-            *([f"{SYNCHRONIZE}=1"] if _synchronizes() else []),  # times are then others
+            *([f"{SYNCHRONIZE}=1"] if synchronizes() else []),  # times are then others
         )
     )
-
-
-def _synchronizes() -> bool:
-    """Whether each launch is waited for.
-
-    Raises:
-        InputError: the environment says neither yes nor no.
-    """
-    told = os.environ.get(SYNCHRONIZE) or "0"
-    if told not in ("0", "1"):
-        raise InputError(f"{SYNCHRONIZE}={told}: it must be 0 or 1")
-    return told == "1"
-
-
-def _line(error: BaseException) -> str:
-    """An error's text in one line."""
-    return " ".join(str(error).split())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,17 +43,109 @@ class Properties:
     software: str
 
 
+class Event(abc.ABC):
+    """A moment in the work of a stream: when all that was there before the last `Device.record` of it is done.
+
+    One that was never recorded is done.
+    """
+
+    @abc.abstractmethod
+    def done(self) -> bool:
+        """Whether it has come; does not wait. Raises as Device.read does."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait on the host until it has come. Raises as Device.read does."""
+
+
 class Device(abc.ABC):
     """One device. Arrays on it have `dtype`, `size`, `nbytes` and `flags.c_contiguous`, as NumPy's and CuPy's do.
 
-    Everything is done in order, on one stream of the device; only `read`, `synchronize` and `seconds` wait.
+    What is asked for is done in order on the *current* stream: that of the innermost `on`, else `main`. Streams go on
+    beside each other, and only events order what is on two of them. Only `upload`, `read`, `seconds`, `synchronize` and
+    Event.synchronize wait.
+
+    Attributes:
+        main: the stream that is there from the start.
     """
 
     properties: Properties
+    main: Any
+
+    @abc.abstractmethod
+    def stream(self) -> Any:
+        """A new stream."""
+
+    @abc.abstractmethod
+    def on(self, stream: Any) -> AbstractContextManager:
+        """Inside, `stream` is the current one. A launch goes to the stream that is current when it is called, wherever
+        it was bound."""
+
+    @abc.abstractmethod
+    def event(self, timed: bool = False) -> Event:
+        """A new event, not recorded yet; `timed`: for `elapsed`."""
+
+    @abc.abstractmethod
+    def record(self, event: Event) -> None:
+        """`event`, one of this device, comes when all that is on the current stream now is done."""
+
+    @abc.abstractmethod
+    def wait(self, event: Event) -> None:
+        """What is asked for on the current stream from now on begins after `event`, as it was recorded last, on
+        whatever device. Returns at once."""
+
+    @abc.abstractmethod
+    def elapsed(self, before: Event, after: Event) -> float:
+        """Seconds between two timed events of this device, both of which have come."""
+
+    @abc.abstractmethod
+    def pinned(self, size: int, dtype: Any) -> np.ndarray:
+        """Host memory for so many elements, uninitialised, which devices copy from and to while the host goes on.
+
+        Raises:
+            MemoryTooSmall: the host has no room for it.
+        """
+
+    @abc.abstractmethod
+    def copy_in(self, array: Any, host: np.ndarray) -> None:
+        """Copy `host`, pinned, to `array`, as large; on the current stream, without waiting: until that is done, `host`
+        must not change."""
+
+    @abc.abstractmethod
+    def copy_out(self, host: np.ndarray, array: Any) -> None:
+        """Copy `array` to `host`, pinned and as large; on the current stream, without waiting."""
+
+    @abc.abstractmethod
+    def reach(self, other: Device) -> bool:
+        """Let this device access the memory of `other` directly, where it can; whether it does. If not, copies between
+        the two go through the host."""
+
+    @abc.abstractmethod
+    def move(self, array: Any, other: Device, source: Any) -> None:
+        """Copy `source`, of `other`, to `array`, of this device and as large; on the current stream of this device,
+        without waiting."""
+
+    @abc.abstractmethod
+    def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
+        """What `work` asks for, as one graph; calling it launches the graph on the current stream and does not wait.
+
+        `work` is called once, and nothing of it is done. It begins on the current stream, main or another; others take
+        part from when they wait for an event that was recorded in here, and must be waited for before it ends. Inside,
+        memory may neither be taken nor given back, and nothing may wait on the host. The arrays are the caller's to
+        keep.
+
+        Raises:
+            SpdnnError: `work` breaks one of these rules.
+        """
+
+    @abc.abstractmethod
+    def promise(self, nbytes: int) -> None:
+        """From now on no more than so many bytes of memory are taken, those in use included; what does not fit is
+        MemoryTooSmall, and `free_bytes` says no more than is left of them."""
 
     @abc.abstractmethod
     def upload(self, host: np.ndarray) -> Any:
-        """A copy of `host` on the device, C-contiguous.
+        """A copy of `host` on the device, C-contiguous, complete when this returns.
 
         Raises:
             MemoryTooSmall: it does not fit; the sentence says how much was asked for, and what is free.
@@ -68,7 +161,7 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def read(self, array: Any) -> np.ndarray:
-        """A copy of `array` on the host, after everything before it is done.
+        """A copy of `array` on the host, after everything before it on the current stream is done.
 
         Raises:
             SpdnnError: a launch failed; the sentence names the last one.
@@ -80,11 +173,12 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until all is done. Raises as `read` does."""
+        """Wait until all is done, on every stream. Raises as `read` does."""
 
     @abc.abstractmethod
     def seconds(self, work: Callable[[], Any]) -> float:
-        """Call `work`, which launches, and wait; the seconds between an event before and one after it."""
+        """Call `work`, which launches, and wait; the seconds between an event before and one after it, both on the
+        current stream."""
 
     @abc.abstractmethod
     def free_bytes(self) -> int:
@@ -92,7 +186,8 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def trim(self) -> None:
-        """Give back memory that is kept and that no array uses, so that what is free is in one piece."""
+        """Give back memory, the host's pinned one too, that is kept and that no array uses, so that what is free is in
+        one piece."""
 
     @abc.abstractmethod
     def _bind(self, kernel: Kernel, blocks: int, values: tuple, shared: int) -> Callable[[], None]:

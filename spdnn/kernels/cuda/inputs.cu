@@ -5,15 +5,19 @@
 // dense_tiles   float (base, neurons) to features: 32 x 32 values at a time through shared memory, both sides coalesced.
 // sparse_tiles  CSR float to features that are zero already: a warp for each input.
 //
-// `stored` names the row of the given inputs behind each row of the batch. Launch: THREADS a block, any number of blocks.
+// `stored` names the row of the given inputs behind each input of all batches; `batch` is where in it this one begins, and
+// how many inputs it has: read here, so that one captured launch serves every batch. Launch: THREADS a block, any number
+// of blocks.
 #include "common.cuh"
 
 #define GROUPS 8 // of 32 neurons that a warp turns one after the other: a sector of each input's bits
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
-    const unsigned char* __restrict__ bits, const int* __restrict__ stored, int count, int neurons,
+    const unsigned char* __restrict__ bits, const int* __restrict__ stored, const int* __restrict__ batch, int neurons,
     unsigned int* __restrict__ found)
 {
+    const int count = batch[1];
+    stored += batch[0];
     const int lane = threadIdx.x % 32, bytes = (neurons + 7) / 8;
     const int wide = (neurons + 32 * GROUPS - 1) / (32 * GROUPS);
     const long long items = (long long)tiles_of(count) * wide;
@@ -42,9 +46,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) dense_tiles(
-    const float* __restrict__ values, const int* __restrict__ stored, int count, int neurons,
+    const float* __restrict__ values, const int* __restrict__ stored, const int* __restrict__ batch, int neurons,
     float* __restrict__ features)
 {
+    const int count = batch[1];
+    stored += batch[0];
     __shared__ float square[TILE][TILE + 1];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wide = (neurons + 31) / 32;
     const long long items = (long long)tiles_of(count) * wide;
@@ -63,8 +69,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) dense_tiles(
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) sparse_tiles(
     const long long* __restrict__ offsets, const int* __restrict__ columns, const float* __restrict__ values,
-    const int* __restrict__ stored, int count, int neurons, float* __restrict__ features)
+    const int* __restrict__ stored, const int* __restrict__ batch, int neurons, float* __restrict__ features)
 {
+    const int count = batch[1];
+    stored += batch[0];
     for (int row = blockIdx.x * WARPS + threadIdx.x / 32; row < count; row += gridDim.x * WARPS) {
         const int from = stored[row];
         for (long long i = offsets[from] + threadIdx.x % 32; i < offsets[from + 1]; i += 32)

@@ -9,15 +9,20 @@
 //            tiles before its own itself: reading them costs less than a second launch would.
 // slots      of each origin, the place of its row at the end
 // resolve    of each input, the place of the row that it has at the end, or -1
+// park_rows  the rows that go on, in order, to the places from *place on in a pool of features and weights, where the few
+//            rows that are left of several batches wait until they go on as one
 //
-// Launch: begin, slots, resolve: any number of blocks; next_rows: one for every WARPS tiles.
+// `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
+//
+// Launch: begin, slots, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every WARPS tiles.
 #include "common.cuh"
 #include "tally.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) begin(
-    int count, int layers, int tiles, int* list, int* origin, int* parent, int* weight, int* rows,
+    const int* __restrict__ batch, int layers, int tiles, int* list, int* origin, int* parent, int* weight, int* rows,
     unsigned int* active, unsigned long long* survivors, unsigned long long* work, int* failed, int* merged)
 {
+    const int count = batch[1];
     const long long first = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
     for (long long i = first; i < count; i += step) {
         list[i] = origin[i] = parent[i] = (int)i;
@@ -76,11 +81,30 @@ extern "C" __global__ void __launch_bounds__(THREADS) slots(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) resolve(
-    int count, const int* __restrict__ parent, const int* __restrict__ slot_of, int* __restrict__ row_of)
+    const int* __restrict__ batch, const int* __restrict__ parent, const int* __restrict__ slot_of,
+    int* __restrict__ row_of)
 {
+    const int count = batch[1];
     for (int input = blockIdx.x * THREADS + threadIdx.x; input < count; input += gridDim.x * THREADS) {
         int root = input;
         while (parent[root] != root) root = parent[root];
         row_of[input] = slot_of[root];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) park_rows(
+    const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
+    const int* __restrict__ origin, const int* __restrict__ weight, const int* __restrict__ place,
+    float* __restrict__ pool, int* __restrict__ pool_weight)
+{
+    const int count = *rows, first = *place, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
+        const int row = tile * TILE + lane;
+        if (row >= count) continue;
+        const float* from = features + row_start(list[row], neurons);
+        float* to = pool + row_start(first + row, neurons);
+        for (int neuron = warp; neuron < neurons; neuron += WARPS)
+            to[(long long)neuron * TILE] = from[(long long)neuron * TILE];
+        if (warp == 0) pool_weight[first + row] = weight[origin[row]];
     }
 }

@@ -23,6 +23,7 @@ BEGIN = Kernel("rows.cu", "begin", SIMPLE)
 NEXT_ROWS = Kernel("rows.cu", "next_rows", 1024)
 SLOTS = Kernel("rows.cu", "slots", SIMPLE)
 RESOLVE = Kernel("rows.cu", "resolve", SIMPLE)
+PARK_ROWS = Kernel("rows.cu", "park_rows", SIMPLE)
 HASH_ROWS = Kernel("merge.cu", "hash_rows", SIMPLE)
 INSERT_ROWS = Kernel("merge.cu", "insert_rows", SIMPLE)
 COMPARE_ROWS = Kernel("merge.cu", "compare_rows", SIMPLE)
@@ -64,7 +65,7 @@ def persistent(inputs: int, threads: int, valued: bool) -> Kernel:
 SETTINGS = (
     *(
         Setting(kernel, RESIDENT // kernel.threads)
-        for kernel in (WORDS, DENSE_TILES, SPARSE_TILES, BEGIN, NEXT_ROWS, SLOTS, RESOLVE)
+        for kernel in (WORDS, DENSE_TILES, SPARSE_TILES, BEGIN, NEXT_ROWS, SLOTS, RESOLVE, PARK_ROWS)
     ),
     *(Setting(kernel, RESIDENT // kernel.threads) for kernel in (HASH_ROWS, INSERT_ROWS, COMPARE_ROWS, ROW_STATISTICS)),
     *(

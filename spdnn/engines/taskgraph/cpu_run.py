@@ -1,0 +1,189 @@
+"""A run of the task graph on the processor: what each kind of task does.
+
+Who owns what: a device has its buffers of weights and its places, each with two feature buffers; a batch has its rows,
+which live in the buffers of the place that it is at. Tasks touch only what their edges protect, so but for the ticker
+nothing here is locked.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from spdnn import progress
+from spdnn.engines import plan
+from spdnn.engines.cpu_batch import CpuWork, Part, Tally
+from spdnn.engines.rows import Rows
+from spdnn.layouts import bind, buffer
+from spdnn.network import Layer
+from spdnn.taskgraph import Decomposition, Kind, Task
+from spdnn.taskgraph.execution import lanes_of
+from spdnn.taskgraph.timeline import Span
+
+
+@dataclass
+class Batch:
+    """A batch on its way.
+
+    Attributes:
+        slots: of the rows that were nonzero when it was last computed, int64, ascending.
+    """
+
+    rows: Rows
+    looks: plan.Looks
+    slots: np.ndarray
+
+
+class CpuDevice:
+    """A part of the threads, the bound layers in its buffers of weights, the feature buffers of its places, and rows of
+    features that wait to be joined.
+
+    Args:
+        pooled: neurons of the rows that wait; 0 where none do.
+    """
+
+    def __init__(self, threads: int, cut: Decomposition, widest: int, tile: int, pooled: int):
+        self.threads = threads
+        self.weights: dict[int, list] = {}
+        self.places = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.places)]
+        self.pool = np.empty((cut.batch if pooled else 0, pooled), np.float32)
+        for memory in (self.pool, *(one for place in self.places for one in place)):
+            memory.fill(0)  # the pages are touched here, not on the clock
+
+
+class Going:
+    """One run: batches on their way, what was counted, what happened when."""
+
+    def __init__(self, work: CpuWork, cut: Decomposition, devices: Sequence[CpuDevice], kept: Sequence[Layer]):
+        self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
+        self.batches: dict[int, Batch] = {}
+        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int]]] = [[] for _ in self.devices]
+        self.parts: dict[int, Part] = {}
+        self.spans: list[Span] = []
+        # A tally for each lane, which one thread writes.
+        self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
+        self.stages, self.ticking = len(self.cut.stages), threading.Lock()
+        self.advance, self.close = progress.ticker("inference", self.cut.batches * self.stages, " stages")
+        self.begun = time.perf_counter()
+
+    def do(self, task: Task) -> int | None:
+        begin = time.perf_counter()
+        rows = _WORK[task.kind](self, task)
+        self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
+        return rows
+
+    def tally(self) -> Tally:
+        """What all devices counted."""
+        whole, *others = self.tallies.values()
+        for other in others:
+            whole.add(other)
+        return whole
+
+    def _copy(self, task: Task) -> None:
+        device, kept, network = self.devices[task.device], self.kept, self.work.network
+        device.weights.pop(task.buffer, None)  # its memory can be filled again
+        device.weights[task.buffer] = [
+            bind(copied(kept[k]) if kept else network.layer(k)) for k in range(*self.cut.stages[task.stage])
+        ]
+        nbytes = sum(int(self.work.costs.nbytes[k]) for k in range(*self.cut.stages[task.stage]))
+        self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written
+
+    def _layer(self, task: Task) -> None:
+        device, (k, last) = self.devices[task.device], self.cut.stages[task.stage]
+        if task.stage == 0:
+            numbers = self.work.inputs.numbered(*self.cut.members(task.batch))
+            rows = self.work.begin(numbers, device.threads, *device.places[task.place])
+            self.batches[task.batch] = Batch(rows, self.work.looks(), np.arange(numbers.size))
+        batch, layers = self.batches[task.batch], device.weights[task.buffer]
+        rows, first = batch.rows, k
+        while rows.count and k < last:
+            most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
+            passed = layers[k - first : k - first + most]
+            batch.slots = self.work.through(k, passed, rows, self.tallies[task.lane])
+            k += most
+        if task.batch < self.cut.batches:
+            self._tick(1)
+
+    def _tick(self, stages: int) -> None:
+        with self.ticking:
+            self.advance(stages)
+
+    def _moved(self, task: Task, rows: int) -> None:
+        """So many rows were read and written."""
+        neurons = int(self.work.costs.outputs[self.cut.stages[task.stage][1] - 1])
+        self.tallies[task.lane].moved += 2 * 4 * neurons * rows
+
+    def _compact(self, task: Task) -> int:
+        batch, tally, k = self.batches[task.batch], self.tallies[task.lane], self.cut.stages[task.stage][1]
+        if batch.rows.count:
+            batch.slots = self.work.compact(k, batch.rows, batch.slots, batch.looks, tally)
+        return self._left(batch, k).size
+
+    def _left(self, batch: Batch, k: int) -> np.ndarray:
+        """int64, ascending: the slots of rows that may still be nonzero at the end."""
+        return batch.slots if k >= self.work.dead_from else np.arange(batch.rows.count)
+
+    def _park(self, task: Task) -> None:
+        """The rows that are left wait, row by row, behind those that wait already."""
+        batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
+        device, waiting, slots = self.devices[task.device], self.waiting[task.device], self._left(batch, k)
+        first = sum(rows for _, _, rows in waiting)
+        numbers, row_of = batch.rows.inputs.of(slots)
+        batch.rows.level.take(
+            batch.rows.source, batch.rows.tile, slots, device.pool[first : first + slots.size], device.threads
+        )
+        waiting.append((numbers, first + row_of, slots.size))
+        self._moved(task, slots.size)
+        self._tick(self.stages - task.stage - 1)
+
+    def _join(self, task: Task) -> None:
+        """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
+        device, waiting, k = (
+            self.devices[task.device],
+            self.waiting[task.device],
+            self.cut.stages[task.stage][1],
+        )
+        count = sum(rows for _, _, rows in waiting)
+        numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
+        rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.places[task.place])
+        rows.join(numbers, row_of, device.pool[:count])
+        waiting.clear()
+        self._moved(task, count)
+        batch = self.batches[task.batch] = Batch(rows, self.work.looks(), np.arange(count))
+        if count:
+            batch.slots = self.work.compact(k, rows, batch.slots, batch.looks, self.tallies[task.lane])
+
+    def _move(self, task: Task) -> None:
+        """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
+        batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
+        device, place = task.target
+        rows, target = batch.rows, self.devices[device]
+        rows.move(self._left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.places[place])
+        batch.slots = np.arange(rows.count)
+        self._moved(task, rows.count)
+
+    def _collect(self, task: Task) -> None:
+        batch = self.batches.pop(task.batch)
+        slots = batch.slots if batch.rows.count else np.empty(0, np.int64)
+        self.parts[task.batch] = self.work.finish(batch.rows, slots)
+
+
+_WORK = {
+    Kind.COPY: Going._copy,
+    Kind.LAYER: Going._layer,
+    Kind.COMPACT: Going._compact,
+    Kind.MOVE: Going._move,
+    Kind.PARK: Going._park,
+    Kind.JOIN: Going._join,
+    Kind.COLLECT: Going._collect,
+}
+
+
+def copied(layer: Layer) -> Layer:
+    """The layer in memory of its own, as a device has it."""
+    indices, offsets = layer.indices.copy(), layer.offsets.copy()
+    return replace(layer, indices=indices, offsets=offsets, values=np.copy(layer.values)[()])

@@ -1,0 +1,206 @@
+"""What CupyDevice does on streams: events, copies beside other work, graphs, moves between devices, whose fault it was.
+
+Launches are not waited for, so an error of CUDA is told by a later call, and names the last launch that it can be of.
+With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed, but
+for those of a graph, which are one launch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.kernels.cuda.device import Device, Event
+
+SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"
+PEERS_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
+
+
+class CupyEvent(Event):
+    """An event of CUDA: `held` is CuPy's."""
+
+    def __init__(self, device: CupyStreams, held: Any):
+        self.device, self.held = device, held
+
+    def done(self) -> bool:
+        with self.device._working():
+            return self.held.done
+
+    def synchronize(self) -> None:
+        with self.device._working():
+            self.held.synchronize()
+
+
+class CupyStreams(Device):
+    """The part of CupyStreams that knows of streams."""
+
+    def __init__(self, cupy: Any, ordinal: int):
+        """`cupy`: the module; the devices are numbered from 0. This one becomes the calling thread's."""
+        self._cupy, self.ordinal = cupy, ordinal
+        self._device = cupy.cuda.Device(ordinal)
+        self._device.use()
+        self.main = self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._streams = [self.main]
+        self._last: str | None = None  # launch
+        self._synchronizes = synchronizes()
+        self._capturing = False
+        self._faults = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+
+    def stream(self) -> Any:
+        with self._working(), self._device:
+            self._streams.append(self._cupy.cuda.Stream(non_blocking=True))
+        return self._streams[-1]
+
+    @contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        before, self._stream = self._stream, stream
+        try:
+            yield
+        finally:
+            self._stream = before
+
+    def event(self, timed: bool = False) -> CupyEvent:
+        with self._working(), self._device:
+            return CupyEvent(self, self._cupy.cuda.Event(disable_timing=not timed))
+
+    def record(self, event: CupyEvent) -> None:
+        with self._working(), self._device:
+            event.held.record(self._stream)
+
+    def wait(self, event: CupyEvent) -> None:
+        with self._working(), self._device:
+            self._stream.wait_event(event.held)
+
+    def elapsed(self, before: CupyEvent, after: CupyEvent) -> float:
+        with self._working(), self._device:
+            return self._cupy.cuda.get_elapsed_time(before.held, after.held) / 1000  # of milliseconds
+
+    def pinned(self, size: int, dtype: Any) -> np.ndarray:
+        nbytes = int(size) * np.dtype(dtype).itemsize
+        try:
+            with self._working(), self._device:
+                held = self._cupy.cuda.alloc_pinned_memory(nbytes)
+        except SpdnnError as error:
+            raise MemoryTooSmall(f"{nbytes:,} bytes of host memory that devices copy from: {error}", nbytes) from error
+        return np.frombuffer(held, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
+
+    def copy_in(self, array: Any, host: np.ndarray) -> None:
+        self._copy(array.data.ptr, host.ctypes.data, self._both(array, host), "HostToDevice")
+
+    def copy_out(self, host: np.ndarray, array: Any) -> None:
+        self._copy(host.ctypes.data, array.data.ptr, self._both(array, host), "DeviceToHost")
+
+    def _both(self, array: Any, other: Any) -> int:
+        """Bytes of each of two arrays, one of which is copied to the other."""
+        if array.nbytes != other.nbytes or not (array.flags.c_contiguous and other.flags.c_contiguous):
+            raise SpdnnError(f"{array.nbytes:,} and {other.nbytes:,} bytes: arrays are copied whole and in one piece")
+        return int(array.nbytes)
+
+    def _copy(self, target: int, source: int, nbytes: int, way: str) -> None:
+        runtime = self._cupy.cuda.runtime
+        if nbytes:
+            with self._working(), self._device:
+                runtime.memcpyAsync(target, source, nbytes, getattr(runtime, f"memcpy{way}"), self._stream.ptr)
+
+    def reach(self, other: CupyStreams) -> bool:
+        runtime = self._cupy.cuda.runtime
+        with self._working(), self._device:
+            if not runtime.deviceCanAccessPeer(self.ordinal, other.ordinal):
+                return False
+            try:
+                runtime.deviceEnablePeerAccess(other.ordinal)
+            except self._faults as error:
+                if getattr(error, "status", None) != PEERS_ALREADY:
+                    raise
+        return True
+
+    def move(self, array: Any, other: CupyStreams, source: Any) -> None:
+        nbytes, runtime = self._both(array, source), self._cupy.cuda.runtime
+        if other.ordinal == self.ordinal:
+            self._copy(array.data.ptr, source.data.ptr, nbytes, "DeviceToDevice")
+        elif nbytes:
+            places = array.data.ptr, self.ordinal, source.data.ptr, other.ordinal
+            with self._working(), self._device:
+                runtime.memcpyPeerAsync(*places, nbytes, self._stream.ptr)
+
+    def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
+        with self._working("a graph that is captured"), self._current():
+            self._stream.begin_capture()
+            self._capturing = True
+            try:
+                work()
+            except BaseException:
+                self._abandon()
+                raise
+            finally:
+                self._capturing = False
+            graph = self._stream.end_capture()
+        return lambda: self._replay(graph)
+
+    def _abandon(self) -> None:
+        """End a capture that failed, whose graph is of no use."""
+        with suppress(RuntimeError):  # what was wrong before is the one to tell
+            self._stream.end_capture()
+
+    def _replay(self, graph: Any) -> None:
+        with self._working("a graph's launch"), self._current():
+            graph.launch(self._stream)
+
+    def synchronize(self) -> None:
+        with self._working():
+            for stream in self._streams:
+                stream.synchronize()
+
+    def seconds(self, work: Callable[[], Any]) -> float:
+        events = self._cupy.cuda
+        with self._working(), self._current():
+            before, after = events.Event(), events.Event()
+            before.record(self._stream)
+            work()
+            after.record(self._stream)
+            after.synchronize()
+            return events.get_elapsed_time(before, after) / 1000  # of milliseconds
+
+    def _up_to(self, launch: str) -> str:
+        """What an error is of that is told at this launch or after it."""
+        return launch if self._synchronizes else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """This device and its stream are those that CuPy uses."""
+        with self._device, self._stream:
+            yield
+
+    @contextmanager
+    def _working(self, launch: str | None = None) -> Iterator[None]:
+        """A fault of CUDA in here is an SpdnnError that names this launch, or else those that it can be of."""
+        try:
+            yield
+        except self._faults as error:
+            if launch is None:
+                launch = "a call of CUDA"
+                if self._last:
+                    launch += f" after {self._last}" if self._synchronizes else f", or {self._up_to(self._last)}"
+            raise SpdnnError(f"{launch}: {line(error)}") from error
+
+
+def synchronizes() -> bool:
+    """Whether each launch is waited for.
+
+    Raises:
+        InputError: the environment says neither yes nor no.
+    """
+    told = os.environ.get(SYNCHRONIZE) or "0"
+    if told not in ("0", "1"):
+        raise InputError(f"{SYNCHRONIZE}={told}: it must be 0 or 1")
+    return told == "1"
+
+
+def line(error: BaseException) -> str:
+    """An error's text in one line."""
+    return " ".join(str(error).split())

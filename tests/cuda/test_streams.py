@@ -1,0 +1,247 @@
+"""Streams, events, copies and graphs of the CUDA shim: in every order they give one result where events are right, and
+where one is missing some order shows it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shim import ShimDevice
+from shim_streams import Node
+
+from spdnn.errors import MemoryTooSmall, SpdnnError
+from spdnn.kernels.cuda import settings
+
+ORDERS = range(12)
+
+
+class Pipe:
+    """Numbers pass from pinned memory through two buffers of a device: a copy on one stream, a kernel on another, and
+    back. The kernel is `words`, which makes a number of each bit."""
+
+    def __init__(self, order, missing=None):
+        self.device, self.missing = ShimDevice(order), missing
+        device = self.device
+        self.copying, self.back = device.stream(), device.stream()
+        self.host = [device.pinned(4, np.uint8) for _ in range(2)]
+        self.buffers = [device.empty(4, np.uint8) for _ in range(2)]
+        self.found = [device.empty(32, np.uint32) for _ in range(2)]
+        self.told = device.pinned(32 * 10, np.uint32).reshape(10, 32)
+        given = {"stored": device.upload(np.zeros(1, np.int32)), "batch": device.upload(np.array([0, 1], np.int32))}
+        self.launches = [
+            device.bind(settings.WORDS, 1, {"bits": buffer, "found": found, "neurons": 32, **given})
+            for buffer, found in zip(self.buffers, self.found, strict=True)
+        ]
+        self.events = {(name, i): device.event() for name in ("copied", "read", "computed", "told") for i in range(2)}
+
+    def wait(self, name, place):
+        if name != self.missing:
+            self.device.wait(self.events[name, place])
+
+    def step(self, i):
+        device, place = self.device, i % 2
+        if self.missing != "host":
+            self.events["copied", place].synchronize()
+        self.host[place][:] = GIVEN[i]
+        with device.on(self.copying):
+            self.wait("read", place)
+            device.copy_in(self.buffers[place], self.host[place])
+            device.record(self.events["copied", place])
+        self.wait("copied", place)
+        self.wait("told", place)
+        self.launches[place]()
+        device.record(self.events["read", place])
+        device.record(self.events["computed", place])
+        with device.on(self.back):
+            self.wait("computed", place)
+            device.copy_out(self.told[i], self.found[place])
+            device.record(self.events["told", place])
+
+    def run(self):
+        for i in range(10):
+            self.step(i)
+        self.device.synchronize()
+        return self.told.copy()
+
+
+GIVEN = np.random.default_rng(0).integers(0, 256, (10, 4), np.uint8)
+EXPECTED = np.unpackbits(GIVEN, axis=1)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_gives_what_events_ask_for(order):
+    np.testing.assert_array_equal(Pipe(order).run(), EXPECTED)
+
+
+@pytest.mark.parametrize("missing", ["host", "read", "copied", "computed", "told"])
+def test_a_missing_event_is_found(missing):
+    """Whichever it is, some order shows it; the order of issue shows none, as a device may not for years."""
+    wrong = [order for order in ORDERS if not np.array_equal(Pipe(order, missing).run(), EXPECTED)]
+    assert 0 not in wrong
+    assert wrong
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_nothing_is_done_before_somebody_waits_and_no_more_than_must_be(order):
+    device = ShimDevice(order)
+    array, host = device.upload(np.zeros(3, np.int32)), device.pinned(3, np.int32)
+    host[:] = 1, 2, 3
+    later, event = device.stream(), device.event()
+    assert event.done()
+    device.copy_in(array, host)
+    device.record(event)
+    with device.on(later):
+        device.fill(array, 0xFF)
+    assert (array[0] == 0) == (order != 0)
+    with device.on(later):
+        assert device.read(array)[0] in ((-1,) if order == 1 else (-1, 1))
+    event.synchronize()
+    assert event.done()
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_asking_for_an_event_lets_time_pass(order):
+    device, event = ShimDevice(order), None
+    array = device.empty(3, np.int32)
+    for byte in range(5):
+        device.fill(array, byte)
+    event = device.event(timed=True)
+    device.record(event)
+    asked = 0
+    while not event.done():
+        asked += 1
+    assert asked == 5
+    assert (array == 0x04040404).all()
+    assert device.elapsed(event, event) == 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("waits", [True, False])
+def test_moves_between_devices(order, waits):
+    node = Node(order)
+    one, other = ShimDevice(order, node=node), ShimDevice(order, node=node)
+    assert one.reach(other)
+    source, target, written = one.empty(5, np.int32), other.empty(5, np.int32), one.event()
+    one.fill(source, 3)
+    one.record(written)
+    moving = other.stream()
+    with other.on(moving):
+        if waits:
+            other.wait(written)
+        other.move(target, one, source)
+        found = other.read(target)
+    assert (found == 0x03030303).all() or (not waits and (found == -1).all())
+    if order == 1 and not waits:
+        assert (found == -1).all()
+
+
+def forked(device, second, array, other):
+    """A graph on two streams: both fill, the first goes on."""
+    events = [device.event() for _ in range(2)]
+
+    def work():
+        device.fill(array, 1)
+        device.record(events[0])
+        with device.on(second):
+            device.wait(events[0])
+            device.fill(other, 2)
+            device.record(events[1])
+        device.wait(events[1])
+        device.fill(array[:1], 5)
+
+    return device.capture(work)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_graph_is_done_as_often_as_it_is_launched_and_not_before(order):
+    device = ShimDevice(order)
+    array, other = device.empty(3, np.uint8), device.empty(3, np.uint8)
+    replay = forked(device, device.stream(), array, other)
+    assert list(device.read(array)) == [0xFF] * 3
+    for _ in range(2):
+        device.fill(array, 9), device.fill(other, 9)
+        replay()
+        assert list(device.read(array)) == [5, 1, 1]
+        assert list(device.read(other)) == [2, 2, 2]
+    assert len(device.node.streams) == 2  # those of a launch go with it
+    third = device.stream()
+    with device.on(third):
+        replay()
+        assert list(device.read(other)) == [2, 2, 2]
+
+
+def test_a_graph_reads_numbers_that_change_between_its_launches():
+    device = ShimDevice(1)
+    rows, origin = device.empty(1, np.int32), device.upload(np.arange(4, dtype=np.int32))
+    places = device.empty(4, np.int32)
+    launch = device.bind(settings.SLOTS, 1, {"rows": rows, "origin": origin, "slot_of": places})
+
+    def work():
+        device.fill(places, 0xFF)
+        launch()
+
+    replay, host = device.capture(work), device.pinned(2, np.int32)
+    host[:] = 1, 3
+    for i in range(2):
+        device.copy_in(rows, host[i : i + 1])
+        replay()
+        assert (device.read(places) >= 0).sum() == host[i]
+    assert device.launches["slots"] == 2
+
+
+def test_what_cuda_refuses_in_a_capture_is_refused():
+    device = ShimDevice(0)
+    second, outside, array = device.stream(), device.event(), device.empty(3, np.uint8)
+    device.record(outside)
+    inside = device.event()
+
+    def elsewhere(work, joined=False):
+        def inner():
+            device.record(inside)
+            with device.on(second):
+                work()
+                device.record(inside)
+            if joined:
+                device.wait(inside)
+
+        return inner
+
+    def unjoined():
+        device.wait(inside)
+        device.fill(array, 0)
+
+    for work, sentence in (
+        (lambda: device.read(array), "the host waits for a stream while a graph is captured"),
+        (lambda: device.synchronize(), "the host waits for a device while"),
+        (lambda: outside.synchronize(), "the host waits for an event while"),
+        (lambda: device.empty(1, np.uint8), "memory is taken while a graph is captured"),
+        (lambda: device.wait(outside), "waits for an event that was recorded outside of it"),
+        (elsewhere(lambda: device.fill(array, 0)), "a stream that takes no part in the graph"),
+        (elsewhere(unjoined), "a stream of the graph that is captured is not waited for at its end"),
+    ):
+        with pytest.raises(SpdnnError, match=sentence):
+            device.capture(work)
+    device.capture(elsewhere(unjoined, joined=True))()
+    with pytest.raises(SpdnnError, match="recorded in a captured graph is waited for outside"):
+        device.wait(inside)
+
+
+def test_a_copy_from_memory_that_is_not_pinned_is_refused():
+    device = ShimDevice()
+    array, held = device.empty(3, np.int32), device.pinned(9, np.int32)
+    device.copy_in(array, held[3:6])
+    with pytest.raises(AssertionError, match="not pinned"):
+        device.copy_in(array, np.zeros(3, np.int32))
+
+
+def test_no_more_is_taken_than_was_promised():
+    device = ShimDevice(memory_bytes=10_000)
+    held = device.empty(600, np.uint8)
+    device.promise(1000)
+    assert device.free_bytes() == 400
+    with pytest.raises(MemoryTooSmall, match=r"^401 bytes of device memory were asked for, and 400 of 1,000 are free$"):
+        device.empty(401, np.uint8)
+    device.empty(400, np.uint8)
+    assert device.most == 1000
+    del held
+    device.promise(100_000)
+    assert device.free_bytes() == 10_000

@@ -1,0 +1,369 @@
+"""The task graph on CUDA devices, on the shim: every schedule in every order of streams gives the bits of the engine
+`cuda`; a missing event does not; no more memory is taken than was promised."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from cuda_cases import exact_network, repeated
+from engine_cases import rows
+from shim import ShimDevice
+from shim_streams import Node
+
+from spdnn import reduce, reference
+from spdnn.engines import Options, engine, infer
+from spdnn.engines.cuda import CudaEngine, place, schedule
+from spdnn.engines.cuda.session import CudaSession
+from spdnn.engines.taskgraph import cuda as session_module
+from spdnn.engines.taskgraph import cuda_probe
+from spdnn.engines.taskgraph.cuda import CudaGraphSession
+from spdnn.engines.taskgraph.cuda_run import Going
+from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.features import Inputs
+from spdnn.limits import Machine
+from spdnn.network import from_matrices
+from spdnn.sources.digits import digits_inputs
+from spdnn.sources.radixnet import RadixNet
+from spdnn.taskgraph import SCHEDULES, Graph, Kind, Wanted, decomposition
+from spdnn.taskgraph.check import wrong
+
+ENGINE = engine("taskgraph-cuda", usable=False)
+
+
+@pytest.fixture(autouse=True)
+def short_stages(monkeypatch):
+    """Several stages in networks of few layers, and looks for identical rows in them."""
+    monkeypatch.setattr(decomposition, "LENGTHS", ((2, 1), (6, 2)))
+    monkeypatch.setattr(decomposition, "LONGEST", 3)
+    monkeypatch.setattr(decomposition, "JOINED", 4)
+    monkeypatch.setattr(schedule, "AHEAD", 0)
+
+
+def devices_of(count, order=0, **arguments):
+    node = Node(order, arguments.pop("peers", True))
+    return [ShimDevice(order, node=node, **arguments) for _ in range(count)]
+
+
+def opened(network, inputs, wanted, reductions="none", order=0, kind="csr", values=False, **arguments):
+    prepared = ENGINE.prepare(network, reduce.parse(reductions, ENGINE.offers))
+    devices = devices_of(wanted.devices, order, **arguments)
+    return CudaGraphSession(devices, prepared, inputs, Options(1, values=values, wanted=wanted), kind)
+
+
+def expected(network, inputs, reductions="none", kind="csr"):
+    prepared = ENGINE.prepare(network, reduce.parse(reductions, ENGINE.offers))
+    return CudaSession(ShimDevice(0), prepared, inputs, Options(1), kind).run()
+
+
+def same(got, told):
+    assert got.digest == told.digest
+    np.testing.assert_array_equal(got.survivors, told.survivors)
+    np.testing.assert_array_equal(got.categories, told.categories)
+
+
+@cache
+def deep():
+    """A network of 11 layers and several widths, in which rows die, and inputs some of which are equal."""
+    rng = np.random.default_rng(0)
+    network = exact_network(rng, [48, 64, 40, *[56] * 9], 0.2, (-3, 1), 8.0)
+    return network, repeated(rng, rng.integers(0, 3, (60, 48)), 230)
+
+
+@pytest.mark.parametrize("reductions", ["none", "dead,inputs", "all"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_gives_the_same_bits_in_every_order(name, count, reductions):
+    network, inputs = deep()
+    told = expected(network, inputs, reductions)
+    for order in range(4):
+        session = opened(network, inputs, Wanted(name, count, batches=None if order == 3 else 4), reductions, order)
+        for _ in range(2):  # and the second run begins as the first did
+            got = session.run()
+            same(got, told)
+        assert got.notes["batches"] == len(got.notes["groups"]) == session.batches
+        assert got.notes["schedule"] == name
+        # What has run is a sound graph, with the batches that devices drew.
+        groups = dict(enumerate(got.notes["groups"]))
+        assert wrong(session.cut, Graph.of(session.cut, groups).tasks) == []
+
+
+@pytest.mark.parametrize("wanted", [
+    Wanted("graph", 4, pipeline=2, batches=6), Wanted("graph", 2, pipeline=2, batches=5, buffers=2),
+    Wanted("graph", 2, batches=5, buffers=2), Wanted("graph", 1, batches=3, buffers=3),
+    Wanted("graph", 3, batches=2), Wanted("stream", 4, pipeline=2, batches=5, buffers=3),
+    Wanted("stream", 2, pipeline=2, batches=3), Wanted("pipeline", 4, pipeline=4, batches=7, buffers=2),
+    Wanted("resident", 4, pipeline=2, batches=7), Wanted(None, 2),
+], ids=str)  # fmt: skip
+def test_combinations(wanted):
+    network, inputs = deep()
+    told = expected(network, inputs, "dead,inputs")
+    for order in range(4):
+        for peers in (True, False) if order == 0 else (True,):
+            got = opened(network, inputs, wanted, "dead,inputs", order, peers=peers).run()
+            same(got, told)
+            several = got.notes["pipeline"] > 1
+            way = "from device to device" if peers else "through the host"
+            assert got.notes["moves"] == (way if several else None)
+
+
+@pytest.mark.parametrize("kind", [None, "ell", "staged", "persistent"])
+@pytest.mark.parametrize("given", ["bits", "dense", "csr"])
+def test_kernels_and_inputs_of_every_kind(monkeypatch, kind, given):
+    """With weights in buffers that are filled again and again, in which the persistent kernel finds them by a table."""
+    monkeypatch.setattr(place, "EARLY", 2)
+    network = exact_network(np.random.default_rng(2), [70, 64, *[40] * 8], 0.2, (-2, 2), 4.0, single=0.25)
+    inputs = rows(130, 70, kind=given)
+    inputs = inputs if given == "bits" else Inputs.from_array(np.round(4 * inputs.dense(np.arange(130))) / 4)
+    told = reference.infer(network, inputs, values=True)
+    for name, count in (("stream", 1), ("pipeline", 2), ("graph", 2)):
+        session = opened(network, inputs, Wanted(name, count, batches=3, buffers=2), "dead,inputs", 2, kind, True)
+        got = session.run()
+        np.testing.assert_array_equal(got.all_values(), told.all_values())
+        np.testing.assert_array_equal(got.survivors, told.survivors)
+
+
+@cache
+def official():
+    network, inputs = RadixNet(1024, 12), digits_inputs(1024, 256)
+    return network, inputs, reference.infer(network, inputs)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_first_layers_of_an_official_network(monkeypatch, name):
+    monkeypatch.setattr(schedule, "AHEAD", 96)
+    network, inputs, told = official()
+    got = opened(network, inputs, Wanted(name, 2, batches=3), "all", 2, "staged").run()
+    np.testing.assert_array_equal(got.categories, told.categories)
+    np.testing.assert_array_equal(got.survivors, told.survivors)
+    np.testing.assert_allclose(got.row_sum, told.row_sum, rtol=1e-3)
+
+
+def regular(rng, depth, width=32, degree=8):
+    """Layers in which all is as large as in the others: a wrong one is read without harm."""
+    matrices = []
+    for _ in range(depth):
+        matrix = np.zeros((width, width), np.float32)
+        for column in range(width):
+            matrix[rng.permutation(width)[:degree], column] = rng.integers(1, 5, degree) / 64
+        matrices.append(matrix)
+    return from_matrices(matrices, 0.0, 32.0)
+
+
+EDGES = {
+    "weights before they are there": ("stream", 1, (Kind.COPY, Kind.LAYER)),
+    "weights over those that are read": ("stream", 1, (Kind.LAYER, Kind.COPY)),
+    "rows before they are there": ("pipeline", 2, (Kind.MOVE, Kind.LAYER)),
+    "rows over those that are read": ("pipeline", 2, (Kind.COLLECT, Kind.MOVE)),
+    "rows over those that are moved": ("pipeline", 3, (Kind.MOVE, Kind.MOVE)),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
+    """One kind of edge is left out, after a run that filled all memory with what is harmless to read."""
+    monkeypatch.setattr(decomposition, "LENGTHS", ())
+    monkeypatch.setattr(decomposition, "LONGEST", 1)
+    rng = np.random.default_rng(1)
+    network, inputs = regular(rng, 9), rows(192, 32, kind="dense")
+    inputs = Inputs.from_array(abs(inputs.data))
+    told = expected(network, inputs)
+    name, count, dropped = EDGES[edge]
+    kept, found = Going._wait, 0
+    for order in range(10):
+        session = opened(network, inputs, Wanted(name, count, batches=6), order=order)
+        same(session.run(), told)
+
+        def wait(self, owner, task, before):
+            if (before.kind, task.kind) != dropped:
+                kept(self, owner, task, before)
+
+        monkeypatch.setattr(Going, "_wait", wait)
+        differs = session.run().digest != told.digest
+        monkeypatch.setattr(Going, "_wait", kept)
+        assert order or not differs  # the order of issue shows nothing
+        found += differs
+    assert found
+
+
+def test_rows_are_counted_before_they_move(monkeypatch):
+    network, inputs = deep()
+    session = opened(network, inputs, Wanted("pipeline", 2, batches=4), "dead", order=1)
+    monkeypatch.setattr(Going, "_counted", lambda self, task: True)
+    with pytest.raises((SpdnnError, ValueError, AssertionError)):
+        same(session.run(), expected(network, inputs, "dead"))
+
+
+def test_a_graph_is_captured_once_for_batches_of_all_sizes():
+    network, inputs = deep()
+    session = opened(network, inputs, Wanted("graph", 2, batches=4, join=False), "dead,inputs")
+    captured = dict(session.graphs.held)
+    assert len(captured) == 2  # one for each device
+    sizes = [last - first for first, last in map(session.cut.members, range(session.batches))]
+    assert len(set(sizes)) == 2
+    before = [one.device.launches.total() for one in session.devices]
+    session.run()
+    assert session.graphs.held == captured
+    assert all(one.device.launches.total() > count for one, count in zip(session.devices, before, strict=True))
+    streamed = opened(network, inputs, Wanted("graph", 1, batches=5, buffers=2))
+    assert len(streamed.graphs.held) == 1  # every batch brings all weights again
+
+
+@pytest.mark.parametrize("name", ["resident", "stream", "graph"])
+@pytest.mark.parametrize("few", [True, False])
+def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name, few):
+    """Or alone, those for which the pool has no room; captured in two parts then, whichever way they go."""
+    rng = np.random.default_rng(4)
+    network = exact_network(rng, [40] * 11, 0.3, (-6, -1), 8.0, single=0.25)
+    given = np.zeros((300, 40))  # which die at once, but for some
+    living = given[:: 12 if few else 2]
+    living[...] = rng.integers(1, 7, living.shape)
+    inputs = Inputs.from_array(given.astype(np.float32))
+    told = reference.infer(network, inputs, values=True)
+    assert told.alive.size == len(living)
+    for order in range(4):
+        for count in (1, 2):
+            wanted = Wanted(name, count, batches=6)
+            session = opened(network, inputs, wanted, "dead", order, values=True)
+            for _ in range(2):
+                got = session.run()
+                np.testing.assert_array_equal(got.all_values(), told.all_values())
+                np.testing.assert_array_equal(got.survivors, told.survivors)
+                np.testing.assert_array_equal(got.alive, told.alive)
+            assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
+            joined = got.notes["batches_joined"]
+            assert joined == 6 if few else 0 < joined < 6
+            if session.graphs:
+                assert len(session.graphs.held) == 2 * count
+
+
+@pytest.mark.parametrize("name", ["stream", "graph"])
+def test_equal_rows_of_different_batches_become_one_when_they_are_joined(name):
+    network = exact_network(np.random.default_rng(4), [40] * 11, 0.3, (-6, -1), 8.0, single=0.25)
+    distinct = np.random.default_rng(5).integers(1, 7, (3, 40))
+    inputs = Inputs.from_array(np.tile(distinct, (60, 1)).astype(np.float32))  # 180, of which each batch has all three
+    told = reference.infer(network, inputs, values=True)
+    alone = opened(network, inputs, Wanted(name, batches=6, join=False), "dead,inputs").run()
+    for order in range(4):
+        got = opened(network, inputs, Wanted(name, batches=6), "dead,inputs", order, values=True).run()
+        np.testing.assert_array_equal(got.all_values(), told.all_values())
+        np.testing.assert_array_equal(got.survivors, told.survivors)
+        assert got.notes["batches_joined"] == 6
+        left = np.unique(told.row_hash).size if told.alive.size else 0
+        assert got.notes["rows_merged"] == 180 - left > alone.notes["rows_merged"]
+        assert got.edges_computed < alone.edges_computed
+
+
+def test_the_timeline_tells_every_task_once():
+    network, inputs = deep()
+    got = opened(network, inputs, Wanted("stream", 2, batches=3), order=2).run()
+    told = got.notes
+    stages = len(told["stages"])
+    assert told["timeline_tasks"] == len(told["timeline"]) == 3 * (stages + stages + stages - 1 + 1)
+    lanes = {}
+    for device, lane, kind, batch, first, last, begin, end in told["timeline"]:
+        assert 0 <= begin <= end
+        assert 0 <= first < last <= network.depth
+        assert (lane == "copy-weights") == (kind == "copy-weights")
+        lanes.setdefault((device, lane), []).append((begin, end, batch))
+    assert set(lanes) == {(0, "compute"), (1, "compute"), (0, "copy-weights"), (1, "copy-weights")}
+    for spans in lanes.values():
+        assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+    busy = sum(end - begin for begin, end, _ in lanes[0, "compute"])
+    assert told["busy_seconds"]["0"]["compute"] == pytest.approx(busy)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_no_more_memory_is_taken_than_was_promised(name):
+    network, inputs = deep()
+    count = 2 if name == "pipeline" else 1
+    told = expected(network, inputs, "dead,inputs")
+    free = opened(network, inputs, Wanted(name, count, batches=1), "dead,inputs")
+    whole = free.cut.most_memory(free.sizes)
+    devices = [one.device for one in free.devices]
+    for i, device in enumerate(devices):
+        assert 0 < device.used <= free.cut.memory(free.sizes, i)
+    free.run()
+    del free  # nothing else holds its memory
+    assert [device.used for device in devices] == [0] * count
+    promise, opens = whole, 0
+    while True:
+        wanted = Wanted(name, count, device_memory=int(promise))
+        try:
+            session = opened(network, inputs, wanted, "dead,inputs", order=2)
+        except MemoryTooSmall as error:
+            refused = str(error)
+            break
+        got, opens = session.run(), opens + 1
+        same(got, told)
+        assert all(one.device.most <= promise for one in session.devices)
+        assert max(got.notes["memory_bytes"]) <= promise
+        assert got.notes["device_memory_bytes"] == int(promise)
+        promise *= 0.8
+    assert opens > 1
+    assert session.batches > 1
+    assert "bytes" in refused
+
+
+def test_a_promise_makes_weights_stream_by_what_was_measured():
+    network, inputs = deep()
+    session = opened(network, inputs, Wanted(batches=1), "dead")
+    assert (session.cut.schedule, session.predicted) == ("resident", None)
+    assert session.why == "resident: all weights fit the one device there is, and nothing is faster"
+    least = session.cut.memory(session.sizes, 0) - sum(session.sizes.weights) // 4
+    got = opened(network, inputs, Wanted(device_memory=least, batches=1), "dead").run()
+    assert got.notes["schedule"] in ("stream", "graph")
+    assert got.notes["buffers"] >= 2
+    assert "would not fit the memory of a device" in got.notes["why"]
+    assert 0 < got.notes["predicted_seconds"] < 100
+    same(got, expected(network, inputs, "dead"))
+
+
+def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
+    network, inputs = deep()
+    seen = []
+    monkeypatch.setattr(session_module, "measured", lambda *given: seen.append(cuda_probe.measured(*given)) or seen[0])
+    session = opened(network, inputs, Wanted(None, 2), "dead,inputs")
+    (costs,) = seen
+    told = reference.infer(network, inputs)
+    assert costs.work.inputs == 230
+    np.testing.assert_allclose(costs.work.survivors, [230, *told.survivors[:-1]], rtol=1e-12)
+    assert (costs.work.rows <= costs.work.survivors).all()
+    assert costs.work.rows[0] == 230 > costs.work.rows[-1]  # equal ones were merged
+    assert min(costs.device.seconds_per_edge) > 0
+    assert costs.device.copy_bytes_per_second > 0
+    assert costs.messages.bytes_per_second > 0
+    assert session.predicted > 0
+
+
+def test_a_value_past_float32_is_an_error():
+    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 2)), np.ones((2, 2))])
+    inputs = Inputs.from_array(np.ones((40, 2), np.float32))
+    for name in SCHEDULES:
+        with pytest.raises(SpdnnError, match="layer 1"):
+            opened(network, inputs, Wanted(name, 2 if name == "pipeline" else 1)).run()
+
+
+def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
+    devices = devices_of(3)
+    on_shim(devices=devices)
+    network, inputs = deep()
+    told = infer(network, inputs, "cuda")
+    before = [device.launches.total() for device in devices]
+    prepared = ENGINE.prepare(network, reduce.NAMES)
+    session = ENGINE.open(prepared, inputs, Options(1, device=1, wanted=Wanted("pipeline", 2)))
+    same(session.run(), told)
+    after = [device.launches.total() for device in devices]
+    assert [a > b for a, b in zip(after, before, strict=True)] == [False, True, True]
+    same(infer(network, inputs, "taskgraph-cuda", wanted=Wanted("graph", 3)), told)
+    with pytest.raises(InputError, match="2 devices, and 1 were asked for"):
+        CudaGraphSession(devices[:2], prepared, inputs, Options(1))
+
+
+def test_several_devices_do_as_much_more_at_best(monkeypatch):
+    one = Machine(1.0, 2.0, 3.0, 4.0, 1, "sm_90", 0.5, {"fma_per_second": [4.0, 3.5]})
+    monkeypatch.setattr(CudaEngine, "ceilings", lambda self, options, seconds: one)
+    assert ENGINE.ceilings(Options(), 1.0) == one
+    three = ENGINE.ceilings(Options(wanted=Wanted(devices=3)), 1.0)
+    assert three == Machine(3.0, 6.0, 9.0, 12.0, 1, "sm_90", 0.5, {"fma_per_second": [12.0, 10.5]})

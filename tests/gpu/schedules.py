@@ -1,0 +1,166 @@
+"""The task graph on the device: every schedule against the engine `cuda`, what a graph and streams gain over a launch
+after the other from Python, weights that do not fit a promise, and how far apart launches are.
+
+On a machine with one GPU, what takes two has it twice: rows then move from one place in its memory to another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from correctness import poisoned
+from engine_cases import SHAPES, random_network, rows
+from networks import Case, Networks
+from tally import Tally
+
+from spdnn import challenge
+from spdnn.engines import Options, engine, infer
+from spdnn.engines.taskgraph.cuda import CudaGraphSession
+from spdnn.features import Inputs
+from spdnn.files import write_text
+from spdnn.kernels.cuda import cupy_device, settings
+from spdnn.kernels.cuda.device import Device
+from spdnn.network import Network
+from spdnn.reduce import parse
+from spdnn.taskgraph import SCHEDULES, Wanted
+
+ENGINE = "taskgraph-cuda"
+REDUCTIONS = ("none", "dead,inputs", "all")
+DEVICES = (1, 2)
+BATCHES = 5
+DEEP = (256, 24, 700)  # neurons, layers, inputs: enough layers for several stages
+LEAST_DEEP = 12  # layers that make enough stages for two devices
+COMPARED, QUICK_COMPARED = challenge.problem(1024, 1920), challenge.problem(1024, 120)
+SOME_SHAPES = ("rectangular", "96 inputs, 7 layers", "vector bias", "one input")
+PROMISED, PROMISE = challenge.problem(65536, 1920), 8 << 30
+LAUNCHES = 1000
+
+
+def check(tally: Tally, seed: int, shapes: Sequence[str], deep: tuple[int, int, int] = DEEP) -> None:
+    """Every schedule on one device and on two gives the bits of the engine `cuda`."""
+    neurons, layers, count = deep
+    cases = {f"{neurons} x {layers}": (random_network([neurons] * (layers + 1), 0.1, seed, bias=-0.3), count)}
+    for shape in shapes:
+        count, widths, options = SHAPES[shape]
+        cases[shape] = random_network(widths, seed=seed, **options), count
+    for name, (network, count) in cases.items():
+        inputs = rows(count, network.inputs, seed, "bits")
+        for schedule in SCHEDULES:
+            tally.case(
+                f"{ENGINE}, {schedule}, {name}",
+                lambda network=network, inputs=inputs, schedule=schedule: agrees(network, inputs, schedule),
+            )
+
+
+def agrees(network: Network, inputs: Inputs, schedule: str) -> None:
+    """Compare the digests of two runs with that of the engine `cuda`.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    runner = engine(ENGINE)
+    for reductions in REDUCTIONS:
+        told = infer(network, inputs, "cuda", reductions=reductions)
+        prepared = runner.prepare(network, parse(reductions, runner.offers))
+        # Without rows that leave, few layers are one stage.
+        several = network.depth >= LEAST_DEEP and (reductions != "none" or schedule != "pipeline")
+        for count in DEVICES if several else DEVICES[:1]:
+            wanted = Wanted(schedule, count, batches=min(BATCHES, inputs.count), **few(schedule))
+            with poisoned():
+                session = opened(prepared, inputs, wanted)
+            for _ in range(2):
+                got = session.run()
+                assert got.digest == told.digest, f"{reductions}, {count} devices: not the digest of cuda"
+                assert (got.survivors == told.survivors).all(), f"{reductions}, {count} devices: other survivors"
+            del session
+
+
+def few(schedule: str) -> dict:
+    """Weights pass through few buffers, where a schedule can do so."""
+    return {} if schedule == "resident" else {"buffers": 2}
+
+
+def opened(prepared, inputs: Inputs, wanted: Wanted) -> CudaGraphSession:
+    """A session on as many devices as are wanted, the same ones again where there are fewer."""
+    there = cupy_device.count()
+    devices = [cupy_device.open_device(number % there) for number in range(wanted.devices)]
+    return CudaGraphSession(devices, prepared, inputs, Options(wanted=wanted))
+
+
+def compare(runs: Networks, problem, reductions: str, store: Callable[[dict], None]) -> dict[str, float]:
+    """Seconds, the median, of the engine `cuda`, which launches from Python, of weights that stream and of captured
+    graphs, on one problem; how many times as long as the graphs the others took is in all three records.
+    """
+    cases = [
+        Case(problem, "cuda", reductions),
+        Case(problem, ENGINE, reductions, Wanted("stream")),
+        Case(problem, ENGINE, reductions, Wanted("graph")),
+    ]
+    records: list[dict] = []
+    runs.store = records.append
+    runs.run(cases)
+    found = {}
+    for record in records:
+        notes = record["engine"]["notes"]
+        samples = sorted(record["samples"]["inference_seconds"])
+        found[notes.get("schedule", "a launch after the other")] = samples[len(samples) // 2]
+    for record in records:
+        if "graph" in found:
+            record["engine"]["notes"]["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
+        store(record)
+    return found
+
+
+def gaps(device: Device) -> dict[str, float]:
+    """Seconds from one launch of a kernel that does nothing to the next: from Python, and in a graph."""
+    rows_, origin = device.upload(np.zeros(1, np.int32)), device.empty(32, np.int32)
+    launch = device.bind(settings.SLOTS, 1, {"rows": rows_, "origin": origin, "slot_of": origin})
+
+    def several() -> None:
+        for _ in range(LAUNCHES):
+            launch()
+
+    replay = device.capture(several)
+    found = {"launched from Python": several, "in a graph": replay}
+    for work in found.values():
+        device.seconds(work)  # once to warm up
+    return {name: min(device.seconds(work) for _ in range(5)) / LAUNCHES for name, work in found.items()}
+
+
+def run(
+    tally: Tally, device: Device, seed: int, runs: Networks, store: Callable[[dict], None], name: str, quick: bool
+) -> list[str]:
+    """All of it, stored in `name`-taskgraph.json; the lines of its table."""
+    check(tally, seed, SOME_SHAPES[:1] if quick else SOME_SHAPES, DEEP)
+    gap = tally.case("gaps between launches", lambda: gaps(device))
+    problem = QUICK_COMPARED if quick else COMPARED
+    compared = {reductions: compare(runs, problem, reductions, store) for reductions in ("all", "dead")}
+    within = None if quick else promised(runs, store)
+    found = {"device": device.properties.name, "software": device.properties.software, "launch_gap_seconds": gap}
+    found |= {"compared": {f"{problem.name} {which}": told for which, told in compared.items()}, "promised": within}
+    write_text(f"{name}-taskgraph.json", json.dumps(found, indent=1) + "\n")
+    lines = list(runs.rows)
+    for case, seconds in found["compared"].items():
+        lines.append(f"{case}: {', '.join(f'{one} {spent:.5f} s' for one, spent in seconds.items())}")
+    if gap:
+        lines.append(f"gaps: {', '.join(f'{one} {1e6 * spent:.2f} us' for one, spent in gap.items())}")
+    return lines
+
+
+def promised(runs: Networks, store: Callable[[dict], None], problem=PROMISED, promise: int = PROMISE) -> dict | None:
+    """The largest network as distributed within the promise; how long beside the busiest of copies and computing."""
+    records: list[dict] = []
+    runs.store = records.append
+    runs.run([Case(problem, ENGINE, "dead", Wanted("stream", device_memory=promise))])
+    for record in records:
+        store(record)
+        notes = record["engine"]["notes"]
+        assert max(notes["memory_bytes"]) <= promise
+        return {
+            "problem": problem.name, "device_memory_bytes": promise, "memory_bytes": notes["memory_bytes"],
+            "batches": notes["batches"], "seconds": notes["spans"], "busy_seconds": notes["busy_seconds"],
+            "times_busiest_lane": notes["times_busiest_lane"],
+        }  # fmt: skip
+    return None
