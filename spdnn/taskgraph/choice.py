@@ -130,7 +130,7 @@ def choose(
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
     each = costs.layer_seconds.tolist()
     given = {"pipeline": pipeline, "batches": batches, "buffers": buffers, "stage_bytes": stage_bytes}
-    short = None if memory is None else SHORT * max(sizes.weights)
+    short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
     for name, settings in _candidates(schedule, devices, given, short):
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not buffers:
             continue  # weights that fit are not streamed
@@ -171,7 +171,9 @@ def _candidates(schedule: str | None, devices: int, given: dict, short: int | No
         options = {"pipeline": parts, "batches": batches, "buffers": _BUFFERS[name], "stage_bytes": stages}
         known = [[given[key]] if given[key] else values for key, values in options.items()]
         for values in product(*known):
-            yield name, dict(zip(options, values, strict=True))
+            settings = dict(zip(options, values, strict=True))
+            if settings["buffers"] or settings["stage_bytes"] != short:  # weights that stay are as large in any stages
+                yield name, settings
 
 
 _BUFFERS = {
