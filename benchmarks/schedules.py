@@ -5,10 +5,10 @@
 
 Every setting is verified before it is timed, and every timed output must equal the verified one to the bit. Settings
 take turns, each when the machine is quiet, until each has so many runs beside which nothing else took more than BUSY of
-the cores, or the time is over; `measured` is the fastest of those, else the fastest of all, and says what share others
-took. The fastest resident run on one device alone calibrates the simulator, with what the machine copied in the same
-minute; `predicted` is what it makes of the setting's own decomposition. With more devices than threads, each has a
-thread, and all share the cores.
+the cores, or the time is over; `measured` is the fastest of those. A setting that had none is told, and not compared.
+The fastest resident run on one device alone calibrates the simulator, with the processor time that it used and what the
+machine copied in the same minute; `predicted` is what it makes of the setting's own decomposition. With more devices
+than threads, each has a thread, and all share the cores.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def busy_seconds() -> float:
     return (user + nice + system + sum(interrupts[:2])) * TICK - time.process_time()
 
 
-def wait_for_quiet(most: float = 20.0) -> None:
+def wait_for_quiet(most: float = 30.0) -> None:
     """Until others hardly use the cores, or so many seconds have passed."""
     end = time.monotonic() + most
     while time.monotonic() < end:
@@ -95,14 +95,15 @@ def settings_of(devices: list[int], threads: int, batches: int | None) -> list[S
     return found
 
 
-def run(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> Result:
-    """One run of a session made for it; all give the same output, to the bit.
+def run(one: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool = True) -> Result:
+    """One run of a session made for it, when the machine is quiet (`patient`); all give the same output, to the bit.
 
     Raises:
         SystemExit: another output.
     """
     session = runner.open(prepared, inputs, one.options)
-    wait_for_quiet()
+    if patient:
+        wait_for_quiet()
     before, used = busy_seconds(), time.process_time()
     result, seconds = measure.timed(session.run)
     result.notes["processor_seconds"] = time.process_time() - used
@@ -127,7 +128,7 @@ def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[
     Raises:
         SystemExit: the output is wrong.
     """
-    result = run(one, prepared, inputs, runner)
+    result = run(one, prepared, inputs, runner, patient=False)
     one.seconds.clear()
     one.others.clear()
     verdict = measure.judge(prepared.source, inputs, result)
@@ -159,10 +160,11 @@ def printed(rows: list[dict], reductions: str, record: dict) -> None:
     print(" ".join(f"{cell:>10}" for cell in head))
     for row in rows:
         times = f"{row['measured']:>8.3f} s {row['others']:>10.1%} {row['predicted']:>8.3f} s {row['error']:>+10.1%}"
-        above = "" if abs(row["error"]) <= BAR else "  above the bar"
+        above = "  not quiet" if not row["quiet"] else "" if abs(row["error"]) <= BAR else "  above the bar"
         print(f"{row['schedule']:>10} {row['devices']:>10} {row['batches']:>10} {times}{above}")
-    errors = [abs(row["error"]) for row in rows[1:]]
-    print(f"error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}; the bar is {BAR:.0%}")
+    errors = [abs(row["error"]) for row in rows[1:] if row["quiet"]] or [float("nan")]
+    middle, worst = statistics.median(errors), max(errors)
+    print(f"error of {len(errors)} settings: median {middle:.1%}, worst {worst:.1%}; the bar is {BAR:.0%}")
 
 
 def main() -> None:
@@ -185,10 +187,15 @@ def main() -> None:
         found = settings_of([int(part) for part in chosen.devices.split(",")], chosen.threads, chosen.batches)
         judged = [verified(one, prepared, inputs, runner) for one in found]
         end = time.monotonic() + chosen.seconds
-        while time.monotonic() < end and any(one.quiet < chosen.rounds for one in found):
-            for one in found:
-                if one.quiet < chosen.rounds and (time.monotonic() < end or not one.seconds):
-                    run(one, prepared, inputs, runner)
+        while any(not one.seconds for one in found) or time.monotonic() < end:
+            one = min(found, key=lambda one: (one.quiet, len(one.seconds)))
+            if one.quiet >= chosen.rounds:
+                break
+            run(one, prepared, inputs, runner)
+        if not found[0].quiet:
+            sys.exit(
+                "the machine was never quiet during a resident run on one device: there is nothing to calibrate by"
+            )
         base = found[0].fastest
         base.machine = measure.ceilings(runner, found[0].options)
         record = measure.record("schedules", base, judged[0][1], judged[0][0], "benchmarks/schedules.py")

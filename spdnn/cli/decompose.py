@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
-from spdnn import challenge
 from spdnn.cli import arguments
+from spdnn.cli.decompose_costs import RATES, problem_of
 from spdnn.errors import InputError
-
-TILE = 32  # inputs computed together, where no record tells
-MOST_DEVICES = 4096
-RATES = ("edges_per_second", "copy_bandwidth", "launch_seconds", "latency", "bandwidth")
 
 
 def add(commands, formatter) -> None:
@@ -36,11 +30,15 @@ def add(commands, formatter) -> None:
 
 
 def _add_problem(group) -> None:
-    what = group.add_mutually_exclusive_group(required=True)
+    what = group.add_mutually_exclusive_group()
     what.add_argument("--neurons", type=arguments.positive, metavar="N", help="of an official network, with --layers")
     what.add_argument("--network", metavar="net.h5", help="any network; no row is taken to die in it")
-    what.add_argument("--record", metavar="run.json", help="a run record of one rank and device: its problem and costs")
     what.add_argument("--published", action="store_true", help="the simulator beside SNIG's published table")
+    group.add_argument(
+        "--record",
+        metavar="run.json",
+        help="a run record of one rank and device: what tasks cost and, where no other is named, the problem",
+    )
     group.add_argument("--layers", type=arguments.positive, metavar="L", help="120, 480 or 1920")
     group.add_argument("--count", type=arguments.positive, metavar="n", help="inputs (default: 60000, or the record's)")
 
@@ -69,93 +67,16 @@ def _decompose(chosen) -> None:
         _refuse_others(chosen)
         content = _show_published()
     else:
-        content = _show(chosen, *_problem(chosen))
+        content = _show(chosen, *problem_of(chosen))
     if chosen.json:
         write_text(chosen.json, json.dumps({"schema": "spdnn-decomposition", "version": 1} | content) + "\n")
 
 
 def _refuse_others(chosen) -> None:
-    taken = [name for name in (*RATES, *arguments.CUTTING, "layers", "count", "svg") if getattr(chosen, name)]
+    others = (*RATES, *arguments.CUTTING, "layers", "count", "record", "svg")
+    taken = [name for name in others if getattr(chosen, name)]
     if taken:
         raise InputError(f"--{taken[0].replace('_', '-')} says nothing of a published table; leave it out")
-
-
-def _problem(chosen) -> tuple:
-    """(what it is called, what is wanted, costs of tasks, sizes, cores that devices share, how the rows were found)."""
-    from spdnn.model import Messages
-    from spdnn.taskgraph import Wanted
-    from spdnn.taskgraph.simulation import sizes_of
-
-    wanted = Wanted(**arguments.cutting(chosen))
-    if wanted.devices > MOST_DEVICES:
-        raise InputError(f"{wanted.devices} devices: at most {MOST_DEVICES:,}")
-    if (chosen.layers is None) != (chosen.neurons is None):
-        raise InputError("--neurons and --layers go together, and say which official network it is")
-    told = chosen.latency or chosen.bandwidth or not chosen.record
-    messages = Messages(chosen.latency or 2e-6, chosen.bandwidth or 1e10) if told else None
-    found = _recorded(chosen, wanted.devices, messages) if chosen.record else _by_hand(chosen, messages)
-    name, costs, cores, told = found
-    return name, wanted, costs, sizes_of(costs.work, costs.device), cores, told
-
-
-def _recorded(chosen, devices: int, messages) -> tuple:
-    from spdnn.records import read_record
-    from spdnn.taskgraph.calibration import costs_of
-
-    for name in ("edges_per_second", "launch_seconds"):
-        if getattr(chosen, name):
-            raise InputError(f"--{name.replace('_', '-')} is what --record tells; give one of them")
-    record = read_record(chosen.record)
-    costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
-    if chosen.count:
-        costs = replace(costs, work=costs.work.of(chosen.count), order=lambda batches: None)
-    seconds = statistics.median(record["samples"]["inference_seconds"])
-    told = f"calibrated by {record['case']}, measured {seconds:.4g} s; rows are those that its run had left"
-    return record["case"], costs, cores, told
-
-
-def _by_hand(chosen, messages) -> tuple:
-    from spdnn.model import Device
-    from spdnn.model.order import official_shares
-    from spdnn.taskgraph.simulation import TaskCosts
-
-    if not chosen.edges_per_second:
-        raise InputError(
-            "nothing tells what a layer costs: give --record run.json, or --edges-per-second and, for weights that are "
-            "streamed, --copy-bandwidth"
-        )
-    device = Device(
-        (1 / chosen.edges_per_second,), 0.0, chosen.launch_seconds or 0.0, tiles=(TILE,),
-        copy_bytes_per_second=chosen.copy_bandwidth,
-    )  # fmt: skip
-    name, work, official = _given(chosen)
-    known = official and work.inputs == challenge.INPUTS
-    order = lambda batches: official_shares(work, chosen.neurons, batches, "static") if known else None  # noqa: E731
-    told = "rows are those that the official inputs have left" if official else "no row is taken to die"
-    return name, TaskCosts(work, device, messages, order=order), None, f"by the rates given; {told}"
-
-
-def _given(chosen) -> tuple:
-    """(name, work, whether it is an official problem)."""
-    from spdnn.formats import open_network
-    from spdnn.model import Work
-    from spdnn.model.calibration import WEIGHT_BYTES
-    from spdnn.model.published import official_work
-
-    count = chosen.count or challenge.INPUTS
-    if chosen.neurons:
-        problem = challenge.problem(chosen.neurons, chosen.layers)
-        work = official_work(problem.neurons, problem.layers)
-        weights = np.full(problem.layers, WEIGHT_BYTES * problem.edges / problem.layers)
-        return problem.name, replace(work, weight_bytes=weights).of(count), True
-    network = open_network(chosen.network)
-    headers = [network.header(k) for k in range(network.depth)]
-    edges, wide, weights = (
-        np.array([float(value) for value in values])
-        for values in zip(*((one.edges, 4 * max(one.inputs, one.outputs), one.nbytes) for one in headers), strict=True)
-    )
-    rows = np.full(network.depth, float(count))
-    return Path(chosen.network).name, Work(count, edges, rows, rows, wide, weights, network.inputs / 8), False
 
 
 def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str) -> dict:

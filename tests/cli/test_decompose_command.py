@@ -72,6 +72,14 @@ def test_a_record_calibrates(saved, capsys):
     assert "8,000 inputs" in capsys.readouterr().out
 
 
+def test_a_record_calibrates_another_problem(saved, capsys):
+    """An official problem at the rates of a record's edges; what its reductions left of them is kept."""
+    assert decompose("--record", saved, "--neurons", 1024, "--layers", 480, "--devices", 2) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("1024-480, 60,000 inputs: predicted, calibrated by ")
+    assert "measured 0.5 s; rows are those that the official inputs have left" in text
+
+
 def test_any_network(tmp_path, capsys):
     network = tmp_path / "net.h5"
     assert main(["network", "make", "unstructured", "--neurons", "256", "--layers", "9", "-o", str(network)]) == 0
@@ -102,6 +110,7 @@ def test_the_published_table(tmp_path, capsys):
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
         (("--network", "nowhere.h5", "--edges-per-second", 1), "nowhere.h5"),
+        ((), "no problem is named: give --neurons and --layers, --network, --record or --published"),
         (("--published", "--schedule", "graph"), "--schedule says nothing of a published table"),
     ],
 )  # fmt: skip

@@ -1,0 +1,108 @@
+"""The problem and the costs that `spdnn decompose` predicts with: from a record, or from rates given by hand."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from spdnn import challenge
+from spdnn.cli import arguments
+from spdnn.errors import InputError
+
+TILE = 32  # inputs computed together, where no record tells
+MOST_DEVICES = 4096
+RATES = ("edges_per_second", "copy_bandwidth", "launch_seconds", "latency", "bandwidth")
+
+
+def problem_of(chosen) -> tuple:
+    """(its name, what is wanted, costs of tasks, sizes, cores that devices share, what told the costs and the rows).
+
+    Raises:
+        InputError: arguments that do not say what to compute, or what it costs.
+    """
+    from spdnn.model import Messages
+    from spdnn.taskgraph import Wanted
+    from spdnn.taskgraph.simulation import sizes_of
+
+    wanted = Wanted(**arguments.cutting(chosen))
+    if wanted.devices > MOST_DEVICES:
+        raise InputError(f"{wanted.devices} devices: at most {MOST_DEVICES:,}")
+    if (chosen.layers is None) != (chosen.neurons is None):
+        raise InputError("--neurons and --layers go together, and say which official network it is")
+    told = chosen.latency or chosen.bandwidth or not chosen.record
+    messages = Messages(chosen.latency or 2e-6, chosen.bandwidth or 1e10) if told else None
+    found = _recorded(chosen, wanted.devices, messages) if chosen.record else _by_hand(chosen, messages)
+    name, costs, cores, told = found
+    return name, wanted, costs, sizes_of(costs.work, costs.device), cores, told
+
+
+def _recorded(chosen, devices: int, messages) -> tuple:
+    from spdnn.records import read_record
+    from spdnn.taskgraph.calibration import costs_of
+
+    for name in ("edges_per_second", "launch_seconds"):
+        if getattr(chosen, name):
+            raise InputError(f"--{name.replace('_', '-')} is what --record tells; give one of them")
+    record = read_record(chosen.record)
+    costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
+    told = f"calibrated by {record['case']}, measured {statistics.median(record['samples']['inference_seconds']):.4g} s"
+    if not (chosen.neurons or chosen.network):
+        if chosen.count:
+            costs = replace(costs, work=costs.work.of(chosen.count), order=lambda batches: None)
+        return record["case"], costs, cores, f"{told}; rows are those that its run had left"
+    name, work, order, rows = _given(chosen)
+    # What its reductions left of an edge and of its bytes; rows are not known to merge in another problem.
+    left = costs.work.edges.sum() / max(1, record["problem"]["edges"])
+    nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
+    work = replace(work, edges=left * work.edges, weight_bytes=left * nbytes * work.edges)
+    return name, replace(costs, work=work, order=order), cores, f"{told}; {rows}"
+
+
+def _by_hand(chosen, messages) -> tuple:
+    from spdnn.model import Device
+    from spdnn.taskgraph.simulation import TaskCosts
+
+    if not (chosen.neurons or chosen.network):
+        raise InputError("no problem is named: give --neurons and --layers, --network, --record or --published")
+    if not chosen.edges_per_second:
+        raise InputError(
+            "nothing tells what a layer costs: give --record run.json, or --edges-per-second and, for weights that are "
+            "streamed, --copy-bandwidth"
+        )
+    device = Device(
+        (1 / chosen.edges_per_second,), 0.0, chosen.launch_seconds or 0.0, tiles=(TILE,),
+        copy_bytes_per_second=chosen.copy_bandwidth,
+    )  # fmt: skip
+    name, work, order, rows = _given(chosen)
+    return name, TaskCosts(work, device, messages, order=order), None, f"by the rates given; {rows}"
+
+
+def _given(chosen) -> tuple:
+    """(name, work, order of the batches' shares, how the rows were found) of the problem that the arguments name."""
+    from spdnn.formats import open_network
+    from spdnn.model import Work
+    from spdnn.model.calibration import WEIGHT_BYTES
+    from spdnn.model.order import official_shares
+    from spdnn.model.published import official_work
+
+    count = chosen.count or challenge.INPUTS
+    if chosen.neurons:
+        problem = challenge.problem(chosen.neurons, chosen.layers)
+        work = official_work(problem.neurons, problem.layers)
+        weights = np.full(problem.layers, WEIGHT_BYTES * problem.edges / problem.layers)
+        work = replace(work, weight_bytes=weights).of(count)
+        known = count == challenge.INPUTS
+        order = lambda batches: official_shares(work, problem.neurons, batches, "static") if known else None  # noqa: E731
+        return problem.name, work, order, "rows are those that the official inputs have left"
+    network = open_network(chosen.network)
+    headers = [network.header(k) for k in range(network.depth)]
+    edges, wide, weights = (
+        np.array([float(value) for value in values])
+        for values in zip(*((one.edges, 4 * max(one.inputs, one.outputs), one.nbytes) for one in headers), strict=True)
+    )
+    rows = np.full(network.depth, float(count))
+    work = Work(count, edges, rows, rows, wide, weights, network.inputs / 8)
+    return Path(chosen.network).name, work, lambda batches: None, "no row is taken to die"
