@@ -137,6 +137,8 @@ def test_own_networks(default, schema):
             {"inputs_per_rank": 50, "count": 100},
             "inputs_per_rank: 50 is not allowed beside count: 100; one of them must be null",
         ),
+        ({"schedules": "eager"}, "schedules: 'eager' is not allowed; how the engines taskgraph and taskgraph-cuda cut"),
+        ({"engines": ["taskgraph"], "devices": [1, 3]}, "devices: 3 devices of 2 threads; each device of the engine"),
         ({"reductions": ["dead, inputs"]}, "reductions: ['dead, inputs'] is not allowed; exact reductions"),
     ],
 )

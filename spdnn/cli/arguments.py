@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 
+from spdnn.config import CUTTING
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.engines import Engine, usable_cores
 from spdnn.engines.base import MAX_THREADS
@@ -14,7 +15,7 @@ from spdnn.taskgraph import SCHEDULES, Wanted
 from spdnn.taskgraph.decomposition import AUTO
 
 LARGEST = 10**9
-CUTTING = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut
+CUT = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut
 
 _UNITS = {
     "": 1,
@@ -104,7 +105,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 def add_cut(command: argparse.ArgumentParser) -> None:
     """How engines that cut an inference into tasks do so; each is None where it is not given."""
-    group = command.add_argument_group("task graph (engines taskgraph, taskgraph-cuda)")
+    group = command.add_argument_group(f"task graph (engines {', '.join(CUTTING)})")
     group.add_argument(
         "--schedule",
         choices=(AUTO, *SCHEDULES),
@@ -116,7 +117,7 @@ def add_cut(command: argparse.ArgumentParser) -> None:
         "--pipeline", type=positive, metavar="P",
         help="devices that each batch passes through (default: all with the schedule pipeline, else 1)",
     )  # fmt: skip
-    group.add_argument("--batches", type=positive, metavar="B", help="of the inputs (default: as few as fit and pay)")
+    group.add_argument("--batches", type=positive, metavar="B", help="of the inputs, at most (default: as few as fit)")
     group.add_argument(
         "--buffers", type=positive, metavar="n", help="of streamed weights on a device, 2 or more (default: 2)"
     )
@@ -131,7 +132,7 @@ def add_cut(command: argparse.ArgumentParser) -> None:
 
 def cutting(chosen: argparse.Namespace) -> dict:
     """The arguments of add_cut that were given."""
-    return {name: getattr(chosen, name) for name in CUTTING if getattr(chosen, name) is not None}
+    return {name: getattr(chosen, name) for name in CUT if getattr(chosen, name) is not None}
 
 
 def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
@@ -145,7 +146,7 @@ def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
         return Wanted(**given)
     if given:
         option = next(iter(given)).replace("_", "-").replace("join", "no-join")
-        raise InputError(f"engine {engine.name} takes no --{option}; the engines taskgraph and taskgraph-cuda do")
+        raise InputError(f"engine {engine.name} takes no --{option}; the engines {' and '.join(CUTTING)} do")
     return None
 
 

@@ -73,7 +73,7 @@ def _decompose(chosen) -> None:
 
 
 def _refuse_others(chosen) -> None:
-    others = (*RATES, *arguments.CUTTING, "layers", "count", "record", "svg")
+    others = (*RATES, *arguments.CUT, "layers", "count", "record", "svg")
     taken = [name for name in others if getattr(chosen, name)]
     if taken:
         raise InputError(f"--{taken[0].replace('_', '-')} says nothing of a published table; leave it out")

@@ -117,7 +117,7 @@ def memory(rows: Sequence[dict], title: str, prefix: str) -> str:
         axes.set_xlabel("GiB of the device that needs most")
         axes.set_ylabel("inference seconds")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         seaborn.despine(fig=figure)
         _marks_legend(
             figure, [name for name in SCHEDULES if any(row["schedule"] == name for row in rows)], colours, marks

@@ -73,6 +73,52 @@ def test_the_peak_stays_below_the_limit(name, case):
     assert peak <= limit
 
 
+CUT = """
+import re
+import numpy as np
+from spdnn.engines import engine
+from spdnn.engines.base import Options
+from spdnn.errors import MemoryTooSmall
+from spdnn.features import Inputs
+from spdnn.sources.radixnet import RadixNet
+from spdnn.taskgraph import Wanted
+
+rng = np.random.default_rng(0)
+bits = np.concatenate([rng.random((500, {neurons}), dtype=np.float32) < {density} for _ in range({count} // 500)])
+rows, runner = Inputs.from_array(bits), engine("taskgraph")
+del bits
+prepared = runner.prepare(RadixNet({neurons}, {layers}), ("dead",))
+options = {{"values": {values}, "wanted": Wanted(**{wanted})}}
+try:
+    runner.open(prepared, rows, Options(2, 1, **options))
+except MemoryTooSmall as error:
+    limit = error.least + {more}
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+result = runner.open(prepared, rows, Options(2, limit, **options)).run()
+peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
+print(limit, peak, result.notes["timeline_tasks"], result.notes["batches_joined"])
+"""
+CUTS = {
+    "many tasks": {"neurons": 1024, "layers": 120, "count": 4000, "wanted": {"schedule": "stream", "batches": 500},
+                   "more": 1_000_000, "density": 0.3},
+    "values of joined batches": {"neurons": 1024, "layers": 48, "count": 20_000, "values": True, "density": 0.2,
+                                 "wanted": {"schedule": "resident", "batches": 8}, "more": 20_000_000},
+    "chosen by rates": {"neurons": 16384, "layers": 40, "count": 500, "more": 0, "density": 0.2,
+                        "wanted": {"devices": 2}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_the_peak_of_a_task_graph_stays_below_the_limit(case):
+    program = CUT.format(**{"values": False, **CUTS[case]})
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    limit, peak, tasks, joined = map(int, done.stdout.split())
+    assert peak <= limit
+    assert case != "many tasks" or tasks > 10_000
+    assert case != "values of joined batches" or joined > 1
+
+
 HELD = """
 import re, sys
 from spdnn.cli import main

@@ -153,6 +153,34 @@ def test_awkward_shapes(random_network, shape, cut, kind):
     )
 
 
+@pytest.mark.parametrize("schedule", ["stream", "pipeline"])
+def test_devices_read_one_source_at_once(monkeypatch, schedule):
+    """Where the process has no room for the weights, each device reads stages of its own from a formula."""
+    monkeypatch.setattr(executor.CpuGraphSession, "_keeps", lambda self, made: False)
+    network, inputs = problem()
+    one = infer(network, inputs, "cpu", threads=1, reductions="dead")
+    for _ in range(3):
+        wanted = Wanted(schedule, 4, batches=8, buffers=2)
+        got = infer(RadixNet(1024, 40), inputs, "taskgraph", threads=4, reductions="dead", wanted=wanted)
+        assert got.notes["streamed_from"] == "the network's source"
+        assert got.digest == one.digest
+
+
+def test_what_is_copied_and_moved_counts_as_moved():
+    """Nothing here passes a cache but by what the task graph adds: streamed weights, parked and moved rows."""
+    network, inputs = problem()
+    moved = {}
+    for name, wanted in {
+        "none": Wanted("resident"),
+        "streamed": Wanted("stream"),
+        "on two": Wanted("pipeline", 2),
+    }.items():
+        found = infer(network, inputs, "taskgraph", threads=2, reductions="dead", wanted=wanted)
+        moved[name] = found.bytes_moved
+    assert moved["streamed"] == moved["none"] + 2 * network.nbytes
+    assert moved["on two"] > moved["none"]
+
+
 def test_values_come_in_the_order_of_the_inputs():
     network, inputs = problem()
     one = infer(network, inputs, "cpu", threads=1, values=True)
@@ -211,6 +239,7 @@ REFUSED = {
     "a small device": (
         {"wanted": Wanted("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
     ),
+    "too many batches": ({"wanted": Wanted("stream", batches=2**21)}, InputError, "2,097,152 batches: there may be 1"),
     "a small process": ({"memory": 1000}, MemoryTooSmall, "memory of 1,000 bytes is too small"),
     "an engine that cuts nothing": (
         {"engine_name": "cpu", "wanted": Wanted("stream")}, InputError, "engine cpu cuts nothing"

@@ -32,6 +32,8 @@ def sentences(text):
         (["--network", "net.npz", "--inputs", "wide.npy"], r"inputs of 7 neurons"),
         (["--network", "net.npz", "--inputs", "in.npy", "--engine", "warp"], r"engine 'warp' is not known"),
         (["--network", "net.npz", "--inputs", "in.npy", "--memory", "1MB"], "is too small for the 3 ranks"),
+        (["--network", "net.npz", "--inputs", "in.npy", "--engine", "taskgraph", "--device-memory", "1kB"],
+         r"device memory of 1,000 bytes is too small .* \(--device-memory\)"),
         (["--network", "net.npz", "--inputs", "in.npy", "--record", "no/run.json"], r"no does not exist"),
         (["--network", "big.npz", "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ from graphs import decompositions, executed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spdnn.errors import SpdnnError
 from spdnn.taskgraph import Decomposition, Graph, Kind
 from spdnn.taskgraph.check import wrong
-from spdnn.taskgraph.execution import Execution, run_serially
+from spdnn.taskgraph.execution import Execution, lanes_of, run_serially, run_threads
 
 
 def whole(stages=3, batches=3, **settings):
@@ -140,6 +142,23 @@ def test_batches_with_few_rows_left_go_on_as_one():
         assert bool(told) == (number == 2), told
     away = [task for task in graph.tasks if task.number < join.number]
     assert any("joined to nothing" in one for one in wrong(decomposition, away))
+
+
+def test_lanes_whose_threads_cannot_start_end_the_run(monkeypatch):
+    """One sentence, and no thread is left that could take a task."""
+    decomposition, start, begun = whole(buffers=2), threading.Thread.start, []
+
+    def scarce(thread):
+        if begun:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    lanes = [*lanes_of(decomposition), (7, "compute")]
+    with pytest.raises(SpdnnError, match="3 threads for the lanes of the task graph cannot be started: can't start"):
+        run_threads(Execution(decomposition), lambda task: None, lanes, lambda: None)
+    assert not begun[0].is_alive()
 
 
 def min_number(ready):
