@@ -390,11 +390,12 @@ def _batched(
         return made
     if wanted:
         raise _small(made, tight[0], f"{made.batches} batches", made.most_memory(tight[0].sizes))
-    tiles = _over(made.batch, sizes.tile)
+    tiles = most = _over(made.batch, sizes.tile)
+    made = replace(whole, batch=tiles * sizes.tile)
     while (excess := max(_excess(made, room) for room in rooms)) > 0:
         tiles -= excess
         if tiles < 1:
-            raise _small(made, tight[0], f"batches of {sizes.tile} inputs", _least(whole, tight[0].sizes))
+            raise _small(made, tight[0], f"batches of {sizes.tile} inputs", _least(whole, tight[0].sizes, most))
         made = replace(whole, batch=tiles * sizes.tile)
     # As many for each group: one that had more than the others would be waited for.
     needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
@@ -407,9 +408,8 @@ def _excess(made: Decomposition, room: Room) -> int:
     return _over(made.most_memory(room.sizes) - room.memory, room.sizes.tile * made._held(room.sizes))
 
 
-def _least(whole: Decomposition, sizes: Sizes) -> int:
-    """Bytes on a device that are enough for some size of batches."""
-    most = _over(sizes.inputs, sizes.tile)
+def _least(whole: Decomposition, sizes: Sizes, most: int) -> int:
+    """Bytes on a device that are enough for some size of batches, of so many tiles at most."""
     tiles = [min(most, 1 << power) for power in range(most.bit_length() + 1)]
     return min(replace(whole, batch=count * sizes.tile).most_memory(sizes) for count in tiles)
 
