@@ -5,6 +5,7 @@ Here the inference is cut within two promises on memory, a device's and the proc
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from spdnn.engines import plan, usable_cores
@@ -147,15 +148,17 @@ class CpuGraphSession(Session):
     def run(self, meetings=None) -> Result:
         made, work = self.decomposition, self.work
         execution = Execution(made)
-        going = Going(work, made, self.devices, self.kept)
+        going, begun = Going(work, made, self.devices, self.kept), time.process_time()
         try:
             run_threads(execution, going.do, lanes_of(made), check_ended)
         finally:
             going.close()
+        spent = time.process_time() - begun
         tally = going.tally()
         self.found |= work.found(tally)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
         told = notes(made, self.sizes, self.wanted, self.why, execution.graph, going.spans)
+        told["processor_seconds"] = spent  # of all threads, in the same run as the timeline
         if self.predicted is not None:
             told["predicted_seconds"] = self.predicted
         if made.streamed:
