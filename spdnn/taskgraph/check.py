@@ -90,9 +90,7 @@ def _pools(tasks: Sequence[Task], order: _Order) -> list[str]:
                 after = [join for join in joins if order.first(task, join)]
                 if not after:
                     found.append(f"{_named(task)} is joined to nothing")
-                found += [
-                    f"{_named(one)} and {_named(task)}: either could be first" for one in order.unordered(task, joins)
-                ]
+                found += _either(task, joins, order)
         found += [f"{_named(join)} joins nothing new" for join in joins[1:]]
     return found
 
@@ -105,9 +103,7 @@ def _buffers(tasks: Sequence[Task], order: _Order) -> list[str]:
     for using in users.values():
         copies = [task for task in using if task.kind == Kind.COPY]
         for copy in copies:
-            found += [
-                f"{_named(other)} and {_named(copy)}: either could be first" for other in order.unordered(copy, using)
-            ]
+            found += _either(copy, using, order)
         for layer in using:
             if layer.kind == Kind.LAYER:
                 filled = [copy for copy in copies if order.first(copy, layer)]
@@ -135,6 +131,10 @@ def _places(tasks: Sequence[Task], order: _Order) -> list[str]:
         if len(set(met)) < len(met):
             found.append(f"place {place} of device {device} holds several batches at a time: {met[:8]}")
     return found
+
+
+def _either(task: Task, others: Iterable[Task], order: _Order) -> list[str]:
+    return [f"{_named(other)} and {_named(task)}: either could be first" for other in order.unordered(task, others)]
 
 
 def _named(task: Task) -> str:

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from recorded_cupy import Cuda
 from shim import ShimDevice
 
 from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda.cupy_device import CupyDevice
+
+
+@pytest.fixture
+def cuda():
+    """What stands in for the module cupy, and notes what is asked of it."""
+    return Cuda()
+
+
+@pytest.fixture
+def device(cuda):
+    """The first device behind it."""
+    return CupyDevice(cuda, 0)
 
 
 @pytest.fixture

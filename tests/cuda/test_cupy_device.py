@@ -12,7 +12,7 @@ import numpy as np
 import nvrtc
 import pytest
 from cupy.cuda import compiler
-from recorded_cupy import CompileFault, Cuda, DriverFault, Function, RuntimeFault
+from recorded_cupy import CompileFault, DriverFault, Function, RuntimeFault
 
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import Kernel, cupy_device, source
@@ -26,16 +26,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe(
 }
 """
 ARGUMENTS = {"count": 3, "places": 5, "bias": -1, "bits": 2**63}
-
-
-@pytest.fixture
-def cuda():
-    return Cuda()
-
-
-@pytest.fixture
-def device(cuda):
-    return CupyDevice(cuda, 0)
 
 
 @pytest.fixture

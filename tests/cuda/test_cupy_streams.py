@@ -6,21 +6,11 @@ from __future__ import annotations
 import cupy
 import numpy as np
 import pytest
-from recorded_cupy import Cuda, RuntimeFault
+from recorded_cupy import RuntimeFault
 
 from spdnn.errors import MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.cupy_device import CupyDevice
-
-
-@pytest.fixture
-def cuda():
-    return Cuda()
-
-
-@pytest.fixture
-def device(cuda):
-    return CupyDevice(cuda, 0)
 
 
 def launch_of(device):
