@@ -337,6 +337,26 @@ def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
     assert session.predicted > 0
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
+    """Else copies would go on to memory that another session has been given."""
+    network, inputs = deep()
+    told = expected(network, inputs)
+    for order in (1, 2, 3):
+        session = opened(network, inputs, Wanted(schedule, 2, batches=4), order=order)
+        streams = session.devices[0].device.node.streams
+        with monkeypatch.context() as patch:
+            patch.setattr(Going, "_collected", _ended)
+            with pytest.raises(KeyboardInterrupt):
+                session.run()
+        assert not any(stream.queue for stream in streams)
+        same(session.run(), told)
+
+
+def _ended(*_):
+    raise KeyboardInterrupt
+
+
 def test_a_value_past_float32_is_an_error():
     network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 2)), np.ones((2, 2))])
     inputs = Inputs.from_array(np.ones((40, 2), np.float32))
