@@ -30,7 +30,7 @@ class CupyEvent(Event):
         self.device, self.held = device, held
 
     def done(self) -> bool:
-        # CuPy's Event.done takes any fault of the device for an event that has not come: it would be waited for for ever.
+        # CuPy's Event.done takes any fault of the device for an event that has not come, and it never would.
         runtime = self.device._cupy.cuda.runtime
         with self.device._working():
             status = runtime.eventQuery(self.held.ptr)
