@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -233,7 +234,9 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name,
                 np.testing.assert_array_equal(got.alive, told.alive)
             assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
             joined = got.notes["batches_joined"]
-            assert joined == 6 if few else 0 < joined < 6
+            # A device that draws a single batch has none to join it to.
+            most = sum(n for n in Counter(got.notes["groups"]).values() if n > 1)
+            assert joined == most if few else 0 < joined < 6
             if session.graphs:
                 assert len(session.graphs.held) == 2 * count
 
