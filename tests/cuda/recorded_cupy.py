@@ -14,7 +14,8 @@ class Fault(RuntimeError):
 
 
 class RuntimeFault(Fault):
-    pass
+    def __init__(self, told, status=None):  # CuPy's own takes a status, and tells what it means
+        super().__init__(told, told if status is None and isinstance(told, int) else status or 1)
 
 
 class DriverFault(Fault):
@@ -73,7 +74,8 @@ class Graph:
 
 class Event:
     def __init__(self, cuda, timed):
-        self.cuda, self.timed, self.name, self.done = cuda, timed, f"event {len(cuda.events)}", False
+        self.cuda, self.timed, self.name = cuda, timed, f"event {len(cuda.events)}"
+        self.ptr, self.status = len(cuda.events), 600  # cudaErrorNotReady
         cuda.events.append(self)
 
     def record(self, stream):
@@ -150,10 +152,14 @@ class Cuda:
             Event=lambda disable_timing=False: Event(self, not disable_timing),
             get_elapsed_time=self.elapsed,
             alloc_pinned_memory=self.alloc_pinned,
+            PinnedMemory=self.pin,
+            PinnedMemoryPointer=lambda memory, offset: memory,
             runtime=SimpleNamespace(
                 CUDARuntimeError=RuntimeFault,
                 getDeviceProperties=lambda ordinal: told,
                 memGetInfo=lambda: (self.free, 10_000),
+                eventQuery=lambda event: self.events[event].status,
+                hostAllocPortable=1,
                 memcpyHostToDevice=1,
                 memcpyDeviceToHost=2,
                 memcpyDeviceToDevice=3,
@@ -194,6 +200,10 @@ class Cuda:
         self.calls.append(("alloc_pinned_memory", size))
         self.fail()
         return bytearray(size + 100)  # CuPy gives more, in units of its own
+
+    def pin(self, size, flags):
+        self.call("hostAlloc", size, flags)
+        return bytearray(size)
 
     def call(self, *given):
         assert self.device.entered

@@ -46,11 +46,21 @@ def test_events_order_streams(device, cuda):
         ("record", "stream"), ("stream 1", "waits for", "event 0"), ("event 0", "synchronize"),
     ]  # fmt: skip
     assert not event.done()
-    event.held.done = True
+    event.held.status = 0
     assert event.done()
     assert not event.held.timed
     before, after = device.event(timed=True), device.event(timed=True)
     assert device.elapsed(before, after) == 1.5
+
+
+def test_a_fault_of_the_device_is_not_an_event_that_has_not_come(device):
+    """CuPy's Event.done would say so, and who asks until it has come would ask for ever."""
+    assert cupy.cuda.runtime.eventQuery(0) not in (0, 600)  # tells faults, and raises none
+    event = device.event()
+    device.record(event)
+    event.held.status = 700
+    with pytest.raises(SpdnnError, match="^a call of CUDA: 700$"):
+        event.done()
 
 
 def test_an_event_of_another_device_is_waited_for(cuda):
@@ -84,6 +94,17 @@ def test_host_memory_that_cannot_be_pinned_is_too_little_memory(device, cuda):
         device.pinned(1000, np.float32)
 
 
+def test_large_pinned_memory_is_no_larger_than_was_asked_for(device, cuda):
+    """CuPy's pool would make of 300 MiB, the weights of a stage, 512."""
+    host = device.pinned(3 << 19, np.uint16)
+    assert cuda.calls[-1] == ("hostAlloc", 3 << 20, cupy.cuda.runtime.hostAllocPortable)
+    assert (host.size, host.flags.writeable) == (3 << 19, True)
+    device.pinned(1 << 20, np.uint8)
+    assert cuda.calls[-1] == ("alloc_pinned_memory", 1 << 20)
+    empty = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(0, cupy.cuda.runtime.hostAllocPortable), 0)
+    assert np.frombuffer(empty, np.uint8).size == 0
+
+
 def test_moves_between_devices_name_both(cuda):
     one, other = CupyDevice(cuda, 0), CupyDevice(cuda, 1)
     target, source = other.empty, one.empty
@@ -105,7 +126,8 @@ def test_devices_reach_each_other_where_they_can(cuda):
     cuda.peers = False
     del cuda.calls[:]
     assert not one.reach(other)
-    assert cuda.calls == []
+    assert one.reach(CupyDevice(cuda, 0))  # the same GPU, of which CUDA says that it is no peer of its own
+    assert ("deviceEnablePeerAccess", 0) not in cuda.calls
     cuda.peers = True
     cuda.fault = RuntimeFault("cudaErrorTooManyPeers", 711)
     with pytest.raises(SpdnnError, match="TooManyPeers"):

@@ -477,7 +477,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(networks, "cases", lambda *given: [networks.Case(Small(1024, 2), "cuda", "all")])
     monkeypatch.setattr(check, "QUICK_SHAPES", ["one input"])
     monkeypatch.setattr(check, "QUICK_DEEP", (64, 3, 100))
-    schedules = gpu("schedules")
+    schedules = gpu("device_schedules")
     monkeypatch.setattr(schedules, "QUICK_COMPARED", Small(1024, 2))
     monkeypatch.setattr(schedules, "DEEP", (64, 12, 100))
     monkeypatch.setattr(schedules, "LAUNCHES", 20)
@@ -499,10 +499,10 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     gaps = json.loads(told.read_text())["launch_gap_seconds"]
     assert set(gaps) == {"launched from Python", "in a graph"}
     records = read_records(scheduled)
-    assert len(records) == 6
+    assert len(records) == 8
     for record in records:
         ratios = record["engine"]["notes"]["times_graph"]
-        assert set(ratios) == {"graph", "stream", "a launch after the other"}
+        assert set(ratios) == {"graph", "stream", "a launch after the other", "a launch for each layer"}
         assert ratios["graph"] == 1
     assert json.loads(kernels.read_text())["kernels"]
     assert [record["case"] for record in read_records(found)] == ["radixnet-1024-2.mnist.cuda.all"]
@@ -511,7 +511,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
 
 
 def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
-    schedules, made, kept = gpu("schedules"), runs(), []
+    schedules, made, kept = gpu("device_schedules"), runs(), []
     problem = Small(1024, 12)
     found = schedules.promised(made, kept.append, problem, 3 << 20)
     assert made.tally.failures == []
@@ -528,7 +528,7 @@ def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
 
 @pytest.mark.parametrize("wrong", ["digest", "schedule"])
 def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch, wrong):
-    schedules, tally = gpu("schedules"), gpu("tally").Tally(tell=lambda told: None)
+    schedules, tally = gpu("device_schedules"), gpu("tally").Tally(tell=lambda told: None)
     on_shim()
     real = schedules.infer
     if wrong == "digest":
@@ -627,3 +627,10 @@ def test_it_needs_neither_compiled_kernels_nor_the_schema_library(root, tmp_path
     assert "all.jsonl, not checked against their schema" in done.stdout
     (record,) = read_records(tmp_path / "out/all.jsonl")  # sound all the same
     assert record["verdict"]["passed"]
+
+
+def test_modules_of_the_check_are_found_by_their_names(root):
+    """Beside those of benchmarks, whose folder is searched too: no two have one name."""
+    folders = ("tests/gpu", "benchmarks", "tests/engines")
+    names = [path.stem for folder in folders for path in (root / folder).glob("*.py") if path.stem != "__init__"]
+    assert len(names) == len(set(names))

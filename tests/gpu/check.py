@@ -13,7 +13,7 @@ else of SPDNN_MIRROR. Parts:
     sanitizer    as much of correctness as half a minute allows under compute-sanitizer, where that works
     networks     the twelve official networks with exact truth, and the ladder; a run record of each
     taskgraph    every schedule of the task graph against the engine cuda; captured graphs beside streams and launches
-                 from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (tests/gpu/schedules.py);
+                 from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (device_schedules.py);
                  alone, with all the time it needs: --parts taskgraph --seconds 1500
 
 What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
@@ -48,8 +48,8 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
 
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
+import device_schedules  # noqa: E402
 import networks  # noqa: E402
-import schedules  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
 from spdnn import challenge, records  # noqa: E402
@@ -246,7 +246,7 @@ def check_taskgraph(runs: networks.Networks, device, name: str, chosen) -> list[
     """The task graph, its records in `name`-schedules.jsonl; the lines of its table."""
     found = RunRecords(Path(f"{name}-schedules.jsonl"))
     runs.rows = []
-    lines = schedules.run(runs.tally, device, seed_of(chosen), runs, found.add, name, chosen.quick)
+    lines = device_schedules.run(runs.tally, device, seed_of(chosen), runs, found.add, name, chosen.quick)
     return [networks.HEAD, *lines, *found.finish()] if runs.rows else lines
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from spdnn import progress
 from spdnn.engines.taskgraph.cuda_device import GraphDevice, Told
 from spdnn.engines.taskgraph.cuda_graphs import IN_GRAPHS, Graphs
+from spdnn.errors import SpdnnError
 from spdnn.files import check_ended
 from spdnn.kernels.cuda.device import Event
 from spdnn.taskgraph import Decomposition, Kind, Task
@@ -79,6 +81,12 @@ class Going:
                     time.sleep(0)
             for one in self.devices:
                 one.device.synchronize()
+        except BaseException:
+            # What is still on its way reads and writes memory that another session may be given next.
+            for one in self.devices:
+                with suppress(SpdnnError):  # what was wrong before is the one to tell
+                    one.device.synchronize()
+            raise
         finally:
             self.close()
 

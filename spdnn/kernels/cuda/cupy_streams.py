@@ -19,6 +19,8 @@ from spdnn.kernels.cuda.device import Device, Event
 
 SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"
 PEERS_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
+NOT_YET = 600  # cudaErrorNotReady
+POOLED = 1 << 20  # bytes: CuPy's pool of pinned memory rounds them up to a power of two
 
 
 class CupyEvent(Event):
@@ -28,8 +30,13 @@ class CupyEvent(Event):
         self.device, self.held = device, held
 
     def done(self) -> bool:
+        # CuPy's Event.done takes any fault of the device for an event that has not come, and it never would.
+        runtime = self.device._cupy.cuda.runtime
         with self.device._working():
-            return self.held.done
+            status = runtime.eventQuery(self.held.ptr)
+            if status not in (0, NOT_YET):
+                raise runtime.CUDARuntimeError(status)
+        return status == 0
 
     def synchronize(self) -> None:
         with self.device._working():
@@ -84,10 +91,17 @@ class CupyStreams(Device):
         nbytes = int(size) * np.dtype(dtype).itemsize
         try:
             with self._working(), self._device:
-                held = self._cupy.cuda.alloc_pinned_memory(nbytes)
+                held = self._pinned(nbytes)
         except SpdnnError as error:
             raise MemoryTooSmall(f"{nbytes:,} bytes of host memory that devices copy from: {error}", nbytes) from error
         return np.frombuffer(held, np.uint8)[:nbytes].view(dtype)  # CuPy gives whole units
+
+    def _pinned(self, nbytes: int) -> Any:
+        """From CuPy's pool, or, where there would be much more of it than was asked for, from CUDA."""
+        cuda = self._cupy.cuda
+        if nbytes <= POOLED:
+            return cuda.alloc_pinned_memory(nbytes)
+        return cuda.PinnedMemoryPointer(cuda.PinnedMemory(nbytes, cuda.runtime.hostAllocPortable), 0)
 
     def copy_in(self, array: Any, host: np.ndarray) -> None:
         self._copy(array.data.ptr, host.ctypes.data, self._both(array, host), "HostToDevice")
@@ -109,6 +123,8 @@ class CupyStreams(Device):
 
     def reach(self, other: CupyStreams) -> bool:
         runtime = self._cupy.cuda.runtime
+        if other.ordinal == self.ordinal:  # which CUDA does not call a peer
+            return True
         with self._working(), self._device:
             if not runtime.deviceCanAccessPeer(self.ordinal, other.ordinal):
                 return False
