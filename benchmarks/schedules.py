@@ -104,10 +104,10 @@ def run(one: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool 
     session = runner.open(prepared, inputs, one.options)
     if patient:
         wait_for_quiet()
-    before, used = busy_seconds(), time.process_time()
+    before = busy_seconds()
     result, seconds = measure.timed(session.run)
-    result.notes["processor_seconds"] = time.process_time() - used
     others = max(0.0, busy_seconds() - before - TICK) / (seconds * usable_cores())
+    session.tell(result)
     one.decomposition = session.decomposition
     if one.digest not in ("", result.digest):
         sys.exit(f"{one.schedule} on {one.devices}: another output than before")

@@ -95,6 +95,7 @@ def measure(
         digests.append(result.digest)
     if len(set(digests)) != 1:
         raise SpdnnError(f"engine {engine.name} gave different outputs in {repeats} repeats of the same run")
+    session.tell(result)
     spent = {
         "read_seconds": [read_seconds + opened],
         "prepare_seconds": [prepare_seconds],

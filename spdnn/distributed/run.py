@@ -124,6 +124,8 @@ class Ranks:
             digests.append(result.digest if result else "")
         if len(set(digests)) != 1:
             raise SpdnnError(f"engine {self.engine.name} gave different outputs in {repeats} repeats of the same run")
+        if session is not None and result is not None:
+            session.tell(result)
         if options.values:
             result = with_values(world, result, mine)
         told = self._told(meetings, mine, numbers, timer)

@@ -95,4 +95,7 @@ def infer(
     if wanted and not chosen.cuts:
         raise InputError(f"engine {engine_name} cuts nothing, so `wanted` is for taskgraph and taskgraph-cuda alone")
     options = Options(usable_cores() if threads is None else threads, memory, values, wanted=wanted)
-    return chosen.open(prepared, inputs, options).run()
+    session = chosen.open(prepared, inputs, options)
+    result = session.run()
+    session.tell(result)
+    return result

@@ -165,6 +165,9 @@ class Session(abc.ABC):
         other ranks: it tells the survivors and work of rows while they were here, and `alive` need not ascend.
         """
 
+    def tell(self, result: Result) -> None:  # noqa: B027  most have told everything
+        """Add to the notes of the last run's result what is of no use to the run, and so not on its clock."""
+
 
 class Engine(abc.ABC):
     """One way to run inference. Importing an engine's module must need nothing that may be absent.

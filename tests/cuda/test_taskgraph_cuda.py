@@ -260,7 +260,10 @@ def test_equal_rows_of_different_batches_become_one_when_they_are_joined(name):
 
 def test_the_timeline_tells_every_task_once():
     network, inputs = deep()
-    got = opened(network, inputs, Wanted("stream", 2, batches=3), order=2).run()
+    session = opened(network, inputs, Wanted("stream", 2, batches=3), order=2)
+    got = session.run()
+    assert "timeline" not in got.notes  # which is not put together on the clock
+    session.tell(got)
     told = got.notes
     stages = len(told["stages"])
     assert told["timeline_tasks"] == len(told["timeline"]) == 3 * (stages + stages + stages - 1 + 1)

@@ -33,7 +33,8 @@ REPEATS = {"all": 7, "dead,inputs": 5, "dead": 5, "none": 3}
 # How long a case may take is guessed, so that none begins that will not end in time.
 EDGES_PER_SECOND = 1e12  # gone through, of edges x inputs
 LONGEST = 20.0  # seconds of a run without reductions; longer ones are not wanted
-FIRST_OPENING = 1e-7  # seconds for each edge that is laid out, until a case has shown more
+FIRST_OPENING = 1e-7  # seconds for each edge that one thread lays out, until a case has shown more
+SHARE_OUT = 4  # threads that surely lay out layers at once, where there are so many
 SLOWER = 1.5  # a wider network may be, for each edge
 TELLING = 1e8  # edges of a network, that of smaller ones is mostly other things
 PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
@@ -85,7 +86,7 @@ class Networks:
     def __init__(self, tally: Tally, store: Callable[[dict], Any], mnist: str | None, ordinal: int | None = None):
         self.tally, self.store, self.mnist = tally, store, mnist
         self.options = Options(usable_cores(), device=ordinal)
-        self.opening = FIRST_OPENING
+        self.opening = FIRST_OPENING / min(self.options.threads, SHARE_OUT)
         self._inputs: dict[int, tuple[Inputs, float]] = {}
         self._prepared: dict[tuple, tuple[Prepared, float]] = {}
         self.rows: list[str] = []

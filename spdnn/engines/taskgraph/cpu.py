@@ -13,7 +13,7 @@ from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu_batch import CpuWork
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.engines.taskgraph.cpu_run import CpuDevice, Going, copied
-from spdnn.engines.taskgraph.notes import notes
+from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.engines.taskgraph.probe import measured
 from spdnn.errors import InputError, MemoryTooSmall
 from spdnn.features import Inputs, Result
@@ -157,10 +157,14 @@ class CpuGraphSession(Session):
         tally = going.tally()
         self.found |= work.found(tally)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
-        told = notes(made, self.sizes, self.wanted, self.why, execution.graph, going.spans)
+        told = notes(made, self.sizes, self.wanted, self.why, execution.graph)
         told["processor_seconds"] = spent  # of all threads, in the same run as the timeline
         if self.predicted is not None:
             told["predicted_seconds"] = self.predicted
         if made.streamed:
             told["streamed_from"] = "memory" if self.kept else "the network's source"
+        self._spans = going.spans
         return work.result(parts, tally, told)
+
+    def tell(self, result: Result) -> None:
+        result.notes |= timeline(self._spans)

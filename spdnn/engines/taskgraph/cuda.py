@@ -23,7 +23,7 @@ from spdnn.engines.taskgraph.cuda_graphs import Graphs
 from spdnn.engines.taskgraph.cuda_probe import measured
 from spdnn.engines.taskgraph.cuda_run import Going, busy
 from spdnn.engines.taskgraph.cuda_weights import DeviceWeights, HostWeights
-from spdnn.engines.taskgraph.notes import notes
+from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.errors import InputError, MemoryTooSmall
 from spdnn.features import Inputs, Result
 from spdnn.kernels.cuda.device import Device
@@ -98,21 +98,23 @@ class CudaGraphSession(Session):
         going = Going(made, self.devices, self.told, self.results, self.blocks, self.graphs, self.keep_values)
         begun = time.perf_counter()
         going.run()
-        seconds = time.perf_counter() - begun
+        self._going, self._seconds = going, time.perf_counter() - begun
         parts = going.parts(self.inputs.numbered)
-        spans = going.spans()
-        told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph, spans)
+        told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph)
+        if self.predicted is not None:
+            told["predicted_seconds"] = self.predicted
+        return result(self.plan, self.inputs, parts, {**self.notes, **told}, self.keep_values)
+
+    def tell(self, result: Result) -> None:
+        made, seconds, spans = self.cut, self._seconds, self._going.spans()
         # By the host's clock, from the first task to the last; and with what opening the session copied.
         took = {self.span: seconds} | (
             {} if made.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
         )
         lanes = busy(spans)
         busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
-        told |= {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
-        if self.predicted is not None:
-            told["predicted_seconds"] = self.predicted
-        told = {**self.notes, **told}
-        return result(self.plan, self.inputs, parts, told, self.keep_values)
+        told = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
+        result.notes |= timeline(spans) | told
 
     def _allowed(self, device: Device) -> int:
         """Bytes that this session may take on a device: what was promised, or most of what is free.

@@ -8,8 +8,13 @@ from spdnn.taskgraph import Decomposition, Graph, Sizes, Wanted
 from spdnn.taskgraph.timeline import Span, coarsened
 
 
-def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Graph, spans: Sequence[Span]) -> dict:
-    """`graph`: what ran; `spans`: of every task."""
+def timeline(spans: Sequence[Span]) -> dict:
+    """Of all tasks of a run."""
+    return {"timeline": [span.listed() for span in coarsened(spans)], "timeline_tasks": len(spans)}
+
+
+def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Graph) -> dict:
+    """`graph`: what ran."""
     joined = [batch for batches in graph.joined.values() for batch in batches if len(batches) > 1]
     return {
         "schedule": cut.schedule,
@@ -28,6 +33,4 @@ def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Gra
         "device_memory_bytes": wanted.device_memory,
         "memory_bytes": [cut.memory(sizes, device) for device in range(cut.devices)],
         "why": why,
-        "timeline": [span.listed() for span in coarsened(spans)],
-        "timeline_tasks": len(spans),
     }
