@@ -21,6 +21,7 @@ _NAMES = {
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.features",
     "SpdnnError": "spdnn.errors",
+    "Wanted": "spdnn.taskgraph",
     "from_matrices": "spdnn.network",
     "infer": "spdnn.engines",
     "open_inputs": "spdnn.formats",

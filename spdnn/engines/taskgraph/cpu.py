@@ -143,7 +143,7 @@ class CpuGraphSession(Session):
             made = cut(ALL_STAY, *what, memory=memory, **given)
         except MemoryTooSmall:
             return cut(STREAM, *what, memory=memory, **given), "stream: the one device has no room for all weights"
-        return made, "resident: all weights fit the one device there is, and nothing is faster"
+        return made, "resident: all weights fit the one device there is, and copying them could only cost"
 
     def run(self, meetings=None) -> Result:
         made, work = self.decomposition, self.work

@@ -142,11 +142,8 @@ class Going:
 
     def _join(self, task: Task) -> None:
         """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
-        device, waiting, k = (
-            self.devices[task.device],
-            self.waiting[task.device],
-            self.cut.stages[task.stage][1],
-        )
+        device, waiting = self.devices[task.device], self.waiting[task.device]
+        k = self.cut.stages[task.stage][1]
         count = sum(rows for _, _, rows in waiting)
         numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
         rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.places[task.place])
