@@ -94,7 +94,9 @@ try:
 except MemoryTooSmall as error:
     limit = error.least + {more}
 open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
-result = runner.open(prepared, rows, Options(2, limit, **options)).run()
+session = runner.open(prepared, rows, Options(2, limit, **options))
+result = session.run()
+session.tell(result)
 peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").read())[1])
 print(limit, peak, result.notes["timeline_tasks"], result.notes["batches_joined"])
 """
