@@ -105,7 +105,7 @@ CUTS = {
                    "more": 1_000_000, "density": 0.3},
     "values of joined batches": {"neurons": 1024, "layers": 48, "count": 20_000, "values": True, "density": 0.2,
                                  "wanted": {"schedule": "resident", "batches": 8}, "more": 20_000_000},
-    "chosen by rates": {"neurons": 16384, "layers": 40, "count": 500, "more": 0, "density": 0.2,
+    "chosen by rates": {"neurons": 65536, "layers": 40, "count": 500, "more": 8_000_000, "density": 0.2,
                         "wanted": {"devices": 2}},
 }  # fmt: skip
 
