@@ -82,10 +82,10 @@ def _refuse_others(chosen) -> None:
 def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str) -> dict:
     from spdnn.taskgraph.choice import choose
 
-    given = {key: getattr(wanted, key) for key in ("schedule", "pipeline", "batches", "buffers")}
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    given |= {"leaving": leaving, "join": wanted.join and cores is not None}  # as the engine of the processor does
-    found = choose(sizes, wanted.devices, wanted.device_memory, costs, cores, **given)
+    given = {**wanted.asked, "leaving": leaving, "join": wanted.join and cores is not None}
+    memory = wanted.device_memory
+    found = choose(sizes, wanted.devices, memory, costs, cores, schedule=wanted.schedule, **given)
     decomposition, predicted = found.decomposition, found.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")

@@ -22,6 +22,7 @@ from spdnn.taskgraph.decomposition import (
     Decomposition,
     Room,
     Sizes,
+    Wanted,
     cut,
 )
 from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
@@ -94,6 +95,28 @@ class _Search:
         self.considered.append(Considered(schedule, told, predicted.seconds))
         if self.best is None or predicted.seconds * EQUAL < self.best[2].seconds:
             self.best = self.considered[-1], decomposition, predicted
+
+
+def unmeasured(wanted: Wanted, sizes: Sizes, memory: int | None, **given) -> tuple[Decomposition, str] | None:
+    """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
+    same, or all weights fit the one device; None: it can.
+
+    Args:
+        given: further ones of `cut`.
+
+    Raises:
+        InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
+    """
+    if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
+        made = cut(wanted.schedule, sizes, wanted.devices, memory=memory, **wanted.asked, **given)
+        return made, f"{wanted.schedule} was asked for"
+    if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+        try:
+            made = cut(RESIDENT, sizes, memory=memory, **wanted.asked, **given)
+        except MemoryTooSmall:
+            return None
+        return made, "resident: all weights fit the one device there is, and nothing is faster"
+    return None
 
 
 def choose(

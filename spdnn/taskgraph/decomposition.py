@@ -105,6 +105,11 @@ class Wanted:
         if any(not isinstance(number, int) or number < 1 for number in numbers):
             raise InputError(f"{self}: each number must be an integer from 1, or None")
 
+    @property
+    def asked(self) -> dict:
+        """What of it `cut` and `choose` take by name, whatever the schedule."""
+        return {"pipeline": self.pipeline, "batches": self.batches, "buffers": self.buffers, "join": self.join}
+
 
 @dataclass(frozen=True)
 class Decomposition:

@@ -20,9 +20,8 @@ from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
 from spdnn.layouts import bind
 from spdnn.taskgraph import Decomposition, Room, Sizes, Wanted, cut
-from spdnn.taskgraph.choice import choose
-from spdnn.taskgraph.decomposition import PIPELINE, STREAM
-from spdnn.taskgraph.decomposition import RESIDENT as ALL_STAY
+from spdnn.taskgraph.choice import choose, unmeasured
+from spdnn.taskgraph.decomposition import STREAM
 from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
 from spdnn.taskgraph.simulation import TaskCosts
 
@@ -92,14 +91,9 @@ class CpuGraphSession(Session):
         Raises:
             MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
         """
-        devices = self.wanted.devices
-        self.aside = self._aside(options)
-        costs = self._costs(options) if self._must_choose() else None
-        self.aside = max(self.aside, self._aside(options))  # what measuring has left behind
-        shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
-        self.room = Room(shared, max(0, self.limit - self.aside) // devices, device=False)
+        devices, self.aside = self.wanted.devices, 0
         try:
-            return self._cut(costs, options)
+            return self._cut(options)
         except MemoryTooSmall as error:
             if error.device:
                 raise
@@ -110,12 +104,11 @@ class CpuGraphSession(Session):
                 least,
             ) from None
 
-    def _must_choose(self) -> bool:
-        """Whether what tasks cost can matter: to choose a schedule, or the ranges of a pipeline."""
-        wanted = self.wanted
-        if wanted.schedule is None:
-            return wanted.devices > 1 or bool(wanted.buffers)
-        return wanted.schedule == PIPELINE or (wanted.pipeline or 1) > 1
+    def _room(self, options: Options) -> Room:
+        """What the process has for each device now."""
+        devices, self.aside = self.wanted.devices, max(self.aside, self._aside(options))
+        shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
+        return Room(shared, max(0, self.limit - self.aside) // devices, device=False)
 
     def _costs(self, options: Options) -> TaskCosts:
         """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
@@ -126,24 +119,22 @@ class CpuGraphSession(Session):
     def _cores(self, options: Options) -> int:
         return min(options.threads, usable_cores())
 
-    def _cut(self, costs: TaskCosts | None, options: Options) -> tuple[Decomposition, str]:
-        wanted, leaving = self.wanted, bool({"dead", "inputs"} & set(self.work.reductions))
-        given = {
-            "pipeline": wanted.pipeline, "batches": wanted.batches, "buffers": wanted.buffers, "leaving": leaving,
-            "stage_bytes": plan.PASS_WEIGHTS, "join": wanted.join, "also": self.room,
-        }  # fmt: skip
-        what, memory = (self.sizes, wanted.devices), wanted.device_memory
-        if costs is not None:
-            chosen = choose(*what, memory, costs, self._cores(options), schedule=wanted.schedule, **given)
-            self.predicted = chosen.predicted.seconds
-            return chosen.decomposition, chosen.why
-        if wanted.schedule:
-            return cut(wanted.schedule, *what, memory=memory, **given), f"{wanted.schedule} was asked for"
-        try:
-            made = cut(ALL_STAY, *what, memory=memory, **given)
-        except MemoryTooSmall:
-            return cut(STREAM, *what, memory=memory, **given), "stream: the one device has no room for all weights"
-        return made, "resident: all weights fit the one device there is, and copying them could only cost"
+    def _cut(self, options: Options) -> tuple[Decomposition, str]:
+        wanted, self.room = self.wanted, self._room(options)
+        memory, leaving = wanted.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        given = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
+        if found := unmeasured(wanted, self.sizes, memory, **given):
+            return found
+        if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+            made = cut(STREAM, self.sizes, memory=memory, **wanted.asked, **given)
+            return made, "stream: the one device has no room for all weights"
+        costs = self._costs(options)
+        self.room = self._room(options)  # less what measuring has left behind
+        given |= {"also": self.room, **wanted.asked}
+        cores = self._cores(options)
+        chosen = choose(self.sizes, wanted.devices, memory, costs, cores, schedule=wanted.schedule, **given)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
 
     def run(self, meetings=None) -> Result:
         made, work = self.decomposition, self.work

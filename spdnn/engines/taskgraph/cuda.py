@@ -24,13 +24,12 @@ from spdnn.engines.taskgraph.cuda_probe import measured
 from spdnn.engines.taskgraph.cuda_run import Going, busy
 from spdnn.engines.taskgraph.cuda_weights import DeviceWeights, HostWeights
 from spdnn.engines.taskgraph.notes import notes, timeline
-from spdnn.errors import InputError, MemoryTooSmall
+from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.kernels.cuda.device import Device
 from spdnn.taskgraph import Decomposition, Sizes, Wanted, cut
-from spdnn.taskgraph.choice import choose
-from spdnn.taskgraph.decomposition import GRAPH, PIPELINE, STREAM
-from spdnn.taskgraph.decomposition import RESIDENT as ALL_STAY
+from spdnn.taskgraph.choice import choose, unmeasured
+from spdnn.taskgraph.decomposition import GRAPH, STREAM
 
 ARRAYS = 40  # of a place, beside what grows with its rows; each may take up to UNIT bytes more than it needs
 UNIT = 512  # bytes, in which a device gives memory
@@ -142,22 +141,10 @@ class CudaGraphSession(Session):
         """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
         where it can matter: to choose a schedule, or the ranges of a pipeline.
         """
-        wanted, leaving = self.wanted, self.plan.leaving
-        asked = {
-            "pipeline": wanted.pipeline, "batches": wanted.batches, "buffers": wanted.buffers, "leaving": leaving,
-            "join": wanted.join,
-        }  # fmt: skip
-        if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
-            return cut(wanted.schedule, self.sizes, wanted.devices, memory=memory, **asked), (
-                f"{wanted.schedule} was asked for"
-            )
-        if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
-            try:
-                return cut(ALL_STAY, self.sizes, 1, memory=memory, **asked), (
-                    "resident: all weights fit the one device there is, and nothing is faster"
-                )
-            except MemoryTooSmall:
-                pass
+        wanted = self.wanted
+        if found := unmeasured(wanted, self.sizes, memory, leaving=self.plan.leaving):
+            return found
+        asked = {**wanted.asked, "leaving": self.plan.leaving}
         costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
         for device in devices:
             device.trim()
