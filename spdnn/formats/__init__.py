@@ -70,12 +70,12 @@ def import_network(
     layers: int | None = None,
     last: str | None = None,
     neurons: int | None = None,
-    what: str = "import",
+    what: str = "import network",
 ) -> store.StoreNetwork:
     """Read the network at `path`, store its layers at `output` (.h5), and open that.
 
     Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
-    arguments are those of open_network; `what` is the progress bar's name.
+    arguments are those of open_network; `what` is what progress calls it.
 
     Raises:
         InputError: as open_network.

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import challenge
+from spdnn import challenge, progress
 from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import lines
@@ -49,7 +49,7 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
     form = lines.Form("image", "pixel", count or MOST, neurons)
     images = _Images(neurons)
     with lines.opened(path) as stream:
-        for text, first_line in lines.blocks(stream, block):
+        for text, first_line in progress.bar(lines.blocks(stream, block), "read inputs", unit="block"):
             rows, columns, values = lines.parse(text, str(path), form, first_line)
             again = images.add(rows, columns, values)
             if again is not None:

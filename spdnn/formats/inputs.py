@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn import progress
 from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import hdf5
@@ -68,7 +69,7 @@ def read_inputs(path) -> Inputs:
 def _put(file: h5py.File, name: str, array: np.ndarray, check: Callable[[], None]) -> None:
     stored = file.create_dataset(name, array.shape, array.dtype)
     step = max(1, BLOCK * len(array) // max(1, array.nbytes))
-    for start in range(0, len(array), step):
+    for start in progress.bar(range(0, len(array), step), "write inputs", -(-len(array) // step), "block"):
         stored[start : start + step] = array[start : start + step]
         check()
 
@@ -79,7 +80,7 @@ def _rows(stored: h5py.Dataset, kind: str, neurons: int) -> tuple[np.ndarray, st
         raise ValueError(f"rows of {stored.dtype} {stored.shape} for {neurons} neurons")
     data, digest = np.empty(stored.shape, dtype), hashlib.sha256()
     step = max(1, BLOCK // max(1, width * data.itemsize))
-    for start in range(0, len(data), step):
+    for start in progress.bar(range(0, len(data), step), "read inputs", -(-len(data) // step), "block"):
         data[start : start + step] = stored[start : start + step]
         digest.update(data[start : start + step].data)
     return data, digest.hexdigest()

@@ -56,7 +56,7 @@ def read_network(
         activations = layer_activations(len(names), clip, last)
         made = [
             Layer.from_matrix(read_matrix(name), 0.0 if bias is None else bias, activation, str(name))
-            for name, activation in zip(progress.bar(names, "read", len(names)), activations, strict=True)
+            for name, activation in zip(progress.bar(names, "read network", len(names)), activations, strict=True)
         ]
     if layers is not None and len(made) < layers:
         raise InputError(f"{path}: {layers} layers asked for; it has {len(made)}")

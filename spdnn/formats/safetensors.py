@@ -6,18 +6,11 @@ The file is mapped, so only one dense layer is in memory at a time.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import numpy as np
-
-from spdnn import files
-from spdnn.errors import InputError, Unavailable
+from spdnn.errors import InputError
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
+from spdnn.formats.tensors import Safetensors
 from spdnn.network import Layer, layer_activations
-
-TYPES = {"F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
 def read_layers(
@@ -36,7 +29,7 @@ def read_layers(
             float32; a bias given though the file has its own; shapes that do not fit.
         Unavailable: the safetensors package is missing.
     """
-    tensors = _tensors(files.existing(path, "file"))
+    tensors = Safetensors(path)
     prefixes = sorted((name[: -len("weight")] for name in tensors if _is(name, "weight")), key=natural)
     used = {prefix + part for prefix in prefixes for part in ("weight", "bias")}
     if unused := sorted(set(tensors) - used, key=natural):
@@ -47,13 +40,13 @@ def read_layers(
         raise InputError(f"{path}: bias {bias} given, but the file has biases of its own ({own[0]}bias)")
     found, prefixes = [], prefixes[:layers]
     for prefix, activation in zip(prefixes, layer_activations(len(prefixes), clip, last), strict=True):
-        weight = _array(path, prefix + "weight", tensors[prefix + "weight"])
+        weight = tensors[prefix + "weight"]
         if weight.ndim != 2:
             raise InputError(f"{path}: {prefix}weight has {weight.ndim} dimensions; a layer's weight is a matrix")
         check_widths(f"{path}: {prefix}weight", *weight.shape)
         own = 0.0 if bias is None else bias
         if prefix + "bias" in tensors:
-            own = _array(path, prefix + "bias", tensors[prefix + "bias"])
+            own = tensors[prefix + "bias"]
             if own.shape != weight.shape[:1]:
                 raise InputError(f"{path}: {prefix}bias is {own.shape}; it must be {weight.shape[:1]}, as the outputs")
         found.append(Layer.from_matrix(weight.T, own, activation, f"{path}: {prefix}weight"))
@@ -62,34 +55,3 @@ def read_layers(
 
 def _is(name: str, part: str) -> bool:
     return name == part or name.endswith("." + part)
-
-
-def _tensors(path: Path) -> dict[str, tuple[str, list[int], np.ndarray]]:
-    """(type, shape, bytes) of each tensor, mapped; the package has checked the header."""
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise Unavailable(f"{path}: reading it needs the safetensors package (pip install 'spdnn[full]')") from error
-    try:
-        with safe_open(path, framework="np"):
-            pass
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: this is no sound .safetensors file ({error})") from error
-    content = np.memmap(path, np.uint8, "r")
-    start = 8 + int(content[:8].view("<u8")[0])
-    header = json.loads(content[8:start].tobytes())
-    header.pop("__metadata__", None)
-    return {
-        name: (told["dtype"], told["shape"], content[start:][slice(*told["data_offsets"])])
-        for name, told in header.items()
-    }
-
-
-def _array(path, name: str, tensor: tuple[str, list[int], np.ndarray]) -> np.ndarray:
-    kind, shape, content = tensor
-    if kind not in TYPES:
-        raise InputError(f"{path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
-    array = np.frombuffer(content.tobytes(), TYPES[kind]).reshape(shape)
-    if kind == "BF16":  # the upper half of a float32
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32) if kind == "F16" else array  # SciPy knows no float16

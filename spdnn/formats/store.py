@@ -148,12 +148,12 @@ def read_prepared(path) -> tuple[Network, dict]:
     return network, info
 
 
-def write_network(path, network: Network, formula_ok: bool = False, what: str = "store") -> None:
+def write_network(path, network: Network, formula_ok: bool = False, what: str = "write network") -> None:
     """Store a network, a layer at a time, whole or not at all.
 
     Args:
         formula_ok: store a RadixNet as its formula (kilobytes) and not as its layers.
-        what: the name of the progress bar.
+        what: what progress calls it.
 
     Raises:
         InputError: a layer that is not sound.
@@ -162,19 +162,19 @@ def write_network(path, network: Network, formula_ok: bool = False, what: str = 
     _write(path, network, None, formula_ok, what)
 
 
-def write_prepared(path, network: Network, info: dict, what: str = "prepare") -> None:
+def write_prepared(path, network: Network, info: dict, what: str = "write prepared network") -> None:
     """Store a prepared network (a RadixNet as its formula) with `info`, fit for JSON. Raises as write_network."""
     _write(path, network, info, True, what)
 
 
 def write_layers(
-    path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None = None, what: str = "store"
+    path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None = None, what: str = "write network"
 ) -> None:
     """Store layers as they come, in any order; `description` gets the network's `sha256`.
 
     Args:
         layers: (k, layer), k from 0, each once; none may be missing at the end.
-        depth: how many there will be, when that is known, for the progress bar.
+        depth: how many there will be, when that is known; what: what progress calls it.
 
     Raises:
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.

@@ -249,7 +249,7 @@ def write_layers(network: Network, folder) -> list[Path]:
     names = [target.name for target in targets]
     _check_folder(folder, set(names))
     with staging.staged(folder, names) as stage:
-        for k, target in enumerate(progress.bar(targets, "export", len(targets))):
+        for k, target in enumerate(progress.bar(targets, "export network", len(targets), "file")):
             text = layer_text(network.layer(k), sources)
             with staging.writing(folder):
                 staging.write(stage / target.name, text)

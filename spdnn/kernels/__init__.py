@@ -17,13 +17,6 @@ from spdnn.errors import InputError, Unavailable
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-# In the order in which CMakeLists.txt takes them.
-_SOURCES = (
-    *(f"{part}.{kind}" for part in ("kernels", "machine", "spgemm") for kind in ("cpp", "hpp")),
-    *(f"{part}.hpp" for part in ("binding", "inputs", "level", "vectors")),
-    *(f"{part}.cpp" for part in ("rows", "module", "machine_module", "spgemm_module")),
-)
-
 
 def missing() -> str | None:
     """None when the compiled CPU kernels can be used, else one sentence that says why not."""
@@ -31,9 +24,9 @@ def missing() -> str | None:
         from spdnn.kernels import _cpu
     except ImportError as error:
         return f"the compiled kernels cannot be loaded ({error}); build them with: make setup"
-    folder = Path(__file__).parent / "cpu"
-    if all((folder / name).is_file() for name in _SOURCES):
-        digests = "".join(hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _SOURCES)
+    sources = sorted((Path(__file__).parent / "cpu").glob("*.[ch]pp"))  # as CMakeLists.txt takes them
+    if sources:
+        digests = "".join(hashlib.sha256(source.read_bytes()).hexdigest() for source in sources)
         if hashlib.sha256(digests.encode()).hexdigest() != _cpu.source_digest:
             return "the compiled kernels are not those of the sources beside them; build them again with: make setup"
     return None

@@ -196,7 +196,11 @@ struct Level {
     }
 };
 
-void bind_spgemm(nb::module_&);  // spgemm_module.cpp
+void bind_spgemm(nb::module_&);     // spgemm_module.cpp
+void bind_spmm(nb::module_&);       // spmm_module.cpp
+void bind_sddmm(nb::module_&);      // sddmm_module.cpp
+void bind_attention(nb::module_&);  // attention_module.cpp
+void bind_depthwise(nb::module_&);  // depthwise_module.cpp
 
 }  // namespace spdnn
 
@@ -205,6 +209,10 @@ NB_MODULE(_cpu, m) {
     m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels chooses the level.";
     m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
     bind_spgemm(m);
+    bind_spmm(m);
+    bind_sddmm(m);
+    bind_attention(m);
+    bind_depthwise(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
         .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::ro>, Array<const float, 1>,
                       Array<const float, 1>, float, float>(),

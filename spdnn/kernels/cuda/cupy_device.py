@@ -105,6 +105,9 @@ class CupyDevice(CupyStreams):
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
 
+    def holds(self, array: Any) -> bool:
+        return getattr(array.data, "device_id", self.ordinal) == self.ordinal  # NumPy's are on no device
+
     def free_bytes(self) -> int:
         """Of the device and of CuPy's pool, and no more than CuPy was allowed (CUPY_GPU_MEMORY_LIMIT)."""
         with self._working(), self._current():

@@ -172,6 +172,10 @@ class CupyStreams(Device):
             for stream in self._streams:
                 stream.synchronize()
 
+    def idle(self) -> None:
+        with self._working(), self._device:
+            self._device.synchronize()
+
     def seconds(self, work: Callable[[], Any]) -> float:
         events = self._cupy.cuda
         with self._working(), self._current():

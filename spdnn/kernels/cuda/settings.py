@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spdnn.kernels.cuda import Kernel, ceilings
+from spdnn.kernels.cuda import Kernel, ceilings, ops
 
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
@@ -76,6 +76,7 @@ SETTINGS = (
     ),
     *(Setting(staged(valued), STAGED_BLOCKS) for valued in (False, True)),
     *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
+    *(Setting(kernel, blocks) for kernel, blocks in ops.KERNELS),
     *(
         Setting(persistent(inputs, threads, valued), RESIDENT // threads)
         for inputs in PERSISTENT_INPUTS

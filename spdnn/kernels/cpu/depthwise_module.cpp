@@ -1,0 +1,50 @@
+// The part of the Python module spdnn.kernels._cpu that holds depthwise convolutions.
+#include "depthwise.hpp"
+#include "ops_binding.hpp"
+
+using namespace nb::literals;
+
+namespace spdnn {
+
+#ifdef SPDNN_X86
+extern const DepthwiseLevel depthwise_x86_64, depthwise_x86_64_v3, depthwise_x86_64_v4;
+static const DepthwiseLevel* const kLevels[] = {&depthwise_x86_64_v4, &depthwise_x86_64_v3, &depthwise_x86_64};
+#else
+extern const DepthwiseLevel depthwise_generic;
+static const DepthwiseLevel* const kLevels[] = {&depthwise_generic};
+#endif
+
+static nb::tuple depthwise(const std::string& level, ReadNumbers<4> x, ReadNumbers<3> weights, Array<const float, 1> bias, float low, float high,
+                           int stride, bool nhwc, Numbers<4> out, int threads) {
+    const DepthwiseLevel& at = at_level(kLevels, level);
+    require(stride == 1 || stride == 2, "the stride must be 1 or 2");
+    const int place[3] = {nhwc ? 3 : 1, nhwc ? 1 : 2, nhwc ? 2 : 3};  // of channels, height, width
+    const int64_t channels = x.shape(place[0]), height = x.shape(place[1]), width = x.shape(place[2]);
+    require(height >= 1 && width >= 1, "images must have pixels");
+    require(static_cast<int64_t>(weights.shape(0)) == channels && weights.shape(1) == 3 && weights.shape(2) == 3, "weights must be (channels, 3, 3)");
+    require(static_cast<int64_t>(bias.size()) == channels, "bias must be one a channel");
+    require(out.shape(0) == x.shape(0) && out.shape(place[0]) == x.shape(place[0]) &&
+                static_cast<int64_t>(out.shape(place[1])) == (height - 1) / stride + 1 && static_cast<int64_t>(out.shape(place[2])) == (width - 1) / stride + 1,
+            "out must have the images and channels of x, and (height - 1) / stride + 1 rows, columns likewise");
+    const bool half = all_half(x, weights, out);
+    Busy busy = busy_of(threads);
+    bool nan;
+    auto run = [&](auto real) {
+        using Real = decltype(real);
+        const Depthwise<Real> work{static_cast<int64_t>(x.shape(0)), channels, height, width, stride, nhwc, static_cast<const Real*>(x.data()),
+                                   static_cast<const Real*>(weights.data()), bias.data(), low, high, static_cast<Real*>(out.data())};
+        nan = at.run(work, busy.data(), threads);
+    };
+    {
+        nb::gil_scoped_release release;
+        if (half) run(uint16_t{}); else run(0.0f);
+    }
+    return nb::make_tuple(busy, nan);
+}
+
+void bind_depthwise(nb::module_& m) {
+    m.def("depthwise", &depthwise, "level"_a, "x"_a, "weights"_a, "bias"_a, "low"_a, "high"_a, "stride"_a, "nhwc"_a, "out"_a.noconvert(), "threads"_a,
+          "out <- activation(3 x 3 convolution of each channel by itself, padding 1, + bias); gives (busy, nan).");
+}
+
+}  // namespace spdnn

@@ -1,0 +1,206 @@
+// Arithmetic on vectors for the kernels of spdnn.ops, at one instruction-set level: loads and stores of float32 and
+// float16, multiply-adds, sums across lanes in one fixed order, the exponential.
+#pragma once
+
+#include "half.hpp"
+#include "level.hpp"
+
+#include <cmath>
+#include <type_traits>
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+namespace spdnn {
+namespace SPDNN_LEVEL {
+
+typedef float LooseVec __attribute__((vector_size(SPDNN_VECTOR_BYTES), aligned(4)));
+
+inline Vec load(const float* from) { return *reinterpret_cast<const LooseVec*>(from); }
+inline Vec load(const Half* from) { return load<Vec>(from); }
+inline void store(Vec x, float* to) { *reinterpret_cast<LooseVec*>(to) = x; }
+inline void store(Vec x, Half* to) { store(to, x); }
+
+// The first `count` (1 .. kLanes) of a vector; the lanes past them are zeros.
+template <class Real>
+inline Vec load_part(const Real* from, int64_t count) {
+    if (count >= kLanes) return load(from);
+    Real whole[kLanes] = {};
+    std::memcpy(whole, from, count * sizeof(Real));
+    return load(whole);
+}
+template <class Real>
+inline void store_part(Vec x, Real* to, int64_t count) {
+    if (count >= kLanes) return store(x, to);
+    Real whole[kLanes];
+    store(x, whole);
+    std::memcpy(to, whole, count * sizeof(Real));
+}
+#if defined(__AVX512VL__) && SPDNN_VECTOR_BYTES == 64
+inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1u << count) - 1); }
+template <>
+inline Vec load_part<float>(const float* from, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), from); }
+template <>
+inline void store_part<float>(Vec x, float* to, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), x); }
+template <>
+inline Vec load_part<Half>(const Half* from, int64_t count) {
+    return _mm512_maskz_cvtph_ps(0xffff, _mm256_maskz_loadu_epi16(first_lanes(count), from));
+}
+template <>
+inline void store_part<Half>(Vec x, Half* to, int64_t count) {
+    _mm256_mask_storeu_epi16(to, first_lanes(count), _mm512_maskz_cvtps_ph(0xffff, x, 0));
+}
+#endif
+
+// a * b + c, rounded once where the level has an instruction for it.
+inline Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__FMA__) && SPDNN_VECTOR_BYTES == 64
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__) && SPDNN_VECTOR_BYTES == 32
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }  // b where either is NaN
+
+// One step of a sum across lanes: vectors that hold sums of 2 kStep lanes each become one that holds sums of kStep
+// lanes, those of `a` before those of `b`; below a step of 4, within each block of 4 lanes.
+template <int kStep>
+inline Vec fold(Vec a, Vec b) {
+#if SPDNN_VECTOR_BYTES == 64
+    if constexpr (kStep == 8)
+        return __builtin_shuffle(a, b, IntVec{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}) +
+               __builtin_shuffle(a, b, IntVec{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
+    if constexpr (kStep == 4)
+        return __builtin_shuffle(a, b, IntVec{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}) +
+               __builtin_shuffle(a, b, IntVec{4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31});
+    if constexpr (kStep == 2)
+        return __builtin_shuffle(a, b, IntVec{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}) +
+               __builtin_shuffle(a, b, IntVec{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
+    if constexpr (kStep == 1)
+        return __builtin_shuffle(a, b, IntVec{0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30}) +
+               __builtin_shuffle(a, b, IntVec{1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31});
+#elif SPDNN_VECTOR_BYTES == 32
+    if constexpr (kStep == 4)
+        return __builtin_shuffle(a, b, IntVec{0, 1, 2, 3, 8, 9, 10, 11}) +
+               __builtin_shuffle(a, b, IntVec{4, 5, 6, 7, 12, 13, 14, 15});
+    if constexpr (kStep == 2)
+        return __builtin_shuffle(a, b, IntVec{0, 1, 8, 9, 4, 5, 12, 13}) +
+               __builtin_shuffle(a, b, IntVec{2, 3, 10, 11, 6, 7, 14, 15});
+    if constexpr (kStep == 1)
+        return __builtin_shuffle(a, b, IntVec{0, 2, 8, 10, 4, 6, 12, 14}) +
+               __builtin_shuffle(a, b, IntVec{1, 3, 9, 11, 5, 7, 13, 15});
+#else
+    if constexpr (kStep == 2)
+        return __builtin_shuffle(a, b, IntVec{0, 1, 4, 5}) + __builtin_shuffle(a, b, IntVec{2, 3, 6, 7});
+    if constexpr (kStep == 1)
+        return __builtin_shuffle(a, b, IntVec{0, 2, 4, 6}) + __builtin_shuffle(a, b, IntVec{1, 3, 5, 7});
+#endif
+}
+
+// Lane i of the result is the sum of the lanes of the i-th of kCount vectors (a multiple of 4, at most kLanes), and 0
+// behind them. four(f, sums) makes vectors f, f + kFar, f + kNear, f + kFar + kNear: those that are folded first, so that
+// their chains run side by side and few vectors are live. Costs 2 shuffles and 1 addition a vector. Lane l is added to
+// lane l + kLanes / 2 first, then to the one at half that distance, and so on, whatever kCount is.
+constexpr int kFar = kLanes == 4 ? 1 : 4, kNear = kLanes == 16 ? 8 : kLanes == 8 ? 1 : 2;
+template <int kStep = 1, int kFirst = 0, class Four>
+inline __attribute__((always_inline)) Vec lane_sums(const Four& four) {
+    if constexpr (kStep == kLanes / 4) {
+        Vec sums[4];
+        four(std::integral_constant<int, kFirst>{}, sums);
+        return fold<kStep>(fold<2 * kStep>(sums[0], sums[1]), fold<2 * kStep>(sums[2], sums[3]));
+    } else {  // folds of 1 and 2 lanes interleave within blocks of 4
+        const Vec first = lane_sums<2 * kStep, kFirst>(four);
+        return fold<kStep>(first, lane_sums<2 * kStep, kFirst + (kStep == 1 ? 2 : 1)>(four));
+    }
+}
+
+inline float lane_sum(Vec x) {  // the same order
+#if SPDNN_VECTOR_BYTES == 64
+    x = fold<8>(x, Vec{});
+#endif
+#if SPDNN_VECTOR_BYTES >= 32
+    x = fold<4>(x, Vec{});
+#endif
+    return fold<1>(fold<2>(x, Vec{}), Vec{})[0];
+}
+
+inline float largest_lane(Vec x) {  // of lanes that are no NaN
+#if SPDNN_VECTOR_BYTES == 64
+    x = larger(x, __builtin_shuffle(x, IntVec{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7}));
+    x = larger(x, __builtin_shuffle(x, IntVec{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11}));
+    x = larger(x, __builtin_shuffle(x, IntVec{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13}));
+#elif SPDNN_VECTOR_BYTES == 32
+    x = larger(x, __builtin_shuffle(x, IntVec{4, 5, 6, 7, 0, 1, 2, 3}));
+    x = larger(x, __builtin_shuffle(x, IntVec{2, 3, 0, 1, 6, 7, 4, 5}));
+#else
+    x = larger(x, __builtin_shuffle(x, IntVec{2, 3, 0, 1}));
+#endif
+    return x[0] > x[1] ? x[0] : x[1];
+}
+
+inline bool any_nan(Vec x) {
+    const IntVec differs = x != x;
+    int32_t any = 0;
+    for (int i = 0; i < kLanes; ++i) any |= differs[i];
+    return any != 0;
+}
+
+// e^x for x <= 88; -inf gives 0, NaN stays. Error at most 1.1 units in the last place (measured on an eighth of all
+// floats of [-110, 0] at each level); where results are subnormal, 0.8 of the smallest one.
+// Method: x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts; a polynomial for e^r; n into the exponent in two
+// steps, so that subnormal results are rounded once. Coefficients: Cephes, expf (Moshier 1989).
+inline Vec exponential(Vec x) {
+    const Vec least = broadcast(-110.0f), magic = broadcast(12582912.0f);  // 1.5 * 2^23: rounds to an integer
+    x = x < least ? least : x;
+    const Vec shifted = multiply_add(x, broadcast(1.44269504088896341f), magic);
+    const Vec n = shifted - magic;
+    Vec r = multiply_add(n, broadcast(-0.693359375f), x);
+    r = multiply_add(n, broadcast(2.12194440e-4f), r);
+    Vec p = broadcast(1.9875691500e-4f);
+    p = multiply_add(p, r, broadcast(1.3981999507e-3f));
+    p = multiply_add(p, r, broadcast(8.3334519073e-3f));
+    p = multiply_add(p, r, broadcast(4.1665795894e-2f));
+    p = multiply_add(p, r, broadcast(1.6666665459e-1f));
+    p = multiply_add(p, r, broadcast(5.0000001201e-1f));
+    p = multiply_add(p, r * r, r) + 1.0f;
+#if SPDNN_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    return _mm512_maskz_scalef_ps(0xffff, p, n);
+#else
+    const IntVec power = reinterpret_cast<IntVec>(shifted) - reinterpret_cast<IntVec>(magic);
+    const IntVec half = power >> 1, rest = power - half;
+    return p * reinterpret_cast<Vec>((half + 127) << 23) * reinterpret_cast<Vec>((rest + 127) << 23);
+#endif
+}
+
+// Numbers `count` .. of the last vector <- -inf, so that what follows knows whole vectors alone.
+inline int64_t fill_up(float* numbers, int64_t count) {
+    const int64_t whole = (count + kLanes - 1) / kLanes * kLanes;
+    for (; count < whole; ++count) numbers[count] = -INFINITY;
+    return whole;
+}
+
+// The largest of `count` numbers (whole vectors) that is not NaN; -inf of none.
+inline float largest_of(const float* numbers, int64_t count) {
+    Vec largest = broadcast(-INFINITY);
+    for (int64_t i = 0; i < count; i += kLanes) largest = larger(load(numbers + i), largest);
+    return largest_lane(largest);
+}
+
+// numbers <- e^(numbers - top), `count` of them (whole vectors); the result holds their sums, to be added across lanes.
+inline Vec exponentials(float* numbers, int64_t count, float top) {
+    const Vec away = broadcast(top);
+    Vec sum = {};
+    for (int64_t i = 0; i < count; i += kLanes) {
+        const Vec y = exponential(load(numbers + i) - away);
+        store(y, numbers + i);
+        sum += y;
+    }
+    return sum;
+}
+
+}  // namespace SPDNN_LEVEL
+}  // namespace spdnn

@@ -1,0 +1,105 @@
+// The part of the Python module spdnn.kernels._cpu that holds sampled products, softmax, and gathered values.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include "ops_binding.hpp"
+#include "sddmm.hpp"
+
+using namespace nb::literals;
+
+namespace spdnn {
+
+#ifdef SPDNN_X86
+extern const SddmmLevel sddmm_x86_64, sddmm_x86_64_v3, sddmm_x86_64_v4;
+static const SddmmLevel* const kLevels[] = {&sddmm_x86_64_v4, &sddmm_x86_64_v3, &sddmm_x86_64};
+#else
+extern const SddmmLevel sddmm_generic;
+static const SddmmLevel* const kLevels[] = {&sddmm_generic};
+#endif
+
+static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, Array<const int32_t, 1> order,
+                       ReadNumbers<3> q, ReadNumbers<3> k, float scale, Numbers<2> out, int64_t tile, bool packed, int threads) {
+    const SddmmLevel& at = at_level(kLevels, level);
+    const Pattern pattern = pattern_of(offsets, columns, order, k.shape(1));
+    require(q.shape(0) == k.shape(0) && q.shape(2) == k.shape(2) && q.shape(2) >= 1, "Q and K must have one batch and one depth, 1 or more");
+    require(q.shape(1) == order.size(), "Q must have a row for each row of the topology");
+    require(out.shape(0) == q.shape(0) && out.shape(1) == columns.size(), "out must be (batch, nonzeros)");
+    require(tile >= 0, "a tile is a number of columns");
+    const bool half = all_half(q, k, out);
+    Busy busy = busy_of(threads);
+    bool nan;
+    auto run = [&](auto real) {
+        using Real = decltype(real);
+        const Sddmm<Real> work{pattern, static_cast<int64_t>(q.shape(0)), static_cast<int64_t>(q.shape(2)), static_cast<const Real*>(q.data()),
+                               static_cast<const Real*>(k.data()), scale, static_cast<Real*>(out.data()), tile, packed};
+        nan = at.of(real).sddmm(work, busy.data(), threads);
+    };
+    {
+        nb::gil_scoped_release release;
+        if (half) run(uint16_t{}); else run(0.0f);
+    }
+    return nb::make_tuple(busy, nan);
+}
+
+static nb::tuple softmax(const std::string& level, Array<const int64_t, 1> offsets, ReadNumbers<2> values, float scale, Numbers<2> out, int threads) {
+    const SddmmLevel& at = at_level(kLevels, level);
+    require(offsets.size() >= 1 && offsets.data()[0] == 0 && offsets.data()[offsets.size() - 1] == static_cast<int64_t>(values.shape(1)),
+            "offsets must go from 0 to the number of nonzeros");
+    require(out.shape(0) == values.shape(0) && out.shape(1) == values.shape(1), "out must have the shape of values");
+    const bool half = all_half(values, out);
+    Busy busy = busy_of(threads);
+    bool nan;
+    auto run = [&](auto real) {
+        using Real = decltype(real);
+        const Softmax<Real> work{static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(offsets.size()) - 1, offsets.data(),
+                                 static_cast<const Real*>(values.data()), scale, static_cast<Real*>(out.data())};
+        nan = at.of(real).softmax(work, busy.data(), threads);
+    };
+    {
+        nb::gil_scoped_release release;
+        if (half) run(uint16_t{}); else run(0.0f);
+    }
+    return nb::make_tuple(busy, nan);
+}
+
+static void gather_values(const std::string& level, ReadNumbers<2> values, Array<const int64_t, 1> permutation, Numbers<2> out, int threads) {
+    const SddmmLevel& at = at_level(kLevels, level);
+    require(out.shape(0) == values.shape(0) && out.shape(1) == values.shape(1) && permutation.size() == values.shape(1),
+            "values and out must be (batch, nonzeros), and permutation (nonzeros,)");
+    require(threads >= 1, "no threads");
+    const bool half = all_half(values, out);
+    nb::gil_scoped_release release;
+    auto run = [&](auto real) {
+        using Real = decltype(real);
+        at.of(real).gather(static_cast<const Real*>(values.data()), permutation.data(), static_cast<int64_t>(values.shape(0)),
+                           static_cast<int64_t>(permutation.size()), static_cast<Real*>(out.data()), threads);
+    };
+    if (half) run(uint16_t{}); else run(0.0f);
+}
+
+// (tile, packed) worth a try, the best default first.
+static std::vector<std::pair<int64_t, bool>> sddmm_settings(const std::string& level) {
+    at_level(kLevels, level);
+    return {{512, true}, {1024, true}, {0, true}, {0, false}};
+}
+
+static std::vector<int64_t> dealt_nonzeros(Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int group, int threads) {
+    require(offsets.size() >= 1 && order.size() == offsets.size() - 1, "offsets must be one more than the rows, and order as many");
+    require(group >= 1 && threads >= 1, "groups have rows, and teams have threads");
+    const Shares shares({static_cast<int64_t>(order.size()), 0, offsets.data(), nullptr, 2, order.data()}, group, threads);
+    return {shares.nonzeros.begin(), shares.nonzeros.end()};
+}
+
+void bind_sddmm(nb::module_& m) {
+    m.def("sddmm", &sddmm, "level"_a, "offsets"_a, "columns"_a, "order"_a, "q"_a, "k"_a, "scale"_a, "out"_a.noconvert(), "tile"_a, "packed"_a, "threads"_a,
+          "out[b, e] = scale * dot(q[b, i], k[b, j]) for each nonzero e = (i, j); gives (busy, nan).");
+    m.def("softmax", &softmax, "level"_a, "offsets"_a, "values"_a, "scale"_a, "out"_a.noconvert(), "threads"_a,
+          "out <- softmax of scale * values over the nonzeros of each row; gives (busy, nan).");
+    m.def("gather_values", &gather_values, "level"_a, "values"_a, "permutation"_a, "out"_a.noconvert(), "threads"_a,
+          "out[b, e] = values[b, permutation[e]]; the permutation is trusted.");
+    m.def("sddmm_settings", &sddmm_settings, "level"_a, "(tile, packed) of sddmm worth a try, the best default first.");
+    m.def("dealt_nonzeros", &dealt_nonzeros, "offsets"_a, "order"_a, "group"_a, "threads"_a,
+          "How many nonzeros each thread is given when rows are dealt out in `order`, in groups of `group` neighbours.");
+}
+
+}  // namespace spdnn

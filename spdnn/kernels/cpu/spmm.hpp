@@ -1,0 +1,40 @@
+// The sparse times dense product of spdnn.ops on CPU, the same interface at every instruction-set level.
+#pragma once
+
+#include <cstdint>
+
+namespace spdnn {
+
+// C[b] = activation(A[b] B[b] + bias), A (rows, inner) sparse by rows, all of them with the same places of nonzeros;
+// activation(y) = y < low ? low : y > high ? high : y, so that a NaN stays one. Values, B and C are all float32 or all
+// float16 (sums are float32, rounded once at the store); B (batch, inner, width) and C (batch, rows, width) by rows.
+struct SpmmProblem {
+    int64_t rows, inner, width, batch;
+    const int64_t* offsets;  // rows + 1
+    const void* columns;     // uint16 or int32 by column_bytes, ascending in a row
+    int column_bytes;
+    const int32_t* order;  // rows: the order in which rows are computed
+    bool half;
+    const void* values;  // (nonzeros), or (batch, nonzeros) with value_stride = nonzeros, else 0
+    int64_t value_stride;
+    const void* b;
+    const float* bias;  // rows
+    float low, high;
+    void* c;
+    int tile;     // columns of B and C that are computed together at most: 16, 32, 64 or 128
+    bool packed;  // a tile of B is copied next to each other before it is used
+};
+
+struct SpmmKernels {
+    const char* name;
+    int lanes;  // floats in a vector
+    // busy[t] <- processor seconds of thread t. Returns whether a value before the activation was NaN.
+    bool (*run)(const SpmmProblem&, int threads, double* busy);
+    // work[t] <- what thread t does in `run`, in nonzeros x columns, without doing it.
+    void (*shares)(const SpmmProblem&, int threads, int64_t* work);
+    // x (batch, rows, width) <- activation(x + bias), in place. Returns whether a value before the activation was NaN.
+    bool (*bias_activation)(void* x, bool half, int64_t batch, int64_t rows, int64_t width, const float* bias, float low,
+                            float high, int threads, double* busy);
+};
+
+}  // namespace spdnn

@@ -1,0 +1,32 @@
+// Threads of a kernel at one instruction-set level, and the processor time that each spent.
+#pragma once
+
+#include "level.hpp"
+#include "ops.hpp"
+
+#include <atomic>
+#include <new>
+
+namespace spdnn {
+namespace SPDNN_LEVEL {
+
+// share(k) on thread k, timed; whether one returned true.
+template <class Share>
+bool on_threads(int threads, double* busy, Share share) {
+    std::atomic<bool> found{false}, starved{false};
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int k = 0; k < threads; ++k) {
+        const double began = processor_seconds();
+        try {
+            if (share(k)) found = true;
+        } catch (const std::bad_alloc&) {
+            starved = true;
+        }
+        busy[k] = processor_seconds() - began;
+    }
+    if (starved) throw std::bad_alloc();
+    return found;
+}
+
+}  // namespace SPDNN_LEVEL
+}  // namespace spdnn

@@ -1,0 +1,112 @@
+"""The kernels of spdnn.ops at the settings in use: which there are, and what each computes at once.
+
+A setting never changes a bit of a result, so whoever launches may take any that fits the shape and the alignment.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from spdnn.kernels.cuda import Kernel
+
+THREADS = 128
+BLOCKS = 7  # at least, on a multiprocessor: 896 threads of 72 registers
+SPMM_BLOCKS = {1: 7, 2: 5, 4: 7}  # of spmm, by the vectors that a thread holds; 4 are of single numbers
+STEP = 4  # nonzeros of a vector load; columns are padded to a multiple of it (ops.cuh)
+DOT_BLOCKS = {8: 5, 4: 6, 1: 7}  # of sddmm, by its vector: each number of it has 4 sums in registers
+ATTENTION_BLOCKS = {8: 4, 4: 5, 1: 7}  # which has the weighted rows of V beside them
+VALUES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half"}
+HELD = 8  # times 32 values of a row that softmax keeps in registers
+
+
+class Tile(NamedTuple):
+    """How spmm is cut.
+
+    Attributes:
+        lanes: threads of a row; vector: numbers of one load of B; held: vectors of a thread.
+    """
+
+    lanes: int
+    vector: int
+    held: int
+
+    @property
+    def columns(self) -> int:
+        """Of one row, that a subwarp computes."""
+        return self.lanes * self.vector * self.held
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return THREADS // self.lanes
+
+
+# By dtype: the tiles there are, narrow ones first. 16-byte loads for widths that they divide, the others for the rest.
+SPMM_TILES = {
+    np.dtype(np.float32): (
+        Tile(8, 4, 1), Tile(16, 4, 1), Tile(8, 4, 2), Tile(32, 4, 1), Tile(16, 4, 2),
+        Tile(16, 2, 2),
+        Tile(8, 1, 1), Tile(32, 1, 2), Tile(32, 1, 4),
+    ),
+    np.dtype(np.float16): (
+        Tile(8, 8, 1), Tile(16, 8, 1),
+        Tile(32, 2, 2),
+        Tile(8, 1, 1), Tile(32, 1, 2),
+    ),
+}  # fmt: skip
+SPMM_VECTORS = {  # by dtype: of its tiles, wide ones first
+    dtype: tuple(sorted({tile.vector for tile in tiles}, reverse=True)) for dtype, tiles in SPMM_TILES.items()
+}
+VECTORS = {np.dtype(np.float32): (4, 1), np.dtype(np.float16): (8, 1)}  # of dots, by dtype: numbers of a load
+WIDE, HELD_COLUMNS = {4: 2, 8: 2, 1: 1}, {4: 2, 8: 2, 1: 4}  # of attention, by that: numbers of a load of V, such loads
+ATTENTION_COLUMNS = 128  # of V, that a warp computes: 32 x WIDE x HELD_COLUMNS
+CHANNELS = (4, 1)  # of a load of depthwise_nhwc
+MOST_ACROSS, RUN = 32, 4  # threads side by side on channels; outputs of a thread
+DEPTHWISE_BLOCKS = {4: 4, 1: 5}  # by the channels of a load
+
+
+def spmm(dtype: np.dtype, tile: Tile) -> Kernel:
+    """C = activation(A B + bias)."""
+    macros = (("LANES", tile.lanes), ("VECTOR", tile.vector), ("HELD", tile.held), ("BLOCKS", SPMM_BLOCKS[tile.held]))
+    return Kernel("ops_spmm.cu", "spmm", THREADS, (("VALUE", VALUES[dtype]), *macros))
+
+
+def sddmm(dtype: np.dtype, vector: int) -> Kernel:
+    """scale * Q K^T at the nonzeros, with loads of so many numbers."""
+    return Kernel(
+        "ops_sddmm.cu", "sddmm", THREADS, (("VALUE", VALUES[dtype]), ("VECTOR", vector), ("BLOCKS", DOT_BLOCKS[vector]))
+    )
+
+
+def rowwise(name: str, dtype: np.dtype) -> Kernel:
+    """sparse_softmax or gather_values."""
+    return Kernel("ops_softmax.cu", name, THREADS, (("VALUE", VALUES[dtype]), ("HELD", HELD), ("BLOCKS", BLOCKS)))
+
+
+def attention(dtype: np.dtype, vector: int) -> Kernel:
+    """softmax(scale * Q K^T at the nonzeros) V, with loads of Q and K of so many numbers."""
+    macros = (
+        ("VECTOR", vector),
+        ("WIDE", WIDE[vector]),
+        ("HELD", HELD_COLUMNS[vector]),
+        ("BLOCKS", ATTENTION_BLOCKS[vector]),
+    )
+    return Kernel("ops_attention.cu", "sparse_attention", THREADS, (("VALUE", VALUES[dtype]), *macros))
+
+
+def depthwise(dtype: np.dtype, vector: int, nhwc: bool) -> Kernel:
+    """3 x 3 convolution by channel, with loads of so many channels (without `nhwc`: 1)."""
+    macros = (("VALUE", VALUES[dtype]), ("VECTOR", vector), ("BLOCKS", DEPTHWISE_BLOCKS[vector]))
+    return Kernel("ops_depthwise.cu", "depthwise_nhwc" if nhwc else "depthwise_nchw", THREADS, macros)
+
+
+KERNELS = (
+    *((spmm(dtype, tile), SPMM_BLOCKS[tile.held]) for dtype, tiles in SPMM_TILES.items() for tile in tiles),
+    *((sddmm(dtype, vector), DOT_BLOCKS[vector]) for dtype, vectors in VECTORS.items() for vector in vectors),
+    *((attention(dtype, vector), ATTENTION_BLOCKS[vector]) for dtype, vectors in VECTORS.items() for vector in vectors),
+    *((rowwise(name, dtype), BLOCKS) for name in ("sparse_softmax", "gather_values") for dtype in VALUES),
+    *((depthwise(dtype, vector, True), DEPTHWISE_BLOCKS[vector]) for dtype in VALUES for vector in CHANNELS),
+    *((depthwise(dtype, 1, False), DEPTHWISE_BLOCKS[1]) for dtype in VALUES),
+)

@@ -1,0 +1,95 @@
+"""Arrays that callers hand in: NumPy's, CuPy's, torch's, and all that speak DLPack; without a copy, and back again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.errors import InputError, Unavailable
+
+DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
+CPU, CUDA = "cpu", "cuda"
+CPU_KINDS, CUDA_KINDS = (1, 3), (2, 13)  # of DLPack: pinned host memory is the host's, managed memory a GPU's
+
+
+class Given(NamedTuple):
+    """An array as the kernels take it.
+
+    Attributes:
+        array: NumPy's or CuPy's, on the caller's memory.
+        device: "cpu" or "cuda".
+        back: makes of such an array one of the caller's library.
+    """
+
+    array: Any
+    device: str
+    back: Callable[[Any], Any]
+
+
+def given(value: Any, name: str, dtypes: tuple = DTYPES, dimensions: tuple[int, ...] | None = None) -> Given:
+    """`value` as the kernels take it.
+
+    Args:
+        name: in the error's sentence.
+        dtypes: that are offered; dimensions: how many it may have.
+
+    Raises:
+        InputError: not an array, of another dtype or number of dimensions, not C-contiguous, or at an address that is
+            no multiple of its element's size.
+        Unavailable: on a GPU, and CuPy is missing.
+    """
+    found = native(value, name)
+    array = found.array
+    if array.dtype not in dtypes:
+        offered = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
+        raise InputError(f"{name} is of {array.dtype}; it must be of {offered}")
+    if dimensions is not None and array.ndim not in dimensions:
+        wanted = " or ".join(str(number) for number in dimensions)
+        raise InputError(f"{name} has {array.ndim} dimensions; it must have {wanted}")
+    if address(array) % array.dtype.itemsize:
+        raise InputError(f"{name} starts at an address that is no multiple of {array.dtype.itemsize} bytes; copy it")
+    if not array.flags.c_contiguous:
+        raise InputError(f"{name} is not C-contiguous (strides {array.strides} of shape {array.shape}); copy it first")
+    return found
+
+
+def address(array: Any) -> int:
+    """Where the first element is."""
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
+def native(value: Any, name: str) -> Given:
+    """`value` as NumPy's or CuPy's array on the same memory, of whatever shape and dtype. Raises as `given` does."""
+    library = type(value).__module__.split(".")[0]
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array; its filled() is an array without a mask")
+    if isinstance(value, np.ndarray):
+        return Given(np.asarray(value), CPU, lambda array: array)  # a np.matrix has two dimensions, whatever is done
+    if not hasattr(value, "__dlpack__") or isinstance(value, type):
+        raise InputError(f"{name} is a {type(value).__name__}; it must be an array (NumPy, CuPy, torch, DLPack)")
+    if getattr(value, "is_neg", bool)():  # torch's, which DLPack does not tell
+        raise InputError(f"{name} is a torch tensor whose sign is yet to be turned; its resolve_neg() does that")
+    source = value.detach() if library == "torch" else value
+    try:
+        kind = value.__dlpack_device__()[0]
+        array = np.from_dlpack(source) if kind in CPU_KINDS else None
+    except Exception as error:  # of any type: what is asked is another library's
+        raise InputError(f"{name}: its DLPack cannot be read ({' '.join(str(error).split())[:200]})") from error
+    if kind not in CPU_KINDS + CUDA_KINDS:
+        raise InputError(f"{name} is on a device that is neither the processor nor an NVIDIA GPU (DLPack type {kind})")
+    back = sys.modules["torch"].from_dlpack if library == "torch" else lambda array: array
+    if kind in CUDA_KINDS:
+        return Given(source if library == "cupy" else cupy().from_dlpack(source), CUDA, back)
+    return Given(array, CPU, back)
+
+
+def cupy():
+    """The module CuPy. Raises Unavailable when it is missing."""
+    try:
+        import cupy as module
+    except ImportError as error:
+        raise Unavailable("arrays on a GPU need CuPy: pip install 'spdnn[cuda12]' or 'spdnn[cuda13]'") from error
+    return module

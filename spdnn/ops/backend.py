@@ -1,0 +1,101 @@
+"""What runs the operations: the contract of the processor's kernels (cpu.py) and of a GPU's (cuda.py)."""
+
+from __future__ import annotations
+
+import abc
+import os
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError
+from spdnn.ops.arrays import CPU
+from spdnn.ops.topology import Topology
+
+MOST_THREADS = 1024
+
+
+class Backend(abc.ABC):
+    """The operations on arrays of one place.
+
+    All arguments were checked: shapes, one dtype (float32 or float16; `bias` float32), C-contiguous. `batch` is always
+    there; values that the batch shares have a first dimension of 1. M x K is the topology's shape. Every sum is float32
+    and rounded once, to the dtype of `out`; the activation is y < low ? low : y > high ? high : y.
+
+    Attributes:
+        notes: of the last call: the operation, what was chosen, and what was seen; fit for JSON.
+    """
+
+    notes: dict
+
+    @abc.abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array, uninitialised."""
+
+    @abc.abstractmethod
+    def spmm(
+        self, topology: Topology, values: Any, b: Any, bias: Any | None, low: float, high: float, out: Any
+    ) -> None:
+        """out (batch, M, N) <- activation(A b + bias[:, None]).
+
+        values (1 or batch, nnz), b (batch, K, N), bias (M,).
+        """
+
+    @abc.abstractmethod
+    def sddmm(self, topology: Topology, q: Any, k: Any, scale: float, out: Any) -> None:
+        """out (batch, nnz) <- scale * q[i] . k[j] for each nonzero (i, j); q (batch, M, D), k (batch, K, D)."""
+
+    @abc.abstractmethod
+    def softmax(self, topology: Topology, values: Any, scale: float, out: Any) -> None:
+        """out (batch, nnz) <- softmax of scale * values over the nonzeros of each row."""
+
+    @abc.abstractmethod
+    def gather(self, values: Any, permutation: np.ndarray, out: Any) -> None:
+        """out (batch, nnz) <- values[:, permutation]; permutation int64 (nnz,), on the host."""
+
+    @abc.abstractmethod
+    def attention(self, topology: Topology, q: Any, k: Any, v: Any, scale: float, out: Any) -> None:
+        """out (batch, M, Dv) <- softmax(scale * q k^T at the nonzeros) v; v (batch, K, Dv). Scores are not kept."""
+
+    @abc.abstractmethod
+    def depthwise(
+        self,
+        x: Any,
+        weights: Any,
+        bias: Any | None,
+        low: float,
+        high: float,
+        stride: int,
+        nhwc: bool,
+        out: Any,
+    ) -> None:
+        """3 x 3 convolution of each channel, padding 1.
+
+        x (images, C, H, W), or with `nhwc` (images, H, W, C), and `out` alike; weights (C, 3, 3).
+        """
+
+
+def backend(device: str, threads: int | None = None) -> Backend:
+    """What runs operations on "cpu" (with so many threads) or "cuda" (CuPy's current device).
+
+    Raises:
+        InputError: threads out of range, or threads for a GPU.
+        Unavailable: the kernels, CuPy or the device are missing.
+    """
+    if device == CPU:
+        from spdnn.ops.cpu import CpuBackend
+
+        return CpuBackend(_threads(threads))
+    if threads is not None:
+        raise InputError(f"threads {threads!r}: the arrays are on a GPU, and it has no threads to choose")
+    from spdnn.ops.cuda import current
+
+    return current()
+
+
+def _threads(threads: int | None) -> int:
+    if threads is None:
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads {threads!r}: an integer from 1 to {MOST_THREADS}")
+    return int(threads)

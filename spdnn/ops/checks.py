@@ -1,0 +1,182 @@
+"""What the operations ask of their arguments, and the shapes in which a backend takes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError
+from spdnn.ops.arrays import Given, address, given
+from spdnn.ops.backend import Backend
+from spdnn.ops.matrix import SparseMatrix
+from spdnn.ops.topology import Topology
+
+FLOAT32 = (np.dtype(np.float32),)
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def bounds(activation: Any) -> tuple[float, float]:
+    """(low, high) of an activation: None, "relu" or a pair. Raises InputError for anything else."""
+    if activation is None:
+        return -math.inf, math.inf
+    if isinstance(activation, str) and activation == "relu":
+        return 0.0, math.inf
+    try:
+        low, high = map(float, activation) if not isinstance(activation, str) else ()
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f'activation {activation!r}: it must be None, "relu" or a pair (low, high)') from None
+    if not low <= high:
+        raise InputError(f"activation {activation!r}: low must be at most high")
+    return low, high
+
+
+def sparse(matrix: Any, name: str) -> None:
+    if not isinstance(matrix, SparseMatrix):
+        raise InputError(f"{name} is a {type(matrix).__name__}; it must be a SparseMatrix")
+
+
+def topology(mask: Any) -> Topology:
+    if not isinstance(mask, (SparseMatrix, Topology)):
+        raise InputError(f"mask is a {type(mask).__name__}; it must be a SparseMatrix or a Topology")
+    return mask.topology if isinstance(mask, SparseMatrix) else mask
+
+
+def matches(A: SparseMatrix, dense: Given, name: str) -> None:
+    if dense.array.dtype != A.dtype:
+        raise InputError(f"{name} is of {dense.array.dtype}, and the sparse matrix of {A.dtype}; they must be the same")
+    if dense.device != A.device:
+        raise InputError(f"{name} is on {dense.device}, and the sparse matrix on {A.device}; its to() moves it")
+
+
+def alike(one: Given, other: Given, name: str, second: str) -> None:
+    if one.array.dtype != other.array.dtype or one.device != other.device:
+        raise InputError(
+            f"{name} is of {one.array.dtype} on {one.device}, and {second} of {other.array.dtype} on {other.device}; "
+            "they must be the same"
+        )
+
+
+def queries(topology: Topology, q: Given, k: Given) -> int | None:
+    """The batch of q and k, which fit the topology."""
+    alike(q, k, "Q", "K")
+    if q.array.shape[-2] != topology.rows or k.array.shape[-2] != topology.shape[1]:
+        raise InputError(
+            f"Q has shape {q.array.shape} and K {k.array.shape}; a mask of {times(topology)} needs "
+            f"{topology.rows} and {topology.shape[1]} rows"
+        )
+    if q.array.shape[-1] != k.array.shape[-1] or not q.array.shape[-1]:
+        raise InputError(f"Q has {q.array.shape[-1]} columns and K {k.array.shape[-1]}; they must be as many, and some")
+    return batch({"Q": lead(q, 2), "K": lead(k, 2)})
+
+
+def times(topology: Topology) -> str:
+    return f"{topology.shape[0]} x {topology.shape[1]}"
+
+
+def lead(one: Given, dimensions: int) -> int | None:
+    return one.array.shape[0] if one.array.ndim > dimensions else None
+
+
+def batch(sizes: dict[str, int | None]) -> int | None:
+    """How many matrices there are; None: no operand has a batch."""
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if 0 in known.values():
+        raise InputError(f"{next(name for name in known if not known[name])} is a batch of no matrices")
+    if len(set(known.values())) > 1:
+        told = ", ".join(f"{name} has {size}" for name, size in known.items())
+        raise InputError(f"batches of different sizes: {told}")
+    return next(iter(known.values()), None)
+
+
+def batched(array: Any, dimensions: int) -> Any:
+    return array if array.ndim > dimensions else array[None]
+
+
+def spread(array: Any, dimensions: int, batch: int | None) -> Any:
+    """`array` with its batch in front; what is shared is repeated, for kernels step through it."""
+    if array.ndim > dimensions or (batch or 1) == 1:
+        return batched(array, dimensions)
+    return contiguous(array[None].repeat(batch, axis=0))
+
+
+def contiguous(array: Any) -> Any:
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.copy(order="C")
+
+
+def own(matrix: SparseMatrix) -> Given:
+    """A matrix's values as an argument."""
+    return Given(matrix.values, matrix.device, lambda array: array)
+
+
+def output(
+    run: Backend,
+    shape: tuple[int, ...],
+    batch: int | None,
+    beside: Given,
+    out: Any = None,
+    apart: Sequence[Any | None] = (),
+    same: Any = None,
+) -> tuple[Any, Any]:
+    """(the array to write, its batch in front; the same for the caller): `out`, or a new one.
+
+    Args:
+        shape: of one matrix; batch: how many there are, or None.
+        beside: the operand whose dtype, place and library it has.
+        apart: operands that it must share no memory with.
+        same: an operand that it may be, but not overlap in part.
+
+    Raises:
+        InputError: `out` does not fit, is read-only, or shares memory.
+    """
+    whole = shape if batch is None else (batch, *shape)
+    if out is None:
+        made = run.empty(whole, beside.array.dtype)
+        return made if batch is not None else made[None], beside.back(made)
+    found = given(out, "out", (beside.array.dtype,), (len(whole),))
+    if found.array.shape != whole or found.device != beside.device:
+        raise InputError(f"out is {found.array.shape} on {found.device}; it must be {whole} on {beside.device}")
+    if isinstance(found.array, np.ndarray) and not found.array.flags.writeable:
+        raise InputError("out is read-only; it must be an array that can be written")
+    if any(array is not None and _overlap(found.array, array) for array in apart):
+        raise InputError("out shares memory with an operand; it must be apart from them")
+    if same is not None and address(same) != address(found.array) and _overlap(found.array, same):
+        raise InputError("out shares a part of its memory with an operand; it must be that operand or apart from it")
+    return found.array if batch is not None else found.array[None], out
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    first, second = address(one), address(other)
+    return first < second + other.nbytes and second < first + one.nbytes
+
+
+def bias(bias: Any, size: int, beside: Given) -> Any | None:
+    if bias is None:
+        return None
+    found = given(bias, "bias", FLOAT32, (1,))
+    if found.array.shape != (size,):
+        raise InputError(f"bias has shape {found.array.shape}; it must be ({size},)")
+    if found.device != beside.device:
+        raise InputError(f"bias is on {found.device}, and the dense operand on {beside.device}")
+    return found.array
+
+
+def number(value: Any, name: str) -> float:
+    """A number that the kernels can multiply with. Raises InputError for what float32 does not hold."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= LARGEST:
+        raise InputError(f"{name} {value!r}: it must be a finite number of float32, at most {LARGEST:.4g} in size")
+    return number
+
+
+def choice(value: Any, name: str, offered: tuple) -> Any:
+    """`value`, one of `offered`, of which all have one type."""
+    kind = str if isinstance(offered[0], str) else (int, np.integer)
+    if not isinstance(value, kind) or isinstance(value, bool) or value not in offered:
+        raise InputError(f"{name} {value!r}: it must be {' or '.join(map(str, offered))}")
+    return value

@@ -1,0 +1,184 @@
+"""The operations on the processor: the compiled kernels, all threads, tiles found by timing them (tuning.py)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from spdnn import kernels
+from spdnn.errors import InputError
+from spdnn.ops import tuning
+from spdnn.ops.backend import Backend
+from spdnn.ops.topology import Topology
+from spdnn.provenance import cpu_name
+
+ALIGNMENT = 64  # of what is allocated here: a cache line
+LEAST_SHARED = 1_000_000  # multiply-adds of a call that are worth waking threads for, some 30 us each (measured)
+
+
+FEW_USES = 25  # of a row of B, below which copying it costs more than it saves (measured)
+_settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary()  # of calls alike
+
+
+@cache
+def _loaded(level: str | None) -> tuple[ModuleType, str]:
+    """The compiled kernels and the name of their level; looked at once, for a call may take less time than looking."""
+    name = kernels.level(level).name
+    from spdnn.kernels import _cpu
+
+    return _cpu, name
+
+
+_forked = False  # off a process that had the kernels
+
+
+def _told_of_fork() -> None:
+    global _forked
+    _forked = _forked or "spdnn.kernels._cpu" in sys.modules
+
+
+os.register_at_fork(after_in_child=_told_of_fork)
+
+
+class CpuBackend(Backend):
+    """The kernels of one instruction-set level.
+
+    Args:
+        threads: of each call. It is one in a process that was forked off one that had loaded the kernels: OpenMP's
+            threads are not in it, and OpenMP would wait for them for ever.
+        swizzle: deal rows out by descending length; without, in their own order.
+        setting: of every call, in place of what tuning finds; fit for the operation.
+    """
+
+    def __init__(self, threads: int, swizzle: bool = True, setting: Any = None):
+        self.kernels, self.level = _loaded(os.environ.get("SPDNN_ISA"))
+        self.threads, self.swizzle, self.setting = 1 if _forked else threads, swizzle, setting
+        self.notes: dict = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + size].view(dtype).reshape(shape)
+
+    def spmm(self, topology, values, b, bias, low, high, out) -> None:
+        bias = np.zeros(topology.rows, np.float32) if bias is None else bias
+        given = self._where(topology), (values, b, bias, low, high, out)
+        self._tuned("spmm", topology, (b.shape[2], b.shape[0]), given, "the product")
+
+    def sddmm(self, topology, q, k, scale, out) -> None:
+        self._tuned("sddmm", topology, (q.shape[2], q.shape[0]), (self._where(topology), (q, k, scale, out)), "Q K^T")
+
+    def softmax(self, topology, values, scale, out) -> None:
+        told = self.kernels.softmax(self.level, topology.offsets, values, scale, out, self.threads)
+        self._noted("softmax", None, told, "a row's softmax (all of its values are -inf, or +inf is among them)")
+
+    def gather(self, values, permutation, out) -> None:
+        self.kernels.gather_values(self.level, values, permutation, out, self.threads)
+        self.notes = {"operation": "gather"}
+
+    def attention(self, topology, q, k, v, scale, out) -> None:
+        given = self._where(topology), (q, k, v, scale, out)
+        self._tuned("attention", topology, (q.shape[2] + v.shape[2], q.shape[0]), given, "attention")
+
+    def depthwise(self, x, weights, bias, low, high, stride, nhwc, out) -> None:
+        bias = np.zeros(len(weights), np.float32) if bias is None else bias
+        told = self.kernels.depthwise(self.level, x, weights, bias, low, high, stride, nhwc, out, self.threads)
+        self._noted("depthwise", None, told, "the convolution")
+
+    def bias_activation(self, x: np.ndarray, bias: np.ndarray, low: float, high: float) -> None:
+        """In place: bias (M,) is added to the rows of x (batch, M, N) float32, then clipped.
+
+        What follows a dense product, where one is compared with `spmm`.
+        """
+        self.kernels.bias_activation(self.level, x, bias, low, high, self.threads)
+
+    def _where(self, topology: Topology) -> tuple[np.ndarray, ...]:
+        order = topology.order if self.swizzle else np.arange(topology.rows, dtype=np.int32)
+        return topology.offsets, topology.columns, order
+
+    def _tuned(
+        self,
+        operation: str,
+        topology: Topology,
+        sizes: tuple[int, int],
+        given: tuple[tuple, tuple],
+        what: str,
+    ) -> None:
+        """Run with the setting of the class that the call belongs to, small work on one thread.
+
+        Args:
+            sizes: multiply-adds of a nonzero; matrices of the batch.
+            given: where the nonzeros are, and the other arguments of the kernel; the last is the output.
+            what: is NaN, in the error's sentence.
+        """
+        kernel, work, dtype = getattr(self.kernels, operation), topology.nnz * sizes[0] * sizes[1], given[1][-1].dtype
+        threads = self.threads if work >= LEAST_SHARED else 1
+
+        def run(setting: Any) -> tuple[np.ndarray, bool]:
+            chosen = setting if isinstance(setting, tuple) else (setting,)
+            return kernel(self.level, *given[0], *given[1], *chosen, threads)
+
+        def seconds(setting: Any) -> float:
+            began = time.perf_counter()
+            run(setting)
+            return time.perf_counter() - began
+
+        setting = self.setting
+        if setting is None:
+            known = _settings.setdefault(topology, {})
+            alike = operation, sizes, dtype.char, self.level, threads, os.environ.get("SPDNN_TUNING")
+            if alike not in known:
+                known[alike] = self._setting(operation, topology, sizes, dtype, threads, seconds)
+            setting = known[alike]
+        self._noted(operation, setting, run(setting), what)
+
+    def _setting(
+        self,
+        operation: str,
+        topology: Topology,
+        sizes: tuple[int, int],
+        dtype: np.dtype,
+        threads: int,
+        seconds: Callable[[Any], float],
+    ) -> Any:
+        """The setting of the class of shapes that a call belongs to."""
+        settings = getattr(self.kernels, f"{operation}_settings")(self.level)
+        if operation == "spmm":
+            settings = _usual_first(settings, topology, sizes[0])
+        shape = tuning.shape_class(*topology.shape, *sizes, sparsity=topology.sparsity)
+        kind, code = f"{dtype}/{topology.index_bits}", self.kernels.source_digest[:16]
+        key = f"{cpu_name()} {self.level} t{threads} {code} {operation} {kind} {shape}"
+        return tuning.chosen(key, settings, 2 * topology.nnz * sizes[0] * sizes[1], seconds)
+
+    def _noted(self, operation: str, setting: Any, told: tuple[np.ndarray, bool], what: str) -> None:
+        """Keep what the kernel told.
+
+        Raises:
+            InputError: a result was NaN.
+        """
+        busy, nan = told
+        self.notes = {
+            "operation": operation,
+            "instruction_set": self.level,
+            "setting": setting,
+            "swizzle": self.swizzle,
+            "busy_seconds": busy.tolist(),
+        }
+        if nan:
+            raise InputError(f"{what} is NaN somewhere: an operand holds NaN, or infinities that cancel")
+
+
+def _usual_first(settings: list, topology: Topology, columns: int) -> list:
+    """The settings of spmm, the usual one first: B is read where it is when its rows are used few times (measured)."""
+    few = topology.nnz < FEW_USES * topology.shape[1] and columns % 16 == 0
+    usual = next((one for one in settings if one[1] != few), settings[0])
+    return [usual, *(one for one in settings if one != usual)]

@@ -1,0 +1,223 @@
+"""The operations on an NVIDIA GPU: kernels of spdnn/kernels/cuda through the contract of `Device`.
+
+Everything is put on the caller's current CuPy stream and nothing is waited for, but when a topology or a permutation is
+placed on the device, which happens once, and when the settings of an operation are timed, once for each class of shapes
+(tuning.py). While a graph is captured neither can happen: what is not placed then is refused (call each operation once
+before), and settings that are not known are the usual ones. A call checks its arguments
+and takes the host tens of microseconds; what is called again and again on the same arrays is `bound` once.
+
+NaN is not looked for, since that would be a wait: where the processor's backend raises, here it propagates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError
+from spdnn.kernels.cuda import source
+from spdnn.kernels.cuda.device import Device
+from spdnn.ops import cuda_launches, tuning
+from spdnn.ops.backend import Backend
+from spdnn.ops.cuda_launches import Launch, Placed, Plan
+from spdnn.ops.topology import Topology
+
+BIAS = {"spmm": 2, "depthwise": 1}  # its place after the first argument; where there is none, a zero stands for all
+_here = threading.local()  # a backend's current stream is its own, so threads have backends of their own
+
+
+def current() -> CudaBackend:
+    """The backend of CuPy's current device, for its current stream.
+
+    Raises:
+        Unavailable: CuPy or the device are missing; see open_device.
+    """
+    from spdnn.kernels.cuda import cupy_device
+    from spdnn.ops.arrays import cupy
+
+    cuda = cupy().cuda
+    ordinal = int(cuda.Device().id)
+    known = vars(_here).setdefault("backends", {})
+    if ordinal not in known:
+        known[ordinal] = CudaBackend(cupy_device.open_device(ordinal), cuda.get_current_stream)
+    return known[ordinal]
+
+
+class CudaBackend(Backend):
+    """The operations on one device.
+
+    Args:
+        device: arrays are its own.
+        stream: gives the stream to launch on, asked at every call; by default the device's main one.
+        setting: of every call that it suits, in place of what tuning finds.
+    """
+
+    def __init__(self, device: Device, stream: Callable[[], Any] | None = None, setting: Any = None):
+        self.device, self.setting = device, setting
+        self.notes: dict = {}
+        self._stream = stream or (lambda: device.main)
+        self._kept: dict[int, Any] = {}  # by the id of a topology or a permutation, as long as that lives
+        self._late: list = []  # what was kept, and may still be read on another stream than its memory goes back to
+        self._first, self._several = None, False  # the first stream that was launched on; whether there were others
+        self._found: dict[tuple, Any] = {}  # settings, of calls alike: asked for once
+        self._zero = device.upload(np.zeros(1, np.float32))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        with self.device.on(self._stream()):
+            return self.device.empty(int(np.prod(shape, dtype=np.int64)), dtype).reshape(shape)
+
+    def spmm(self, topology, values, b, bias, low, high, out) -> None:
+        self._run("spmm", topology, values, b, bias, low, high, out)
+
+    def sddmm(self, topology, q, k, scale, out) -> None:
+        self._run("sddmm", topology, q, k, scale, out)
+
+    def softmax(self, topology, values, scale, out) -> None:
+        self._run("softmax", topology, values, scale, out)
+
+    def gather(self, values, permutation, out) -> None:
+        self._run("gather", values, permutation, out)
+
+    def attention(self, topology, q, k, v, scale, out) -> None:
+        self._run("attention", topology, q, k, v, scale, out)
+
+    def depthwise(self, x, weights, bias, low, high, stride, nhwc, out) -> None:
+        self._run("depthwise", x, weights, bias, low, high, stride, nhwc, out)
+
+    def candidates(self, operation: str, *arguments: Any) -> tuple:
+        """The settings that suit an operation (a method's name) with a method's arguments; the first is the usual."""
+        return self._plan(operation, *arguments).settings
+
+    def bound(self, operation: str, *arguments: Any, setting: Any = None) -> Callable[[], None]:
+        """A launch of an operation, checked and compiled now; calling it launches on the stream that is current then.
+
+        Args:
+            operation: a method's name; arguments: what the method takes. The arrays are kept.
+            setting: one of `candidates`; by default what a call would take.
+
+        Raises:
+            SpdnnError: see Device.bind.
+        """
+        plan = self._plan(operation, *arguments)
+        return self._bound(plan.launch(self._chosen(operation, plan, arguments) if setting is None else setting))
+
+    def seconds(self, launch: Callable[[], None]) -> float:
+        """Call a bound launch, and wait; the seconds between two events around it."""
+        with self.device.on(self._stream()):
+            return self.device.seconds(launch)
+
+    def _run(self, operation: str, *arguments: Any) -> None:
+        plan = self._plan(operation, *arguments)
+        setting = self._chosen(operation, plan, arguments)
+        launch = plan.launch(setting)
+        self._bound(launch)()
+        self.notes = {"operation": operation, "kernel": str(launch.kernel), "setting": setting}
+
+    def _bound(self, launch: Launch) -> Callable[[], None]:
+        kernel, blocks, arguments, sizes = launch
+        with self.device.on(self._stream()):
+            bound = self.device.bind(kernel, blocks, arguments, sizes=sizes)
+
+        def call() -> None:
+            with self.device.on(self._now()):
+                bound()
+
+        return call
+
+    def _chosen(self, operation: str, plan: Plan, arguments: tuple) -> Any:
+        if self.setting in plan.settings:
+            return self.setting
+        dtype, topology = arguments[-1].dtype, arguments[0] if isinstance(arguments[0], Topology) else None
+        asked = operation, plan.settings, plan.sizes, plan.operations, dtype
+        if asked not in self._found:
+            if len(plan.settings) > 1 and self._capturing():
+                return plan.settings[0]
+            shape = tuning.shape_class(*plan.sizes, sparsity=topology.sparsity if topology else None)
+            bits = f"/{topology.index_bits}" if topology else ""
+            properties, file = self.device.properties, plan.launch(plan.settings[0]).kernel.file
+            code = hashlib.sha256(source(file).encode()).hexdigest()[:16]
+            usual = plan.settings[0]  # which tells the loads that addresses and the width allow
+            key = f"{properties.name} {properties.software} {code} {operation} {dtype}{bits} {shape} {usual}"
+            with self.device.on(self._stream()):
+                self._found[asked] = tuning.chosen(key, plan.settings, plan.operations, self._timer(plan))
+        return self._found[asked]
+
+    def _timer(self, plan: Plan) -> Callable[[Any], float]:
+        """What times a setting, on the current stream."""
+        lead: list = []
+
+        def seconds(setting: Any) -> float:
+            lead[:] = lead or [self.device.lead()]
+            return self.device.seconds_ahead(self._bound(plan.launch(setting)), *lead)
+
+        return seconds
+
+    def _plan(self, operation: str, *arguments: Any) -> Plan:
+        first, *others = arguments
+        if not all(self.device.holds(array) for array in arguments if hasattr(array, "dtype")):
+            raise InputError(
+                f"{operation}: an array is on another GPU than CuPy's current one ({self.device.properties.name}); move"
+                " it, or call inside `with cupy.cuda.Device(number)`"
+            )
+        make = getattr(cuda_launches, operation)
+        if operation == "gather":
+            values, permutation, out = arguments
+            placed = self._once(permutation, lambda: self.device.upload(permutation))
+            return make(self.device, values, placed, out)
+        if operation in BIAS:
+            place = BIAS[operation]
+            others[place] = (self._zero, 0) if others[place] is None else (others[place], 1)
+        if isinstance(first, Topology):
+            return make(self.device, self._once(first, lambda: Placed(self.device, first)), first, *others)
+        return make(self.device, first, *others)
+
+    def _once(self, owner: Any, place: Callable[[], Any]) -> Any:
+        """What `place` makes of a topology or a permutation, made once while that lives."""
+        if id(owner) not in self._kept:
+            if self._capturing():
+                raise InputError(
+                    "the current stream is captured, and a topology is not on the device yet; call the operation once"
+                    " before the capture begins"
+                )
+            if self._late:  # wait for whoever reads it, as placing does anyway
+                late, self._late = self._late, []
+                self.device.idle()
+                del late
+            with self.device.on(self._now()):
+                self._kept[id(owner)] = place()
+            weakref.finalize(owner, _forget, weakref.ref(self), id(owner))  # not our own keeper, or threads' stay
+        return self._kept[id(owner)]
+
+    def _capturing(self) -> bool:
+        """Whether the current stream is, as far as it tells."""
+        asked = getattr(self._stream(), "is_capturing", None)
+        try:
+            return asked is not None and bool(asked())
+        except RuntimeError:  # of the default stream, where a stream is captured that waits for it
+            return True
+
+    def _now(self) -> Any:
+        """The stream to launch on."""
+        stream = self._stream()
+        if self._first is None:
+            self._first = stream
+        self._several = self._several or stream != self._first
+        return stream
+
+
+def _forget(backend: weakref.ref, owner: int) -> None:
+    """Give back what was placed for an owner that is no more.
+
+    CuPy's pool gives the memory out again on the stream where it was taken, in that stream's order. Work on another
+    stream may still read it: then it goes back when something is placed the next time.
+    """
+    found = backend()
+    if found is not None:
+        placed = found._kept.pop(owner, None)
+        if found._several:
+            found._late.append(placed)

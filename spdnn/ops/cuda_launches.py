@@ -1,0 +1,208 @@
+"""Launches of the operations' kernels: from arrays and a setting to kernel, grid and arguments. Nothing is run here.
+
+The kernels, and what they need of shapes and addresses, are in spdnn/kernels/cuda/ops_*.cu; their settings in
+spdnn/kernels/cuda/ops.py. Arrays are the device's own; those of a topology are in `Placed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.kernels.cuda import Kernel, ops
+from spdnn.kernels.cuda.device import Device
+from spdnn.kernels.cuda.ops import THREADS, Tile
+from spdnn.ops.topology import Topology
+
+WARPS = THREADS // 32
+MOST_PLACES = 1 << 32  # that staged indices reach, in vectors of B
+USUAL_COLUMNS = 64  # of the tile that is taken without a search, where there are so many
+LEAST_SPAN, MOST_PARTS = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
+IN_TURN, TOGETHER = 0, 1  # tile after tile, or tiles dealt out over the multiprocessors (`placed` in ops_spmm.cu)
+WAVES = 32  # blocks on a multiprocessor of kernels that stride over their work
+
+
+class Launch(NamedTuple):
+    """What `Device.bind` takes."""
+
+    kernel: Kernel
+    blocks: int
+    arguments: Mapping[str, Any]
+    sizes: Mapping[str, int]
+
+
+class Plan(NamedTuple):
+    """An operation on given arrays.
+
+    Attributes:
+        settings: that suit, fit for JSON; the first is the usual one.
+        sizes: what the best setting may depend on.
+        operations: multiply-adds, counted twice.
+        launch: with a setting.
+    """
+
+    settings: tuple
+    sizes: tuple[int, ...]
+    operations: int
+    launch: Callable[[Any], Launch]
+
+
+class Placed:
+    """A topology's arrays on a device: they stay there as long as the topology is used."""
+
+    def __init__(self, device: Device, topology: Topology):
+        self.longest = int(topology.lengths.max())
+        padded = np.zeros(max(1, _ceil(topology.nnz, ops.STEP)) * ops.STEP, topology.columns.dtype)
+        padded[: topology.nnz] = topology.columns
+        self.arguments = {
+            "offsets": device.upload(topology.offsets),
+            "columns": device.upload(padded.view(np.uint16)),
+            "index_bytes": padded.itemsize,
+            "order": device.upload(topology.order),
+        }
+
+    def row_arguments(self) -> dict[str, Any]:
+        """Those of a kernel that looks at no column."""
+        return {name: self.arguments[name] for name in ("offsets", "order")}
+
+
+def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, low, high, out) -> Plan:
+    """C = activation(A B + bias); `bias` an array of the device and its step."""
+    (rows, inner), (batch, _, width) = topology.shape, b.shape
+    dtype, multiprocessors = np.dtype(out.dtype), device.properties.multiprocessors
+    added, step = bias
+    common = {
+        **placed.arguments, "values": values, "values_step": topology.nnz if len(values) > 1 else 0, "b": b,
+        "bias": added, "bias_step": step, "low": low, "high": high, "c": out,
+        "rows": rows, "inner": inner, "width": width, "batch": batch,
+    }  # fmt: skip
+
+    def launch(setting: tuple[int, ...]) -> Launch:
+        *cut, dealt = setting
+        tile = Tile(*cut)
+        scaled = inner * (width // tile.vector) <= MOST_PLACES
+        scale, unit = (width // tile.vector, tile.vector) if scaled else (1, width)
+        over = multiprocessors if dealt else 1
+        blocks = grid(_ceil(rows, tile.rows), _ceil(width, tile.columns) * batch, over)
+        own = {"scale": scale, "unit": unit * dtype.itemsize, "multiprocessors": over}
+        return Launch(ops.spmm(dtype, tile), blocks, {**common, **own}, {"c": batch * rows * width})
+
+    settings = spmm_settings(dtype, width, vector(device, ops.SPMM_VECTORS[dtype], width, b, out))
+    return Plan(settings, (*topology.shape, width, batch), 2 * topology.nnz * width * batch, launch)
+
+
+@lru_cache(1024)
+def spmm_settings(dtype: np.dtype, width: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """(lanes, vector, held, how tiles are dealt out) worth trying for so many columns, loaded by vectors."""
+    tiles = [tile for tile in ops.SPMM_TILES[dtype] if tile.vector == size]
+    covering = [tile.columns for tile in tiles if tile.columns >= width]
+    fit = [tile for tile in tiles if tile.columns <= min(covering, default=width)]
+    usual = next((tile for tile in fit if tile.columns >= min(width, USUAL_COLUMNS)), fit[-1])
+    return tuple((*tile, dealt) for dealt in (TOGETHER, IN_TURN) for tile in sorted(fit, key=lambda one: one != usual))
+
+
+def grid(groups: int, tiles: int, multiprocessors: int) -> int:
+    """Blocks of spmm, as its `placed` numbers them."""
+    side = min(multiprocessors, tiles)
+    wide = multiprocessors // side
+    return _ceil(tiles, side) * _ceil(groups, wide) * side * wide
+
+
+def sddmm(device: Device, placed: Placed, topology: Topology, q, k, scale, out) -> Plan:
+    """scale * Q K^T at the nonzeros."""
+    (rows, keys), (batch, _, depth) = topology.shape, q.shape
+    dtype = np.dtype(out.dtype)
+    span = span_of(placed.longest, topology.nnz / rows)
+    parts = max(1, _ceil(placed.longest + ops.STEP - 1, span))
+    arguments = {
+        **placed.arguments, "q": q, "k": k, "scale": scale, "out": out, "rows": rows, "keys": keys, "depth": depth,
+        "batch": batch, "nnz": topology.nnz, "span": span, "parts": parts,
+    }  # fmt: skip
+    kernel = ops.sddmm(dtype, vector(device, ops.VECTORS[dtype], depth, q, k))
+    launch = Launch(kernel, max(1, _ceil(batch * rows * parts, WARPS)), arguments, {"out": batch * topology.nnz})
+    return _only(launch, (*topology.shape, depth, batch), 2 * topology.nnz * depth * batch)
+
+
+def span_of(longest: int, mean: float) -> int:
+    """Nonzeros of a row that a warp of sddmm takes: most rows at once, and the longest in not too many parts."""
+    whole = max(LEAST_SPAN, 2 * mean, longest / MOST_PARTS)
+    return 32 * int(_ceil(int(np.ceil(whole)), 32))
+
+
+def softmax(device: Device, placed: Placed, topology: Topology, values, scale, out) -> Plan:
+    """softmax(scale * values) by rows."""
+    batch, nnz = values.shape
+    arguments = {
+        **placed.row_arguments(), "values": values, "scale": scale, "out": out, "rows": topology.rows, "batch": batch,
+        "nnz": nnz,
+    }  # fmt: skip
+    kernel = ops.rowwise("sparse_softmax", np.dtype(out.dtype))
+    return _only(Launch(kernel, _ceil(batch * topology.rows, WARPS), arguments, {"out": batch * nnz}))
+
+
+def gather(device: Device, values, permutation, out) -> Plan:
+    """values[:, permutation]; the permutation on the device."""
+    batch, nnz = values.shape
+    arguments = {"values": values, "permutation": permutation, "out": out, "nnz": nnz, "batch": batch}
+    blocks = max(1, min(_ceil(nnz, THREADS), WAVES * device.properties.multiprocessors))
+    return _only(Launch(ops.rowwise("gather_values", np.dtype(out.dtype)), blocks, arguments, {"out": batch * nnz}))
+
+
+def attention(device: Device, placed: Placed, topology: Topology, q, k, v, scale, out) -> Plan:
+    """softmax(scale * Q K^T at the nonzeros) V."""
+    (rows, keys), (batch, _, depth), width = topology.shape, q.shape, v.shape[-1]
+    dtype = np.dtype(out.dtype)
+    arguments = {
+        **placed.arguments, "q": q, "k": k, "v": v, "scale": scale, "out": out, "rows": rows, "keys": keys,
+        "depth": depth, "width": width, "batch": batch,
+    }  # fmt: skip
+    size = vector(device, ops.VECTORS[dtype], depth, q, k)
+    if vector(device, (ops.WIDE[size], 1), width, v, out) < ops.WIDE[size]:
+        size = 1
+    warps = batch * rows * _ceil(width, ops.ATTENTION_COLUMNS)
+    launch = Launch(ops.attention(dtype, size), _ceil(warps, WARPS), arguments, {"out": batch * rows * width})
+    return _only(launch, (*topology.shape, depth, width, batch), 2 * topology.nnz * (depth + width) * batch)
+
+
+def depthwise(device: Device, x, weights, bias, low, high, stride, nhwc, out) -> Plan:
+    """3 x 3 convolution of each channel; `bias` an array of the device and its step."""
+    images, channels = x.shape[0], x.shape[3 if nhwc else 1]
+    (height, width), (out_height, out_width) = (a.shape[1:3] if nhwc else a.shape[2:] for a in (x, out))
+    added, step = bias
+    arguments = {
+        "x": x, "weights": weights, "bias": added, "bias_step": step, "low": low, "high": high, "out": out,
+        "images": images, "channels": channels, "height": height, "width": width, "out_height": out_height,
+        "out_width": out_width, "stride": stride,
+    }  # fmt: skip
+    dtype, most = np.dtype(out.dtype), WAVES * device.properties.multiprocessors
+    size = vector(device, ops.CHANNELS, channels, x, out) if nhwc else 1
+    if nhwc:
+        across = min(ops.MOST_ACROSS, channels // size)
+        tiles = _ceil(channels, across * size)
+        places = _ceil(images * out_height * _ceil(out_width, ops.RUN), THREADS // across)
+        blocks, arguments["across"] = tiles * min(places, _ceil(most, tiles)), across
+    else:
+        blocks = min(most, _ceil(images * channels * _ceil(out_height, ops.RUN) * out_width, THREADS))
+    kernel = ops.depthwise(dtype, size, nhwc)
+    return _only(Launch(kernel, blocks, arguments, {"out": out.size}), x.shape, 18 * int(out.size))
+
+
+def vector(device: Device, sizes: tuple[int, ...], width: int, *arrays: Any) -> int:
+    """Numbers that one load can bring: the first of `sizes` that divides rows of this width, at these addresses."""
+    return next(
+        size
+        for size in sizes
+        if width % size == 0 and all(device.address(array) % (size * array.dtype.itemsize) == 0 for array in arrays)
+    )
+
+
+def _only(launch: Launch, sizes: tuple[int, ...] = (), operations: int = 0) -> Plan:
+    """Of an operation that has one setting."""
+    return Plan(("only",), sizes, operations, lambda setting: launch)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)

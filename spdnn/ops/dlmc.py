@@ -1,0 +1,89 @@
+"""The Deep Learning Matrix Collection: positions of the nonzeros of pruned networks, from its archive.
+
+The archive is dlmc.tar.gz as config/data.tsv has it, or a folder that it was unpacked to. Matrices are
+dlmc/MODEL/METHOD/SPARSITY/NAME.smtx; the names of some methods have an ending that others lack.
+Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-A.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from spdnn.errors import InputError
+from spdnn.files import existing
+from spdnn.formats import smtx
+from spdnn.ops.problems import Problem
+from spdnn.ops.topology import Topology
+
+MODELS = {"transformer": "transformer", "resnet-50": "rn50"}
+METHOD = "random_pruning"
+ENDINGS = ("", "_fully_connected", "_aux", "_aux_fully_connected")
+LARGEST = 1 << 30  # bytes of one matrix
+
+
+def topologies(archive: str | Path, problems: Iterable[Problem], method: str = METHOD) -> dict[tuple, Topology]:
+    """The matrices of the archive that these problems name, by `key`; those that it does not have are left out.
+
+    The archive is gone through once; nothing is unpacked to a disk.
+
+    Args:
+        method: a folder of each model: random_pruning, magnitude_pruning, variational_dropout, l0_regularization.
+
+    Raises:
+        InputError: no archive there, a broken one, a matrix that is no sound .smtx, or not of the table's shape.
+    """
+    path, wanted = existing(archive, "DLMC archive or folder"), {}
+    for problem in problems:
+        if problem.shape.network in MODELS and problem.shape.matrix:
+            for name in _names(problem, method):
+                wanted.setdefault(name, problem)
+    found = {}
+    for name, content in _contents(path, wanted):
+        problem = wanted[name]
+        where = f"{path}: {name}"
+        shape, offsets, columns = smtx.parse(content, where)
+        if shape != (problem.shape.rows, problem.shape.columns):
+            raise InputError(
+                f"{where}: {shape[0]} x {shape[1]}, and the table has {problem.shape.rows} x {problem.shape.columns}"
+            )
+        try:
+            found[key(problem)] = Topology(shape, offsets, columns)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+    return found
+
+
+def key(problem: Problem) -> tuple:
+    """Of `topologies`: problems that differ in their batch columns alone share a matrix."""
+    return problem.shape.network, problem.shape.layer, problem.sparsity
+
+
+def _names(problem: Problem, method: str) -> list[str]:
+    """What the matrix may be called, below the archive's first folder."""
+    folder = f"{MODELS[problem.shape.network]}/{method}/{problem.sparsity / 100:g}"
+    return [f"{folder}/{problem.shape.matrix}{ending}.smtx" for ending in ENDINGS]
+
+
+def _contents(path: Path, wanted: dict[str, Problem]):
+    """(name, bytes) of the members that are wanted."""
+    if path.is_dir():
+        base = path / "dlmc" if (path / "dlmc").is_dir() else path
+        for name in wanted:
+            if (base / name).is_file():
+                yield name, (base / name).read_bytes()
+        return
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                parts = PurePosixPath(member.name).parts
+                name = "/".join(parts[1:] if parts[:1] == ("dlmc",) else parts)
+                if name in wanted and member.isfile():
+                    if member.size > LARGEST:
+                        raise InputError(f"{path}: {name} has {member.size:,} bytes; a matrix has at most {LARGEST:,}")
+                    yield name, archive.extractfile(member).read()
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
+        raise InputError(f"{path}: not a whole tar archive ({error})") from error

@@ -1,0 +1,191 @@
+"""A sparse matrix of the operations: a topology that others may share, and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from spdnn.errors import InputError, Unavailable
+from spdnn.ops import convert
+from spdnn.ops.arrays import CPU, CUDA, cupy, given
+from spdnn.ops.topology import Topology
+
+
+class SparseMatrix:
+    """A sparse matrix by rows, or a batch of them that share their topology.
+
+    Attributes:
+        topology: where the nonzeros are, on the host.
+        values: float32 or float16, (nnz,) or (batch, nnz), NumPy's, or CuPy's on a GPU.
+
+    Made by `from_scipy`, `from_dense`, `from_torch`, `from_smtx`, or of arrays of your own.
+    """
+
+    def __init__(self, topology: Topology, values: Any):
+        """Keep `values` without a copy (anything that speaks DLPack).
+
+        Raises:
+            InputError: values of another shape or dtype, or NaN among them.
+        """
+        found = given(values, "values", dimensions=(1, 2))
+        if found.array.shape[-1] != topology.nnz or (not found.array.shape[0] and found.array.ndim == 2):
+            raise InputError(
+                f"values have shape {found.array.shape}; a matrix of {topology.nnz} nonzeros needs ({topology.nnz},), "
+                f"a batch of them (batch, {topology.nnz})"
+            )
+        self.topology, self.values, self._device = topology, found.array, found.device
+        if self.values.size and bool((self.values != self.values).any()):
+            raise InputError("values hold NaN; a sparse matrix must have none")
+
+    @classmethod
+    def of(cls, topology: Topology, values: Any, device: str) -> SparseMatrix:
+        """As the constructor, of values that a kernel made: nothing is looked at."""
+        made = cls.__new__(cls)
+        made.topology, made.values, made._device = topology, values, device
+        return made
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.topology.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def nnz(self) -> int:
+        return self.topology.nnz
+
+    @property
+    def batch(self) -> int | None:
+        """How many matrices there are, or None: one, not a batch."""
+        return self.values.shape[0] if self.values.ndim == 2 else None
+
+    @property
+    def device(self) -> str:
+        """Where the values are: "cpu" or "cuda"."""
+        return self._device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values, offsets and columns."""
+        return self.values.nbytes + self.topology.nbytes
+
+    def with_values(self, values: Any) -> SparseMatrix:
+        """A matrix of the same topology. Raises as the constructor does."""
+        return SparseMatrix(self.topology, values)
+
+    def astype(self, dtype) -> SparseMatrix:
+        """The same with values of float32 or float16, rounded to nearest.
+
+        Raises:
+            InputError: another dtype, or a value that becomes infinite.
+        """
+        return SparseMatrix.of(self.topology, convert.rounded(self.values, dtype), self._device)
+
+    def to(self, device: str) -> SparseMatrix:
+        """The same with values on "cpu" or "cuda" (CuPy's current device); itself when they are there.
+
+        Raises:
+            InputError: another word.
+            Unavailable: CuPy or a GPU are missing.
+        """
+        if device not in (CPU, CUDA):
+            raise InputError(f'device {device!r}: it must be "cpu" or "cuda"')
+        if device == self._device:
+            return self
+        try:
+            values = cupy().asarray(self.values) if device == CUDA else cupy().asnumpy(self.values)
+        except RuntimeError as error:  # CuPy's own are of this class
+            raise Unavailable(f"CuPy cannot use a GPU: {' '.join(str(error).split())}") from error
+        return SparseMatrix.of(self.topology, values, device)
+
+    @classmethod
+    def from_scipy(cls, matrix, dtype=np.float32, index_bits: int | None = None) -> SparseMatrix:
+        """Of a SciPy sparse matrix or array (CSR, COO and the others); stored zeros stay nonzeros of the topology.
+
+        Values of CSR that are of `dtype` are not copied, so what changes them in place (SciPy's eliminate_zeros too)
+        changes both; of another dtype they are rounded to it. DIA has no place for stored zeros. CSR with columns that
+        are unsorted, and entries given twice, are refused: matrix.sort_indices() and matrix.sum_duplicates() mend them.
+
+        Raises:
+            InputError: see there, Topology and SparseMatrix.
+        """
+        return cls(*convert.of_scipy(matrix, dtype, index_bits))
+
+    @classmethod
+    def from_dense(
+        cls,
+        array,
+        sparsity: float | None = None,
+        method: str = "magnitude",
+        seed: int = 0,
+        dtype=np.float32,
+        index_bits: int | None = None,
+    ) -> SparseMatrix:
+        """Of a dense matrix (rows, columns), pruned to `sparsity`.
+
+        Args:
+            array: anything that NumPy or DLPack reads.
+            sparsity: the part of all entries that becomes zero, 0 to below 1; None: what is not zero stays.
+            method: "magnitude": the largest absolute values stay, of equal ones the first; "random": any, drawn
+                with `seed`.
+
+        Raises:
+            InputError: not a matrix, an option out of range, NaN, or see Topology and SparseMatrix.
+        """
+        return cls(*convert.of_dense(array, sparsity, method, seed, dtype, index_bits))
+
+    @classmethod
+    def from_torch(cls, tensor, dtype=None, index_bits: int | None = None) -> SparseMatrix:
+        """Of a torch tensor of two dimensions: sparse CSR or COO (coalesced), or dense, whose nonzeros are taken.
+
+        Values of a CSR tensor are not copied while `dtype` is theirs (None: float16 stays, all others become float32).
+
+        Raises:
+            InputError: another layout, or see Topology and SparseMatrix.
+            Unavailable: torch is missing.
+        """
+        return cls(*convert.of_torch(tensor, dtype, index_bits))
+
+    @classmethod
+    def from_smtx(cls, path, values: Any = None, seed: int = 0, dtype=np.float32, index_bits: int | None = None):
+        """Of a .smtx file of the Deep Learning Matrix Collection, which has positions alone.
+
+        Args:
+            values: (nnz,), or None: normal random numbers drawn with `seed`.
+
+        Raises:
+            InputError: no sound .smtx file (see formats.smtx), or values that do not fit.
+        """
+        return cls(*convert.of_smtx(path, values, seed, dtype, index_bits))
+
+    def to_scipy(self):
+        """scipy.sparse.csr_array of the same shape, values without a copy while float32 (float16 becomes float32).
+
+        What changes its data in place (eliminate_zeros too) changes these values.
+
+        Raises:
+            InputError: a batch, or on a GPU (`to("cpu")` first).
+        """
+        return convert.to_scipy(self)
+
+    def to_dense(self) -> np.ndarray:
+        """(rows, columns), or (batch, rows, columns), of the same dtype. Raises InputError on a GPU."""
+        return convert.to_dense(self)
+
+    def to_torch(self):
+        """torch.sparse_csr_tensor on the same device, values without a copy. Raises InputError for a batch."""
+        return convert.to_torch(self)
+
+    def to_smtx(self, path) -> None:
+        """Write the topology as a .smtx file, whole or not at all."""
+        convert.to_smtx(self.topology, path)
+
+    def __repr__(self) -> str:
+        many = "" if self.batch is None else f"{self.batch} x "
+        return (
+            f"SparseMatrix({many}{self.shape[0]} x {self.shape[1]}, {self.nnz} nonzeros, {self.dtype}, "
+            f"{self.topology.index_bits}-bit indices, {self.device})"
+        )

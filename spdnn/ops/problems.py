@@ -1,0 +1,243 @@
+"""Problem sets for the sparse operations: shapes from a table, positions drawn with a seed (or from dlmc.py).
+
+Sets, as the table `ops-problems.csv` has them:
+    a   layers of the pruned Transformer and ResNet-50 of the Deep Learning Matrix Collection, with its batch columns
+    b   square matrices
+    c   rows of very different lengths, which no pruning gives: what the row swizzle is for
+A matrix of `lengths` random has the given number of nonzeros anywhere, as random pruning leaves them; in one of zipf-s
+or rising-s, row lengths fall with the power s of a row's rank, in random order, or with the longest rows last.
+
+Source of set a: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII; the
+archive's dlmc.csv and rn50_batchsizes.txt; batch columns of the authors' benchmark (google-research/sputnik,
+sputnik/spmm/dlmc_benchmark.cu.cc): 256 and 2048 of the Transformer, an image and 256 images of ResNet-50.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.errors import InputError
+from spdnn.files import existing
+from spdnn.ops.topology import Topology
+from spdnn.tables import table
+
+SETS = ("a", "b", "c")
+PHASES = ("inference", "training")
+SPARSITIES = {"a": (50, 60, 70, 80, 90, 95, 98), "b": (75, 80, 85, 90, 95), "c": (80, 90, 95)}  # percent
+COLUMNS = (
+    "set", "network", "layer", "rows", "columns", "inference", "training", "repeats", "lengths", "matrix", "source",
+)  # fmt: skip
+RANDOM = "random"
+_LENGTHS = re.compile(r"random|(zipf|rising)-(\d+(?:\.\d+)?)")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}")
+MOST = 1 << 24  # of a size in the table
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One row of the table.
+
+    Attributes:
+        rows, columns: of the sparse matrix; outputs and inputs of the layer.
+        inference, training: columns of the dense matrix in each phase; None where the table has none.
+        repeats: how often the shape is in its network.
+        lengths: how nonzeros are spread over rows: random, zipf-s or rising-s.
+        matrix: a matrix of this shape in the DLMC archive; "" where there is none.
+        source: of the row.
+    """
+
+    set: str
+    network: str
+    layer: str
+    rows: int
+    columns: int
+    inference: int | None
+    training: int | None
+    repeats: int
+    lengths: str
+    matrix: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A shape at a sparsity, with so many columns of the dense matrix; `seed` draws positions and values.
+
+    Attributes:
+        sparsity: asked for, percent; the topology's own is nearest to it.
+        origin: "generated", "dlmc" (the archive) or "file".
+    """
+
+    shape: Shape
+    sparsity: float
+    phase: str
+    seed: int
+    origin: str = "generated"
+
+    @property
+    def batch_columns(self) -> int:
+        return getattr(self.shape, self.phase)
+
+    @property
+    def name(self) -> str:
+        """As records name the problem."""
+        return f"{self.shape.set}.{self.shape.network}.{self.shape.layer}.n{self.batch_columns}.s{self.sparsity:g}"
+
+    def topology(self) -> Topology:
+        """The positions, drawn: the same for the same shape, sparsity and seed, whatever the batch columns."""
+        return drawn(
+            self.shape.rows, self.shape.columns, self.sparsity, self.shape.lengths, self._generator("positions")
+        )
+
+    def values(self, topology: Topology) -> np.ndarray:
+        """float32 (nnz,), normal."""
+        return self._generator("values").standard_normal(topology.nnz, dtype=np.float32)
+
+    def dense(self, rows: int, name: str) -> np.ndarray:
+        """float32 (rows, batch columns), normal: the operand of that name."""
+        return self._generator(name).standard_normal((rows, self.batch_columns), dtype=np.float32)
+
+    def _generator(self, purpose: str) -> np.random.Generator:
+        text = f"{self.shape.set}.{self.shape.network}.{self.shape.layer}.{self.sparsity:g}.{purpose}"
+        return np.random.default_rng([self.seed, zlib.crc32(text.encode())])
+
+
+def problems(
+    sets: dict[str, Sequence[float] | None],
+    phases: Sequence[str] = PHASES[:1],
+    networks: Sequence[str] | None = None,
+    seed: int = 0,
+    shapes: Iterable[Shape] | None = None,
+) -> list[Problem]:
+    """The problems of some sets, in the order of the table.
+
+    Args:
+        sets: sparsities in percent for each set; None: SPARSITIES.
+        phases: which batch columns; those that a shape does not have are left out.
+        networks: only these; None: all of the sets.
+        shapes: by default, of the table.
+
+    Raises:
+        InputError: a set, phase or network that is not there, a sparsity out of range, or no problem at all.
+    """
+    shapes = read_shapes() if shapes is None else list(shapes)
+    _check_known("set", sets, SETS)
+    _check_known("phase", phases, PHASES)
+    _check_known("network", networks or (), dict.fromkeys(shape.network for shape in shapes))
+    found = []
+    for shape in shapes:
+        if shape.set not in sets or (networks is not None and shape.network not in networks):
+            continue
+        for phase in phases:
+            if getattr(shape, phase) is not None:
+                found += [
+                    Problem(shape, s, phase, seed) for s in map(_percent, sets[shape.set] or SPARSITIES[shape.set])
+                ]
+    if not found:
+        raise InputError("no problem is left: the sets, networks and phases chosen have none in common")
+    return found
+
+
+def drawn(rows: int, columns: int, sparsity: float, lengths: str, random: np.random.Generator) -> Topology:
+    """A topology with the nearest number of nonzeros to `sparsity` percent, each row's columns uniform in it.
+
+    Raises:
+        InputError: a sparsity or `lengths` that is none.
+    """
+    match = _LENGTHS.fullmatch(lengths)
+    if match is None:
+        raise InputError(f"lengths {lengths!r}: they must be random, zipf-S or rising-S with a number S")
+    nonzeros = round((1 - _percent(sparsity) / 100) * rows * columns)
+    if match[1] is None:  # rows of positions that are uniform in the whole matrix
+        counts = random.multivariate_hypergeometric([columns] * rows, nonzeros, method="marginals")
+    else:
+        counts = _falling(rows, columns, nonzeros, float(match[2]))
+        counts = counts[::-1] if match[1] == "rising" else random.permutation(counts)
+    taken = [np.sort(random.choice(columns, count, replace=False, shuffle=False)) for count in counts]
+    return Topology((rows, columns), np.concatenate(([0], np.cumsum(counts))), np.concatenate(taken))
+
+
+def _falling(rows: int, columns: int, nonzeros: int, power: float) -> np.ndarray:
+    """Lengths in proportion to rank^-power that add up to `nonzeros`, none beyond `columns`, the longest first.
+
+    Where the longest rows are full, the others share what is left in the same proportion.
+    """
+    weights, counts, full = np.arange(1, rows + 1, dtype=np.float64) ** -power, np.zeros(rows), 0
+    while True:
+        counts[full:] = weights[full:] * ((nonzeros - full * columns) / weights[full:].sum())
+        beyond = full + int((counts[full:] > columns).sum())
+        counts[full:beyond] = columns
+        if beyond == full:
+            break
+        full = beyond
+    whole = np.floor(counts).astype(np.int64)
+    most = np.argsort(whole - counts, kind="stable")[: nonzeros - int(whole.sum())]  # the largest remainders
+    whole[most] += 1
+    return np.sort(np.minimum(whole, columns))[::-1]
+
+
+def read_shapes(path: str | Path | None = None) -> list[Shape]:
+    """The rows of the table at `path`; by default, `ops-problems.csv`.
+
+    Raises:
+        InputError: no such file, other columns, or a value out of range; one sentence with the line.
+        Unavailable: the default table is absent.
+    """
+    path = table("ops-problems.csv") if path is None else existing(path, "table of problems")
+    found: list[Shape] = []
+    try:
+        with open(path, newline="", encoding="utf-8") as stream:
+            reader = csv.reader(stream, strict=True)
+            if tuple(next(reader, ())) != COLUMNS:
+                raise InputError(f"{path} line 1: the columns must be {','.join(COLUMNS)}")
+            for cells in reader:
+                shape = _shape(cells, f"{path} line {reader.line_num}")
+                if any((one.set, one.network, one.layer) == (shape.set, shape.network, shape.layer) for one in found):
+                    raise InputError(f"{path} line {reader.line_num}: {shape.network} {shape.layer} is there twice")
+                found.append(shape)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
+    return found
+
+
+def _shape(cells: list[str], where: str) -> Shape:
+    if len(cells) != len(COLUMNS):
+        raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")
+    cell = dict(zip(COLUMNS, cells, strict=True))
+    if cell["set"] not in SETS:
+        raise InputError(f"{where}: set {cell['set']!r} must be one of {', '.join(SETS)}")
+    for name in ("network", "layer"):
+        if not _NAME.fullmatch(cell[name]):
+            raise InputError(f"{where}: {name} {cell[name]!r} must be of small letters, digits, - and _")
+    if not _LENGTHS.fullmatch(cell["lengths"]):
+        raise InputError(f"{where}: lengths {cell['lengths']!r} must be random, zipf-S or rising-S with a number S")
+    if not cell["source"].strip():
+        raise InputError(f"{where}: source is empty")
+    for name in ("rows", "columns", "inference", "training", "repeats"):
+        cell[name] = None if name in PHASES and not cell[name] else _whole(cell[name], name, where)
+    return Shape(**cell)
+
+
+def _whole(text: str, name: str, where: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text) or int(text) > MOST:
+        raise InputError(f"{where}: {name} {text!r} must be a whole number from 1 to {MOST:,}")
+    return int(text)
+
+
+def _percent(sparsity: float) -> float:
+    if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)) or not 0 <= sparsity < 100:
+        raise InputError(f"sparsity {sparsity!r}: it must be in percent, from 0 to below 100")
+    return sparsity
+
+
+def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"{what} {name!r} is not known: it must be one of {', '.join(known)}")

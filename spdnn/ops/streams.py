@@ -1,0 +1,34 @@
+"""A call on the stream that its caller works on: torch has one of its own, which CuPy takes no notice of."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from spdnn.ops.arrays import cupy
+
+
+def on_callers_stream(work: Callable) -> Callable:
+    """`work` with torch's current stream for CuPy's, where an argument is a torch tensor on a GPU.
+
+    So what torch wrote before is there when it is read, and what is written is there for what torch does next, on `out`
+    too. Arrays of CuPy are worked on on CuPy's current stream.
+    """
+
+    @functools.wraps(work)
+    def call(*arguments: Any, **named: Any) -> Any:
+        tensor = next((one for one in (*arguments, *named.values()) if _of_torch_on_gpu(one)), None)
+        if tensor is None:
+            return work(*arguments, **named)
+        cuda, ordinal = cupy().cuda, tensor.device.index
+        pointer = sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream
+        with cuda.Device(ordinal), cuda.ExternalStream(pointer, ordinal) if pointer else cuda.Stream.null:
+            return work(*arguments, **named)
+
+    return call
+
+
+def _of_torch_on_gpu(value: Any) -> bool:
+    return type(value).__module__.split(".")[0] == "torch" and bool(getattr(value, "is_cuda", False))

@@ -1,0 +1,179 @@
+"""Where the nonzeros of a sparse matrix are, without their values: compressed rows (CSR)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from spdnn.errors import InputError
+
+MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach
+MOST_COLUMNS = (1 << 31) - 1  # that 32-bit indices reach; rows are numbered with as many bits
+INDEX_BITS = (16, 32)
+
+
+class Topology:
+    """The positions of the nonzeros of a matrix; matrices with other values, and batches of values, share one.
+
+    Attributes:
+        shape: (rows, columns).
+        offsets: int64 (rows + 1,); the nonzeros of row i are offsets[i] .. offsets[i + 1] - 1.
+        columns: uint16 or int32 (nnz,), ascending in each row, none twice.
+
+    None of the arrays may be changed: what is derived from them is kept.
+    """
+
+    def __init__(self, shape: tuple[int, int], offsets, columns, index_bits: int | None = None):
+        """Check and keep the arrays; those of the right type are not copied.
+
+        Args:
+            shape: (rows, columns), each at least 1.
+            offsets, columns: whole numbers, as in the attributes, of any integer type.
+            index_bits: 16 or 32; by default 16 where they reach.
+
+        Raises:
+            InputError: a shape out of range, offsets that are no ascending sequence from 0 to the number of columns
+                given, columns that are unsorted, given twice or beyond the width, or index_bits that do not reach.
+        """
+        rows, width = (_size(size, what) for size, what in zip(_pair(shape), ("rows", "columns"), strict=True))
+        self.shape = (rows, width)
+        self.offsets = _whole(offsets, "offsets", np.int64)
+        if self.offsets.shape != (rows + 1,):
+            raise InputError(f"offsets have shape {self.offsets.shape}; {rows} rows need ({rows + 1},)")
+        columns = _whole(columns, "columns")
+        _check(rows, width, self.offsets, columns)
+        self.columns = np.ascontiguousarray(columns.astype(_index_type(width, index_bits), copy=False))
+
+    @property
+    def rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nnz(self) -> int:
+        """How many nonzeros there are, explicit zeros among them."""
+        return self.columns.size
+
+    @property
+    def sparsity(self) -> float:
+        """The part of the matrix that is no nonzero, 0 to 1."""
+        return 1 - self.nnz / (self.shape[0] * self.shape[1])
+
+    @property
+    def index_bits(self) -> int:
+        return 8 * self.columns.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of offsets and columns."""
+        return self.offsets.nbytes + self.columns.nbytes
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int64 (rows,): nonzeros of each row."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """int32 (rows,): the row swizzle: rows by descending length, equal ones in order (Sputnik, section V-C)."""
+        return np.argsort(-self.lengths, kind="stable").astype(np.int32)
+
+    @cached_property
+    def row_numbers(self) -> np.ndarray:
+        """int32 (nnz,): the row of each nonzero."""
+        return np.repeat(np.arange(self.rows, dtype=np.int32), self.lengths)
+
+    @cached_property
+    def transposed(self) -> tuple[Topology, np.ndarray]:
+        """(topology of the transpose, int64 (nnz,) permutation): its values are values[permutation].
+
+        Made once, and kept: transposing a matrix with other values is then one gather.
+        """
+        permutation = np.argsort(self.columns, kind="stable").astype(np.int64, copy=False)
+        counts = np.bincount(self.columns, minlength=self.shape[1])
+        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        turned = Topology.__new__(Topology)  # sound by construction
+        turned.shape, turned.offsets = self.shape[::-1], offsets
+        bits = 16 if self.index_bits == 16 and self.rows <= MOST_COLUMNS_16 else 32
+        turned.columns = self.row_numbers[permutation].astype(_index_type(self.rows, bits))
+        return turned, permutation
+
+    def with_index_bits(self, bits: int) -> Topology:
+        """The same positions with 16- or 32-bit indices. Raises InputError as the constructor does."""
+        if bits == self.index_bits:
+            return self
+        same = Topology.__new__(Topology)
+        same.shape, same.offsets = self.shape, self.offsets
+        same.columns = self.columns.astype(_index_type(self.shape[1], bits))
+        return same
+
+    def __eq__(self, other) -> bool:
+        if not isinstance(other, Topology):
+            return NotImplemented
+        return self is other or (
+            self.shape == other.shape
+            and np.array_equal(self.offsets, other.offsets)
+            and np.array_equal(self.columns, other.columns)
+        )
+
+    __hash__ = object.__hash__  # arrays have none; what is kept for a topology is kept for this object
+
+    def __repr__(self) -> str:
+        return f"Topology({self.shape[0]} x {self.shape[1]}, {self.nnz} nonzeros, {self.index_bits}-bit indices)"
+
+
+def _pair(shape) -> tuple:
+    try:
+        rows, columns = shape
+    except (TypeError, ValueError):
+        raise InputError(f"shape {shape!r}: a matrix has two numbers, (rows, columns)") from None
+    return rows, columns
+
+
+def _size(size, what: str) -> int:
+    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 1 <= size <= MOST_COLUMNS:
+        raise InputError(f"{size!r} {what}: a matrix has 1 to {MOST_COLUMNS:,}")
+    return int(size)
+
+
+def _whole(array, what: str, dtype=None) -> np.ndarray:
+    try:
+        found = np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} are no array ({' '.join(str(error).split())})") from error
+    if not found.size and found.ndim == 1:  # an empty list has the type of float64
+        found = found.astype(np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise InputError(f"{what} must be a list of whole numbers, not {found.ndim}-dimensional {found.dtype}")
+    return np.ascontiguousarray(found if dtype is None else found.astype(dtype, copy=False))
+
+
+def _index_type(width: int, bits: int | None) -> np.dtype:
+    if bits is not None and (not isinstance(bits, (int, np.integer)) or bits not in INDEX_BITS):
+        raise InputError(f"index_bits {bits!r}: they must be 16 or 32")
+    if bits == 16 and width > MOST_COLUMNS_16:
+        raise InputError(f"16-bit indices reach {MOST_COLUMNS_16:,} columns, and the matrix has {width:,}")
+    return np.dtype(np.uint16 if bits == 16 or (bits is None and width <= MOST_COLUMNS_16) else np.int32)
+
+
+def _check(rows: int, width: int, offsets: np.ndarray, columns: np.ndarray) -> None:
+    descends = (offsets[1:] < offsets[:-1]).any()  # not their difference, which may overflow
+    if offsets[0] != 0 or offsets[-1] != columns.size or descends:
+        raise InputError(f"offsets must ascend from 0 to the {columns.size} nonzeros, row by row")
+    if not columns.size:
+        return
+
+    def row(nonzero) -> int:
+        return int(np.searchsorted(offsets, nonzero, side="right")) - 1
+
+    beyond = (columns < 0) | (columns >= width) if columns.dtype.kind == "i" else columns >= width
+    if beyond.any():
+        at = int(beyond.argmax())
+        raise InputError(f"row {row(at)} has column {columns[at]}; a matrix of {width} columns has 0 to {width - 1}")
+    falls = columns[1:] <= columns[:-1]
+    starts = offsets[1:-1]
+    falls[starts[(starts > 0) & (starts < columns.size)] - 1] = False  # a new row may begin anywhere
+    if falls.any():
+        at = int(falls.argmax()) + 1
+        what = "twice" if columns[at] == columns[at - 1] else f"after column {columns[at - 1]}"
+        raise InputError(f"row {row(at)} has column {columns[at]} {what}; columns must ascend in each row")

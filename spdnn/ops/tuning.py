@@ -1,0 +1,129 @@
+"""Which tile a kernel takes: found by timing the few that are worth trying, once for each device and class of shapes.
+
+The choice changes no bit of a result, so what was found is kept, in memory and in a file of the user's cache, and a run
+that finds nothing there differs from one that does in time alone. Small work takes the kernel's default: trying would
+cost more than it could save.
+
+    SPDNN_TUNED     the file in which choices are kept (by default ~/.cache/spdnn/tuned.json)
+    SPDNN_TUNING    off: always the default; forget: what is in the file is not read (it is written)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from spdnn.errors import InputError, SpdnnError
+from spdnn.files import write_text
+
+LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
+ROUNDS = 3  # of timing each candidate in turn, after one that warms up
+FORMAT = 1
+
+_known: dict[str, Any] = {}
+_read: set[Path | None] = set()
+_lock = threading.Lock()
+
+
+def shape_class(*sizes: int, sparsity: float | None = None) -> str:
+    """Sizes to the nearest power of two, the sparsity to the nearest 5 %: what shares a choice."""
+    told = "x".join(str(2 ** round(math.log2(size))) if size > 0 else "0" for size in sizes)
+    return told if sparsity is None else f"{told}@{5 * round(20 * sparsity)}"
+
+
+def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callable[[Any], float]) -> Any:
+    """The candidate to use: known, or the fastest in a few rounds of all of them in turn.
+
+    Args:
+        key: everything that the choice may depend on: device, kernels, operation, dtypes, class of shapes.
+        candidates: fit for JSON; the first is the default.
+        operations: of the call.
+        seconds: runs the call with a candidate and gives its time.
+
+    Raises:
+        InputError: SPDNN_TUNING is another word.
+    """
+    wanted = os.environ.get("SPDNN_TUNING") or "on"
+    if wanted not in ("on", "off", "forget"):
+        raise InputError(f"SPDNN_TUNING={wanted!r}: it must be on, off or forget")
+    if wanted == "off" or len(candidates) == 1 or operations < LEAST_OPERATIONS:
+        return candidates[0]
+    with _lock:
+        _load(wanted == "forget")
+        if _known.get(key) in candidates:
+            return candidates[candidates.index(_known[key])]  # a file may hold 64.0 or 1, which are 64 and True
+        best = _fastest(candidates, seconds)
+        _known[key] = best
+        _save()
+    return best
+
+
+def path() -> Path | None:
+    """The file in which choices are kept; None where the user has no home (a container's user without a name)."""
+    told = os.environ.get("SPDNN_TUNED")
+    try:
+        return Path(told) if told else Path.home() / ".cache" / "spdnn" / "tuned.json"
+    except RuntimeError:
+        return None
+
+
+def _fastest(candidates: Sequence[Any], seconds: Callable[[Any], float]) -> Any:
+    best = [math.inf] * len(candidates)
+    for turn in range(1 + ROUNDS):
+        for place, candidate in enumerate(candidates):
+            took = seconds(candidate)
+            if turn:
+                best[place] = min(best[place], took)
+    return candidates[best.index(min(best))]
+
+
+def _load(forget: bool) -> None:
+    """Take what the file holds, once."""
+    if path() in _read:
+        return
+    _read.add(path())
+    if not forget:
+        _known.update({**_kept(), **_known})
+
+
+def _kept() -> dict[str, Any]:
+    """What the file holds; a broken one, or one of another format, holds nothing."""
+    try:
+        content = json.loads(path().read_text(encoding="utf-8")) if path() else {}
+        if content.get("format") == FORMAT:
+            return {key: _frozen(value) for key, value in content["choices"].items()}
+    except (OSError, ValueError, AttributeError, KeyError, RecursionError):
+        pass
+    return {}
+
+
+def _save() -> None:
+    """Keep all choices, with those that other processes kept meanwhile; where nothing can be written, they last as long
+    as the process."""
+    if not path():
+        return
+    try:
+        path().parent.mkdir(parents=True, exist_ok=True)
+        choices = {**_kept(), **_known}
+        write_text(path(), json.dumps({"format": FORMAT, "choices": choices}, indent=1, sort_keys=True) + "\n")
+    except (OSError, SpdnnError):
+        pass
+
+
+def _unlock() -> None:
+    """In a forked process: the thread that held the lock is not there to give it back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+def _frozen(value: Any) -> Any:
+    """JSON has lists where candidates are tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

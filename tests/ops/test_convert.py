@@ -1,0 +1,281 @@
+"""Ways in and out: SciPy, dense matrices and pruning, DLPack, torch, .smtx."""
+
+from __future__ import annotations
+
+import importlib.util
+import types
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spdnn import ops
+from spdnn.errors import InputError
+from spdnn.ops.arrays import given
+
+
+def test_scipy_there_and_back():
+    matrix = sp.random_array((7, 96), density=0.3, format="csr", rng=np.random.default_rng(1), dtype=np.float32)
+    A = ops.SparseMatrix.from_scipy(matrix)
+    assert np.shares_memory(A.values, matrix.data)
+    assert (A.to_scipy() != matrix).nnz == 0
+    assert np.shares_memory(A.to_scipy().data, matrix.data)
+    for kind in ("csc", "coo", "lil", "bsr", "dia"):
+        assert (ops.SparseMatrix.from_scipy(matrix.asformat(kind)).to_dense() == matrix.toarray()).all()
+
+
+def test_stored_zeros_stay():
+    A = ops.SparseMatrix.from_scipy(sp.csr_array((np.zeros(2, np.float32), [0, 2], [0, 1, 2]), shape=(2, 3)))
+    assert A.nnz == 2
+
+
+def test_entries_of_a_coo_matrix_may_have_any_order_and_be_there_once():
+    A = ops.SparseMatrix.from_scipy(sp.coo_array(([1.0, 2.0, 3.0], ([1, 0, 1], [2, 1, 0])), shape=(2, 3)))
+    assert A.to_dense().tolist() == [[0, 2, 0], [3, 0, 1]]
+    with pytest.raises(InputError, match="row 1 has column 2 twice"):
+        ops.SparseMatrix.from_scipy(sp.coo_array(([1.0, 2.0], ([1, 1], [2, 2])), shape=(2, 3)))
+
+
+def test_unsorted_rows_are_refused():
+    matrix = sp.csr_array(([1.0, 2.0], [2, 0], [0, 2, 2]), shape=(2, 3))
+    with pytest.raises(InputError, match="row 0 has column 0 after column 2; columns must ascend in each row"):
+        ops.SparseMatrix.from_scipy(matrix)
+
+
+def test_values_are_rounded_to_what_is_offered_and_not_past_it():
+    doubles = sp.csr_array(np.array([[0.1, 0], [0, 70000.0]]))
+    assert ops.SparseMatrix.from_scipy(doubles).values[0] == np.float32(0.1)
+    with pytest.raises(InputError, match="a value of 70000 does not fit into float16"):
+        ops.SparseMatrix.from_scipy(doubles, dtype=np.float16)
+    with pytest.raises(InputError, match="must be float32 or float16"):
+        ops.SparseMatrix.from_scipy(doubles, dtype=np.float64)
+    with pytest.raises(InputError, match="values are of complex64; they must be real numbers"):
+        ops.SparseMatrix.from_scipy(doubles.astype(np.complex64))
+    assert ops.SparseMatrix.from_scipy(doubles).astype(np.float32).values.dtype == np.float32
+
+
+def test_not_a_number_is_refused():
+    with pytest.raises(InputError, match="values hold NaN"):
+        ops.SparseMatrix.from_scipy(sp.csr_array(np.array([[np.nan, 1.0]])))
+    with pytest.raises(InputError, match="holds NaN or an infinity"):
+        ops.SparseMatrix.from_dense(np.array([[np.nan, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (np.zeros(4, np.float32), r"values have shape \(4,\); a matrix of 5 nonzeros needs \(5,\)"),
+        (np.zeros((2, 4), np.float32), r"values have shape \(2, 4\)"),
+        (np.zeros((0, 5), np.float32), r"values have shape \(0, 5\)"),
+        (np.zeros((1, 2, 5), np.float32), "values has 3 dimensions; it must have 1 or 2"),
+        (np.zeros(5), "values is of float64; it must be of float32 or float16"),
+        ([0.0] * 5, "values is a list; it must be an array"),
+        (np.zeros(10, np.float32)[::2], "values is not C-contiguous"),
+        (np.zeros(24, np.uint8)[1:21].view(np.float32), "no multiple of 4 bytes"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(random_matrix, values, sentence):
+    with pytest.raises(InputError, match=sentence):
+        random_matrix(3, 4, 5).with_values(values)
+
+
+def test_pruning_keeps_the_largest():
+    dense = np.array([[1.0, -5.0, 0.5], [3.0, -2.0, 4.0]])
+    A = ops.SparseMatrix.from_dense(dense, sparsity=0.5)
+    assert A.to_dense().tolist() == [[0, -5, 0], [3, 0, 4]]
+    equal = ops.SparseMatrix.from_dense(np.ones((2, 3)), sparsity=0.5)
+    assert equal.to_dense().tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert ops.SparseMatrix.from_dense(dense).nnz == 6
+    assert ops.SparseMatrix.from_dense(np.array([[0.0, 2.0]])).nnz == 1
+
+
+def test_random_pruning_is_drawn_with_its_seed():
+    dense = np.ones((20, 30))
+    one, same, other = (ops.SparseMatrix.from_dense(dense, 0.8, "random", seed=seed) for seed in (1, 1, 2))
+    assert one.nnz == 120
+    assert one.topology == same.topology
+    assert one.topology != other.topology
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"sparsity": 1.0}, "sparsity 1.0: it must be a number from 0 to below 1"),
+        ({"sparsity": "most"}, "sparsity 'most'"),
+        ({"sparsity": 0.5, "method": "luck"}, "method 'luck': it must be one of magnitude, random"),
+    ],
+)
+def test_options_of_pruning(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        ops.SparseMatrix.from_dense(np.ones((2, 2)), **options)
+
+
+def test_a_dense_matrix_has_two_dimensions():
+    with pytest.raises(InputError, match="two dimensions of real numbers, not 1 of float64"):
+        ops.SparseMatrix.from_dense(np.ones(3))
+
+
+def test_a_batch_shares_its_topology(random_matrix):
+    A = random_matrix(5, 6, 7, batch=3)
+    assert (A.batch, A.to_dense().shape) == (3, (3, 5, 6))
+    assert A.to_dense()[1][A.topology.row_numbers, A.topology.columns].tolist() == A.values[1].tolist()
+    with pytest.raises(InputError, match="a batch of 3 matrices is no SciPy matrix"):
+        A.to_scipy()
+
+
+def test_smtx_there_and_back(tmp_path, random_matrix):
+    A = random_matrix(11, 55, 60)
+    A.to_smtx(tmp_path / "a.smtx")
+    B = ops.SparseMatrix.from_smtx(tmp_path / "a.smtx", A.values)
+    assert B.topology == A.topology
+    assert np.shares_memory(B.values, A.values)
+    assert (tmp_path / "a.smtx").read_text().startswith("11, 55, 60\n0 ")
+    one, other = (ops.SparseMatrix.from_smtx(tmp_path / "a.smtx", seed=seed).values for seed in (0, 1))
+    assert one.shape == other.shape
+    assert (one != other).any()
+
+
+def test_unsound_positions_in_an_smtx_file_are_told_with_its_name(tmp_path):
+    (tmp_path / "a.smtx").write_text("1, 3, 2\n0 2\n2 1\n")
+    with pytest.raises(InputError, match=r"a.smtx: row 0 has column 1 after column 2"):
+        ops.SparseMatrix.from_smtx(tmp_path / "a.smtx")
+
+
+class Dlpack:
+    """An array of a library that NumPy knows through DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_is_read_without_a_copy():
+    array = np.ones((3, 4), np.float32)
+    assert np.shares_memory(given(Dlpack(array), "B").array, array)
+
+
+@pytest.mark.needs("jax")
+def test_arrays_of_jax_are_taken():
+    import jax.numpy as jnp
+
+    assert given(jnp.ones((3, 4), jnp.float32), "B").array.tolist() == np.ones((3, 4)).tolist()
+    with pytest.raises(InputError, match="B is of int32; it must be of float32 or float16"):
+        given(jnp.ones((3, 4), jnp.int32), "B")
+
+
+def test_other_devices_are_refused():
+    class Elsewhere(Dlpack):
+        def __dlpack_device__(self):
+            return (10, 0)  # ROCm
+
+    with pytest.raises(InputError, match="neither the processor nor an NVIDIA GPU"):
+        given(Elsewhere(np.ones(3, np.float32)), "B")
+
+
+# torch brings gigabytes of libraries for GPUs: it is tested where it happens to be, and a stand-in of what is used of
+# it everywhere.
+class Tensor:
+    def __init__(self, array, layout="dense", coalesced=True, device="cpu"):
+        self.array, self.layout, self.coalesced = array, layout, coalesced
+        self.device = types.SimpleNamespace(type=device)
+
+    shape = property(lambda self: self.array.shape)
+    ndim = property(lambda self: self.array.ndim)
+    dtype = property(lambda self: self.array.dtype)
+
+    def detach(self):
+        return self
+
+    cpu = to = lambda self, *_: self
+
+    def numpy(self):
+        return self.array
+
+    def __ne__(self, other):
+        return Tensor(self.array != other)
+
+    def is_coalesced(self):
+        return self.coalesced
+
+    def crow_indices(self):
+        return Tensor(self.array.indptr.astype(np.int64))
+
+    def col_indices(self):
+        return Tensor(self.array.indices.astype(np.int64))
+
+    def indices(self):
+        return Tensor(np.array(self.array.coords))
+
+    def values(self):
+        return Tensor(self.array.data)
+
+
+def stand_in():
+    def csr(offsets, columns, values, size, check_invariants):
+        return Tensor(sp.csr_array((values.array, columns.array, offsets.array), shape=size), "sparse_csr")
+
+    return types.SimpleNamespace(
+        Tensor=Tensor,
+        float16=np.dtype(np.float16),
+        bfloat16="bfloat16",
+        strided="dense",
+        sparse_csr="sparse_csr",
+        sparse_coo="sparse_coo",
+        from_dlpack=Tensor,
+        from_numpy=Tensor,
+        sparse_csr_tensor=csr,
+        tensor=Tensor,
+        csr_of=lambda matrix: Tensor(matrix, "sparse_csr"),
+        coo_of=lambda matrix, coalesced: Tensor(matrix.tocoo(), "sparse_coo", coalesced),
+        dense_of=lambda matrix: matrix.array.toarray(),
+    )
+
+
+def real():
+    import torch
+
+    def coo(matrix, coalesced):
+        entries = matrix.tocoo()
+        made = torch.sparse_coo_tensor(np.array(entries.coords), entries.data, matrix.shape)
+        return made.coalesce() if coalesced else made
+
+    torch.csr_of = lambda matrix: torch.sparse_csr_tensor(matrix.indptr, matrix.indices, matrix.data, matrix.shape)
+    torch.coo_of, torch.dense_of = coo, lambda tensor: tensor.to_dense().numpy()
+    return torch
+
+
+@pytest.fixture(params=["stand-in", *(["torch"] if importlib.util.find_spec("torch") else [])])
+def torch(request, monkeypatch):
+    if request.param == "torch":
+        return real()
+    module = stand_in()
+    monkeypatch.setitem(__import__("sys").modules, "torch", module)
+    return module
+
+
+@pytest.fixture
+def matrix():
+    return sp.random_array((5, 9), density=0.4, format="csr", rng=np.random.default_rng(3), dtype=np.float32)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_torch_there_and_back(torch, matrix):
+    for tensor in (torch.csr_of(matrix), torch.coo_of(matrix, True), torch.tensor(matrix.toarray())):
+        assert (ops.SparseMatrix.from_torch(tensor).to_dense() == matrix.toarray()).all()
+    A = ops.SparseMatrix.from_scipy(matrix)
+    assert (torch.dense_of(A.to_torch()) == matrix.toarray()).all()
+    assert ops.SparseMatrix.from_torch(torch.tensor(matrix.toarray().astype(np.float16))).dtype == np.float16
+    assert ops.SparseMatrix.from_torch(torch.tensor(matrix.toarray() > 0)).dtype == np.float32
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_torch_tensors_that_are_no_such_matrix(torch, matrix):
+    with pytest.raises(InputError, match="not coalesced"):
+        ops.SparseMatrix.from_torch(torch.coo_of(matrix, False))
+    with pytest.raises(InputError, match="no torch tensor of two dimensions"):
+        ops.SparseMatrix.from_torch(matrix.toarray())

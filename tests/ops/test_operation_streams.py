@@ -1,0 +1,78 @@
+"""On which stream a call works: torch's, where torch's tensors come; stand-ins tell what was entered, in what order."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+
+import pytest
+
+from spdnn.ops import streams
+
+
+@pytest.fixture
+def entered(monkeypatch):
+    """What is entered, as a list; `entered.pointer` is of torch's current stream."""
+    found = types.SimpleNamespace(inside=[], pointer=0)
+
+    @contextlib.contextmanager
+    def inside(*what):
+        found.inside.append(what)
+        try:
+            yield
+        finally:
+            found.inside.remove(what)
+
+    cuda = types.SimpleNamespace(
+        Device=lambda ordinal: inside("device", ordinal),
+        ExternalStream=lambda pointer, ordinal: inside("stream", pointer, ordinal),
+        Stream=types.SimpleNamespace(null=inside("null")),
+    )
+    current = lambda device: types.SimpleNamespace(cuda_stream=found.pointer + device.index)  # noqa: E731
+    monkeypatch.setattr(streams, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(current_stream=current))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return found
+
+
+def tensor(ordinal, on_gpu=True):
+    made = type("Tensor", (), {"__module__": "torch"})()
+    made.is_cuda, made.device = on_gpu, types.SimpleNamespace(index=ordinal)
+    return made
+
+
+def test_a_call_works_on_the_stream_of_its_first_tensor(entered):
+    entered.pointer = 70
+    work = streams.on_callers_stream(lambda *arguments, **named: list(entered.inside))
+    assert work(1, tensor(2), tensor(3)) == [("device", 2), ("stream", 72, 2)]
+    assert work(1, out=tensor(1)) == [("device", 1), ("stream", 71, 1)]
+    assert entered.inside == []
+
+
+def test_the_default_stream_of_torch_is_that_of_cupy(entered):
+    work = streams.on_callers_stream(lambda *arguments: list(entered.inside))
+    assert work(tensor(0)) == [("device", 0), ("null",)]
+
+
+def test_without_tensors_on_a_gpu_nothing_is_entered(entered):
+    work = streams.on_callers_stream(lambda *arguments, **named: list(entered.inside))
+    assert work(1, "torch", tensor(0, on_gpu=False), key=None) == []
+
+
+def test_an_error_leaves_the_stream(entered):
+    def fail(_):
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        streams.on_callers_stream(fail)(tensor(0))
+    assert entered.inside == []
+
+
+def test_every_public_operation_does(entered):
+    from spdnn.ops import operations
+
+    for name in ("spmm", "sddmm", "softmax", "transpose", "attention", "depthwise_conv"):
+        assert getattr(operations, name).__wrapped__.__name__ == name
+    for name in ("spmm_gradients", "sddmm_gradients"):
+        assert getattr(operations, name).__wrapped__.__name__ == name

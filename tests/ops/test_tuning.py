@@ -1,0 +1,131 @@
+"""The measured choice of a tile: the fastest, once, kept; and never a fault of its file."""
+
+from __future__ import annotations
+
+import json
+from unittest.mock import Mock
+
+import pytest
+
+from spdnn.errors import InputError
+from spdnn.ops import tuning
+
+SETTINGS = [(64, True), (32, True), (16, False)]
+LARGE = tuning.LEAST_OPERATIONS
+
+
+class Clock:
+    """Takes as long for each setting as it is told, and counts."""
+
+    def __init__(self, seconds):
+        self.seconds, self.calls = seconds, 0
+
+    def __call__(self, setting):
+        self.calls += 1
+        return self.seconds[setting]
+
+
+@pytest.fixture
+def clock():
+    return Clock(dict(zip(SETTINGS, (3.0, 1.0, 2.0), strict=True)))
+
+
+def test_the_fastest_is_chosen_and_known_from_then_on(clock, tuned_file):
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    calls = clock.calls
+    assert calls == len(SETTINGS) * (1 + tuning.ROUNDS)
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    assert clock.calls == calls
+    assert json.loads(tuned_file.read_text())["choices"] == {"key": [32, True]}
+
+
+def test_what_was_found_is_read_again(clock, monkeypatch):
+    tuning.chosen("key", SETTINGS, LARGE, clock)
+    calls = clock.calls
+    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(tuning, "_read", set())
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    assert clock.calls == calls
+    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(tuning, "_read", set())
+    monkeypatch.setenv("SPDNN_TUNING", "forget")
+    tuning.chosen("key", SETTINGS, LARGE, clock)
+    assert clock.calls == 2 * calls
+
+
+def test_another_key_is_another_choice(clock):
+    tuning.chosen("key", SETTINGS, LARGE, clock)
+    other = Clock(dict(zip(SETTINGS, (1.0, 2.0, 3.0), strict=True)))
+    assert tuning.chosen("other", SETTINGS, LARGE, other) == (64, True)
+
+
+def test_small_work_takes_the_default(clock):
+    assert tuning.chosen("key", SETTINGS, LARGE - 1, clock) == SETTINGS[0]
+    assert tuning.chosen("key", SETTINGS[2:], LARGE, clock) == SETTINGS[2]
+    assert clock.calls == 0
+
+
+def test_it_can_be_switched_off(clock, monkeypatch):
+    monkeypatch.setenv("SPDNN_TUNING", "off")
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == SETTINGS[0]
+    assert clock.calls == 0
+    monkeypatch.setenv("SPDNN_TUNING", "")  # as if it were not set, like the other variables
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    monkeypatch.setenv("SPDNN_TUNING", "perhaps")
+    with pytest.raises(InputError, match="SPDNN_TUNING='perhaps': it must be on, off or forget"):
+        tuning.chosen("key", SETTINGS, LARGE, clock)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"format": 0, "choices": {"key": [64, true]}}',
+        '{"format": 1, "choices": {"key": 7}}',
+    ],
+)
+def test_a_broken_file_holds_nothing(clock, tuned_file, content):
+    tuned_file.write_text(content)
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    assert json.loads(tuned_file.read_text())["choices"] == {"key": [32, True]}
+
+
+def test_what_is_returned_is_a_candidate_whatever_the_file_calls_it(clock, tuned_file):
+    tuned_file.write_text('{"format": 1, "choices": {"key": [32.0, 1]}}')
+    found = tuning.chosen("key", SETTINGS, LARGE, clock)
+    assert found == (32, True)
+    assert list(map(type, found)) == [int, bool]
+    assert clock.calls == 0
+
+
+def test_choices_of_other_processes_stay_in_the_file(clock, tuned_file):
+    tuning.chosen("key", SETTINGS, LARGE, clock)
+    tuned_file.write_text('{"format": 1, "choices": {"theirs": [16, false]}}')
+    tuning.chosen("other", SETTINGS, LARGE, clock)
+    assert set(json.loads(tuned_file.read_text())["choices"]) == {"key", "other", "theirs"}
+
+
+def test_without_a_home_choices_last_as_long_as_the_process(clock, monkeypatch):
+    monkeypatch.delenv("SPDNN_TUNED")
+    monkeypatch.setattr("pathlib.Path.home", Mock(side_effect=RuntimeError("no home")))
+    for _ in range(2):
+        assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    assert clock.calls == len(SETTINGS) * (1 + tuning.ROUNDS)
+
+
+def test_where_nothing_can_be_written_the_choice_lasts_as_long_as_the_process(clock, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "file" / "tuned.json"))
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    calls = clock.calls
+    assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
+    assert clock.calls == calls
+
+
+def test_classes_of_shapes():
+    assert tuning.shape_class(512, 2048, 49, sparsity=0.9) == "512x2048x64@90"
+    assert tuning.shape_class(500, 2000, 60, sparsity=0.88) == "512x2048x64@90"
+    assert tuning.shape_class(512, 2048, 49, sparsity=0.5) != tuning.shape_class(512, 2048, 49, sparsity=0.9)
