@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from spdnn import reduce
+from spdnn import progress, reduce
 from spdnn.engines.meetings import Meetings
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.errors import InputError
@@ -87,6 +87,12 @@ class Prepared:
         if "dead" not in self.reductions:
             return self.network.depth
         return reduce.dead_from(self.found["dead"]["layers_that_revive_zeros"], self.network.depth)
+
+    def course(self) -> progress.Course:
+        """What progress is told by; made when a session opens, for it reads every header."""
+        depth = range(self.network.depth)
+        given, prepared = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
+        return progress.Course.of(given, prepared)
 
     def first(self, depth: int) -> Prepared:
         """Of the first `depth` layers; what was found of neurons is then of these, and its seconds of all that were

@@ -10,7 +10,6 @@ Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 import numpy as np
 
@@ -72,10 +71,12 @@ class CpuSession(Session):
     ):
         super().__init__()
         self.work, self.threads, self.most = CpuWork(prepared, inputs, options, tile), options.threads, most
+        self.course = prepared.course()
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
-        self.layers = [bind(layer) for layer in network.layers()] if resident else None
+        layers = progress.bar(network.layers(), "weights", network.depth)
+        self.layers = [bind(layer) for layer in layers] if resident else None
         self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
         for memory in self.buffers:
             memory.fill(0)  # the pages are touched here, not on the clock
@@ -87,23 +88,19 @@ class CpuSession(Session):
     def run(self, meetings: Meetings | None = None) -> Result:
         work, turns = self.work, self.turns or self.batches
         size = min(self.batch, tiles_of(-(-work.inputs.count // turns), work.tile) * work.tile)
-        advance, close = progress.ticker("inference", turns * work.depth, " layers")
         tally = work.tally()
-        try:
-            parts = [self._batch(turn * size, size, tally, advance, meetings) for turn in range(turns)]
-        finally:
-            close()
+        with progress.Inference(self.course, work.inputs.count, turns) as stage:
+            parts = [self._batch(turn * size, size, tally, stage, meetings) for turn in range(turns)]
         self.found |= work.found(tally)
         return work.result(parts, tally, {"batch_inputs": size})
 
-    def _batch(
-        self, start: int, size: int, tally: Tally, advance: Callable[[int], None], meetings: Meetings | None
-    ) -> Part:
+    def _batch(self, start: int, size: int, tally: Tally, stage: progress.Inference, meetings: Meetings | None) -> Part:
         """One batch through all layers."""
         work, depth = self.work, self.work.depth
         numbers = work.inputs.numbered(start, start + size)
         rows, looks = work.begin(numbers, self.threads, *self.buffers), work.looks()
         slots = np.arange(numbers.size)
+        stage.begin(numbers.size, lambda k: (tally.edges, rows.lanes))
         meeting = meetings.first(self.depth(0, rows, looks), depth, numbers.size) if meetings else depth
         with contextlib.closing(read_ahead(depth, lambda k: bind(work.network.layer(k)))) as stream:
             k = 0
@@ -114,7 +111,7 @@ class CpuSession(Session):
                 if rows.count:
                     slots = work.through(k, layers, rows, tally)
                 k += most
-                advance(most)
+                stage.at(k, rows.left)
                 if k == depth:
                     break
                 if k == meeting:
@@ -127,7 +124,7 @@ class CpuSession(Session):
                 if not rows.count:
                     slots = np.empty(0, np.int64)
                     if meeting == depth:
-                        advance(depth - k)
+                        stage.at(depth, 0)
                         break
         if meetings:
             meetings.end(tally.edges)

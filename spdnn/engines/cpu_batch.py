@@ -28,6 +28,8 @@ class Tally:
 
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
+        rows: int64 (layers,), rows that had to go through each layer: those that may be nonzero there, where identical
+            ones were found one for all of them.
         edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
         passes, looks, merged: how many, the last in rows.
         closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
@@ -35,6 +37,7 @@ class Tally:
     """
 
     survivors: np.ndarray
+    rows: np.ndarray
     edges: int = 0
     loaded: int = 0
     moved: int = 0
@@ -93,7 +96,7 @@ class CpuWork:
         return self.network.depth
 
     def tally(self) -> Tally:
-        return Tally(np.zeros(self.depth, np.int64))
+        return Tally(*np.zeros((2, self.depth), np.int64))
 
     def begin(self, numbers: np.ndarray, threads: int, source: np.ndarray, target: np.ndarray) -> Rows:
         """The rows of the inputs `numbers` (int64, ascending), before the first layer, in two feature buffers."""
@@ -116,7 +119,7 @@ class CpuWork:
         Raises:
             SpdnnError: a value passed the range of float32.
         """
-        begun, lanes, before = time.perf_counter(), rows.tiles * rows.tile, tally.edges
+        begun, lanes, before = time.perf_counter(), rows.lanes, tally.edges
         active = np.empty((len(layers), rows.tiles), np.uint64)
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads)
         if k == 0:
@@ -134,8 +137,12 @@ class CpuWork:
         filled = rows.tile - (rows.tiles * rows.tile - size)
         active[:, -1] &= np.uint64((1 << filled) - 1)
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
-        tally.survivors[k : k + len(layers)] += rows.stood_for(active) if rows.merged else alive
+        inputs = rows.stood_for(active) if rows.merged else alive
+        tally.survivors[k : k + len(layers)] += inputs
+        rows.left = inputs[-1]
         span = slice(k, k + len(layers))
+        nonzero = np.concatenate([[rows.alive], alive[:-1]])
+        tally.rows[span] += np.where(np.arange(span.start, span.stop) < self.dead_from, size, nonzero)
         self._count(span, run.sum(axis=1), rows, tally)
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
@@ -158,7 +165,7 @@ class CpuWork:
 
         Features, or all weights, that fit the last-level cache do not pass it.
         """
-        lanes, edges = rows.tiles * rows.tile, self.edges[span]
+        lanes, edges = rows.lanes, self.edges[span]
         computed = rows.tile * int(tiles @ edges)
         tally.passes += 1
         tally.edges += computed
@@ -184,7 +191,9 @@ class CpuWork:
     def merge(self, k: int, rows: Rows, looks: plan.Looks, tally: Tally) -> None:
         """Look for rows that became identical, and let one of each group stand for all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
+        zeros = rows.alive < size  # rows of zeros still have slots; they are identical, so one of them is left
         merged = rows.merge(neurons, lambda candidates: looks.whole(k, size, candidates, neurons))
+        rows.alive -= int(zeros and merged > 0)
         looks.told(k, size, merged)
         tally.looks += 1
         tally.merged += merged
@@ -240,6 +249,8 @@ class CpuWork:
             "batches": len(parts),
             "passes": tally.passes,
             "pass_log": tally.log,
+            "layer_rows": tally.rows.tolist(),
+            "layer_edges": self.edges.tolist(),
         }
         return Result(
             self.inputs.total, self.last.outputs, alive, sums, projections, mins, maxs, hashes, tally.survivors,

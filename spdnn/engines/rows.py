@@ -25,6 +25,7 @@ class Rows:
         inputs: which row stands for which inputs.
         merged: whether any row stands for more than one.
         alive: rows that were nonzero after the last pass; `deaths`: the share of them that died in each of its layers.
+        left: the inputs that these stood for.
         wasted: work on dead rows since gaps were last closed.
     """
 
@@ -42,6 +43,7 @@ class Rows:
         self.tile, self.source, self.target = tile, source, target
         self.inputs, self.merged = Representatives(numbers), False
         self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
+        self.left = numbers.size
 
     @property
     def count(self) -> int:
@@ -50,6 +52,11 @@ class Rows:
     @property
     def tiles(self) -> int:
         return tiles_of(self.count, self.tile)
+
+    @property
+    def lanes(self) -> int:
+        """Rows that a layer goes through: those of whole tiles."""
+        return self.tiles * self.tile
 
     def stood_for(self, active: np.ndarray) -> np.ndarray:
         """int64 (layers,): the inputs whose row is active; masks as the kernels give them, uint64 (layers, tiles)."""
@@ -92,6 +99,7 @@ class Rows:
             values: float32 (rows, neurons).
         """
         self.inputs.add(numbers, row_of, len(values))
+        self.left = numbers.size
         self.tile, self.alive, self.deaths = self.tile_for(len(values)), len(values), 0.0
         self.merged = bool((self.inputs.weights != 1).any())
         self.level.place(values, self.source, self.tile, 0, self.threads)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -68,9 +68,10 @@ class SpgemmSession(Session):
         self.span = RESIDENT if resident else STREAMED
         self.layers = None
         if resident:
-            given = prepared.layout or [None] * network.depth
+            given = progress.bar(prepared.layout or [None] * network.depth, "weights", network.depth)
             self.layers = [bind(network, k, arrays) for k, arrays in enumerate(given)]
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
+        self.course, self.widths = prepared.course(), [network.header(k).inputs for k in range(network.depth)]
         self.layer_edges = np.array([float(network.header(k).edges) for k in range(network.depth)])
         self.workspace = workspace(network, self.kernels.panel, self.threads)
         self.last = LastLayer(network)
@@ -87,11 +88,8 @@ class SpgemmSession(Session):
         size = -(-self.inputs.count // turns)
         if self.looking:
             self.found["inputs"] = {"looks": 0, "rows_merged": 0, "seconds": 0.0}
-        advance, close = progress.ticker("inference", turns * self.network.depth, " layers")
-        try:
-            parts = [self._batch(turn * size, size, advance, meetings) for turn in range(turns)]
-        finally:
-            close()
+        with progress.Inference(self.course, self.inputs.count, turns) as stage:
+            parts = [self._batch(turn * size, size, stage, meetings) for turn in range(turns)]
         alive, hashes, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(6))
         chosen = np.sum([part[9] for part in parts], axis=0).tolist()
         notes = {
@@ -129,11 +127,12 @@ class SpgemmSession(Session):
         else:
             self.kernels.load_dense(self.inputs.data, stored, rows, self.threads)
 
-    def _batch(self, start: int, size: int, advance: Callable[[int], None], meetings: Meetings | None) -> tuple:
+    def _batch(self, start: int, size: int, stage: progress.Inference, meetings: Meetings | None) -> tuple:
         """One batch through all layers."""
         numbers, depth = self.inputs.numbered(start, start + size), self.network.depth
         rows, looks = SparseRows(numbers, *self.buffers), Looks()
         self._load(numbers, rows.source)
+        stage.begin(numbers.size, lambda k: (self.edges, rows.nonzeros / self.widths[min(k, depth - 1)]))
         survivors, computed, chosen = np.zeros(depth, np.int64), 0, np.zeros(len(ACCUMULATORS), np.int64)
         meeting = meetings.first(1, depth, numbers.size) if meetings else depth
         with contextlib.closing(self._layers()) as layers:
@@ -146,8 +145,8 @@ class SpgemmSession(Session):
                 computed, chosen = computed + work, chosen + kinds
                 self.edges += work
                 nonzero = rows.turn()
-                survivors[k - 1] = rows.inputs.weights[nonzero].sum()
-                advance(1)
+                left = survivors[k - 1] = rows.inputs.weights[nonzero].sum()
+                stage.at(k, left)
                 if k == depth:
                     break
                 if k >= self.dead_from and not nonzero.all():

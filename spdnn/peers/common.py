@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from spdnn.intervals import Interval, ratios
 from spdnn.records import write_record
 
 OURS = "cpu"
+# Seconds looked at, and at most; processor time over them that is none. Of threads on other cores the system knows the
+# time to a tick, up to 10 ms, so a look is longer.
+REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
 
 
 def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
@@ -44,23 +48,46 @@ def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, 
 
 
 def in_turn(
-    programs: dict[str, tuple[Callable, Callable]], goes_on: Callable[[int], bool]
+    programs: dict[str, tuple[Callable, Callable]],
+    goes_on: Callable[[int], bool],
+    warm: bool = False,
+    each: int = 1,
+    settle: bool = False,
 ) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
     """(seconds, digests of the outputs) of each program, all of them run in turn, round after round.
 
     Args:
         programs: by name: what runs once and is timed, and what takes the digest of its output and is not.
         goes_on: whether there is another round after that many.
+        warm: each timed run follows an untimed one of the same program, so that its operands are in the caches.
+        each: timed runs of a program in a round.
+        settle: wait before a program until all threads sleep: some stay awake for 0.1 s (OpenBLAS, measured), and would
+            take the cores that it needs.
     """
     samples, digests, rounds = {name: [] for name in programs}, {name: [] for name in programs}, 0
     while goes_on(rounds):
         for name, (run, digest) in programs.items():
             check_ended()
-            out, took = measure.timed(run)
-            samples[name].append(took)
-            digests[name].append(digest(out))
+            if settle:
+                _settle()
+            for _ in range(each):
+                if warm:
+                    run()
+                out, took = measure.timed(run)
+                samples[name].append(took)
+                digests[name].append(digest(out))
         rounds += 1
     return samples, digests
+
+
+def _settle() -> None:
+    """Wait until this process takes next to no processor time, at most LONGEST_REST seconds."""
+    end = time.perf_counter() + LONGEST_REST
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(REST)
+        if time.process_time() - before < IDLE * REST:
+            return
 
 
 def check_same(name: str, digests: Sequence[str], verified: str) -> None:

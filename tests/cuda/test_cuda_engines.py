@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -91,6 +92,22 @@ def test_batches_change_nothing(on_shim, name, kind):
         expected = reference.infer(network, inputs, values=True)
         np.testing.assert_array_equal(got.survivors, expected.survivors)
         np.testing.assert_array_equal(got.all_values(), expected.all_values())
+
+
+def test_progress_is_told_of_batches_that_are_through(on_shim, monkeypatch, capsys):
+    network, inputs = exact_network(np.random.default_rng(0), [96] * 8, 0.2), rows(500, 96, kind="bits")
+    on_shim()
+    batched, _, _ = scarce(on_shim, lambda: opened("cuda-csr", network, inputs, ("dead",)))
+    digest, count = batched.run().digest, batched.batches
+    monkeypatch.setenv("SPDNN_PROGRESS", "lines=0")
+    capsys.readouterr()
+    assert batched.run().digest == digest
+    first, *lines, last = capsys.readouterr().err.splitlines()
+    assert first == f"inference: batch 0 of {count}"
+    assert len(lines) == count - 1 >= 3
+    for turn, line in enumerate(lines, 1):
+        assert re.fullmatch(rf"inference: batch {turn} of {count}, \S+ TeraEdges/s, .+ s to go", line)
+    assert re.fullmatch(rf"inference: batch {count} of {count}, \S+ TeraEdges/s, done in .+ s", last)
 
 
 def _quarters(count, neurons, kind):

@@ -206,6 +206,30 @@ def test_seconds_are_between_events_of_the_stream(device, cuda):
     assert cuda.calls[-2:] == [("record", "stream"), ("event 1", "synchronize")]
 
 
+def test_a_launch_is_timed_behind_work_that_takes_longer_than_the_host(device, cuda):
+    lead = device.lead()
+    assert lead.nbytes == (10_000 + 24) // 4  # of what is free
+    cuda.calls.clear()
+    assert device.seconds_ahead(lambda: cuda.calls.append("launch"), lead) == 1.5
+    told = [call for call in cuda.calls if "launch" in call or "record" in call]
+    assert told == [("record", "stream"), "launch", ("record", "stream"), "launch", *2 * [("record", "stream")]]
+
+
+def test_idle_waits_for_the_whole_device(device, cuda):
+    device.idle()
+    assert cuda.calls[-1] == ("device", "synchronize")
+
+
+def test_it_holds_its_own_arrays(device):
+    array = device.empty(1, np.float32)
+    assert device.holds(array)
+    array.data.device_id = 1
+    assert not device.holds(array)
+    array.data.device_id = device.ordinal
+    assert device.holds(array)
+    assert device.holds(np.zeros(1))
+
+
 @pytest.mark.parametrize("pool", [True, False])
 def test_too_little_memory_says_how_much(device, cuda, pool):
     """CuPy's pool has an error for it; without one (gpu-check --no-pool) it is CUDA's own."""
@@ -379,8 +403,8 @@ def test_cupy_has_what_is_called():
     for owner, names in {
         cupy: "RawModule empty get_default_memory_pool get_default_pinned_memory_pool __version__",
         cupy.cuda: "Device Stream Event Graph get_elapsed_time alloc_pinned_memory",
-        cupy.cuda.Device: "use __enter__ __exit__",
-        cupy.cuda.Stream: "synchronize wait_event begin_capture end_capture __enter__ __exit__",
+        cupy.cuda.Device: "use synchronize __enter__ __exit__",
+        cupy.cuda.Stream: "synchronize wait_event begin_capture end_capture is_capturing __enter__ __exit__",
         cupy.cuda.Stream.null: "ptr",
         cupy.cuda.Graph: "launch",
         cupy.cuda.Event: "record synchronize done",
@@ -393,7 +417,7 @@ def test_cupy_has_what_is_called():
         cupy.cuda.nvrtc: "getVersion",
         cupy.RawModule: "get_function",
         cupy.RawKernel: "kernel max_dynamic_shared_size_bytes preferred_shared_memory_carveout shared_size_bytes",
-        cupy.cuda.MemoryPointer: "memset_async ptr",
+        cupy.cuda.MemoryPointer: "memset_async ptr device_id",
         cupy.cuda.MemoryPool: "used_bytes free_bytes get_limit set_limit free_all_blocks",
         cupy.cuda.PinnedMemoryPool: "free_all_blocks",
         cupy.ndarray: "set get data nbytes size dtype flags",

@@ -481,6 +481,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(schedules, "QUICK_COMPARED", Small(1024, 2))
     monkeypatch.setattr(schedules, "DEEP", (64, 12, 100))
     monkeypatch.setattr(schedules, "LAUNCHES", 20)
+    monkeypatch.setattr(gpu("device_ops"), "run", lambda *given: ["the table of ops"])  # test_gpu_check_ops.py runs it
     measure = gpu("cuda_kernels").measure
     small = lambda device, machine, widths, samples, size, *rest: measure(device, machine, [1024], 1, 1 << 19, *rest)  # noqa: E731
     monkeypatch.setattr(gpu("cuda_kernels"), "measure", small)
@@ -507,6 +508,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert json.loads(kernels.read_text())["kernels"]
     assert [record["case"] for record in read_records(found)] == ["radixnet-1024-2.mnist.cuda.all"]
     assert f"run records: {found}\n" in said
+    assert "\nthe table of ops\n" in said
     assert said.index(gpu("cuda_kernels").HEAD) < said.rindex(gpu("cuda_kernels").HEAD)  # once more, at the end
 
 
@@ -611,7 +613,7 @@ sys.exit(check.finish(tally, [[*runs.rows, *found.finish()]]))
 
 def test_it_needs_neither_compiled_kernels_nor_the_schema_library(root, tmp_path):
     """As on a machine whose Python has numpy, scipy, h5py and CuPy alone."""
-    absent = {"spdnn.kernels._cpu", "jsonschema", "referencing", "pytest", "hypothesis", "pandas", "sklearn", "yaml",
+    absent = {"spdnn.kernels._cpu", "jsonschema_rs", "jsonschema", "pytest", "hypothesis", "pandas", "sklearn", "yaml",
               "mpi4py", "snakemake", "tqdm", "requests", "safetensors", "threadpoolctl", "jinja2"}  # fmt: skip
     (tmp_path / "test_small.py").write_text(
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Small:\n    neurons: int\n    layers: int\n"

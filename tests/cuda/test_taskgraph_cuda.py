@@ -90,6 +90,17 @@ def test_every_schedule_gives_the_same_bits_in_every_order(name, count, reductio
         assert wrong(session.cut, Graph.of(session.cut, groups).tasks) == []
 
 
+def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):
+    network, inputs = deep()
+    session = opened(network, inputs, Wanted("stream", 1, batches=4), "dead")
+    monkeypatch.setenv("SPDNN_PROGRESS", "lines=0")
+    capsys.readouterr()
+    same(session.run(), expected(network, inputs, "dead"))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "issued" in line]
+    assert lines[:4] == [f"inference: issued batch {turn} of 4" for turn in range(4)]
+    assert lines[4].startswith("inference: issued batch 4 of 4, done in ")
+
+
 @pytest.mark.parametrize("wanted", [
     Wanted("graph", 4, pipeline=2, batches=6), Wanted("graph", 2, pipeline=2, batches=5, buffers=2),
     Wanted("graph", 2, batches=5, buffers=2), Wanted("graph", 1, batches=3, buffers=3),

@@ -15,10 +15,13 @@ else of SPDNN_MIRROR. Parts:
     taskgraph    every schedule of the task graph against the engine cuda; captured graphs beside streams and launches
                  from Python, 65536-1920 within a promise of 8 GiB, and gaps between launches (device_schedules.py);
                  alone, with all the time it needs: --parts taskgraph --seconds 1500
+    ops          the sparse operations against the float64 oracle, then products of pruned layers beside cuSPARSE and
+                 cuBLAS (device_ops.py); alone, with all the time it needs: --parts ops --seconds 900
 
 What was measured is in the folder --results, under the date: DATE.jsonl holds the run records, one on each line, for
 `spdnn report`, and DATE-schedules.jsonl those of part taskgraph, whose other figures are in DATE-taskgraph.json;
-DATE-kernels.json the samples of single kernels. Until a part ends, its records are in a file that ends in .part.
+DATE-kernels.json the samples of single kernels; DATE-ops.jsonl operation records, and DATE-ops.json the samples of all
+programs of part ops. Until a part ends, its records are in a file that ends in .part.
 
 After a fault of the device that stays, the rest is left out; SPDNN_CUDA_SYNCHRONIZE=1 names the launch that made it.
 
@@ -48,17 +51,18 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
 
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
+import device_ops  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
-from spdnn import challenge, records  # noqa: E402
+from spdnn import challenge, operation_records, records  # noqa: E402
 from spdnn.errors import InputError, SpdnnError, Unavailable  # noqa: E402
 from spdnn.files import write_text  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
 from spdnn.limits import EDGE_BYTES, Machine  # noqa: E402
 
-PARTS = ("correctness", "kernels", "sanitizer", "networks", "taskgraph")
+PARTS = ("correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
@@ -118,6 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tables.append(check_kernels(tally, device, str(today), chosen))
             elif part == "networks":
                 tables.append(check_networks(runs, str(today), chosen))
+            elif part == "ops":
+                tables.append(check_ops(tally, device, str(today), chosen))
             else:
                 tables.append(check_taskgraph(runs, device, str(today), chosen))
     return finish(tally, tables)
@@ -250,8 +256,17 @@ def check_taskgraph(runs: networks.Networks, device, name: str, chosen) -> list[
     return [networks.HEAD, *lines, *found.finish()] if runs.rows else lines
 
 
+def check_ops(tally: Tally, device, name: str, chosen) -> list[str]:
+    """The sparse operations, their records in `name`-ops.jsonl; the lines of their table."""
+    found = OperationRecords(Path(f"{name}-ops.jsonl"))
+    lines = device_ops.run(tally, device, seed_of(chosen), found.add, name, chosen.quick)
+    return [*lines, *found.finish()] if found.part.exists() else lines
+
+
 class RunRecords:
     """Run records as lines of one file, which has its name when all of them are there."""
+
+    kind = "run"
 
     def __init__(self, path: Path):
         self.path, self.part, self.unchecked = path, path.with_name(f"{path.name}.part"), False
@@ -263,18 +278,36 @@ class RunRecords:
             InputError: it is not sound.
         """
         try:
-            records.check_record(record, record["case"])
+            self.check(record)
         except Unavailable:
             self.unchecked = True
-            records.check_claims(record, record["case"])
+            self.check_claims(record)
         with open(self.part, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def check(self, record: dict) -> None:
+        records.check_record(record, record["case"])
+
+    def check_claims(self, record: dict) -> None:
+        records.check_claims(record, record["case"])
 
     def finish(self) -> list[str]:
         """Give the file its name; what there is to say of it."""
         self.part.rename(self.path)
-        told = "" if not self.unchecked else ", not checked against their schema: jsonschema is not installed here"
-        return [f"run records: {self.path}{told}"]
+        told = "" if not self.unchecked else ", not checked against their schema: jsonschema-rs is not installed here"
+        return [f"{self.kind} records: {self.path}{told}"]
+
+
+class OperationRecords(RunRecords):
+    """Operation records alike."""
+
+    kind = "operation"
+
+    def check(self, record: dict) -> None:
+        operation_records.check_operation(record, record["case"])
+
+    def check_claims(self, record: dict) -> None:
+        """Nothing of theirs is checked without the schema that says what is there."""
 
 
 def finish(tally: Tally, tables: list[list[str]]) -> int:

@@ -43,6 +43,7 @@ class CudaSession(Session):
         self.device, self.inputs, self.keep_values = device, inputs, options.values
         if "dead" in prepared.reductions:
             self.found["dead"] = {"rows_may_leave_before_layer": prepared.dead_from + 1}
+        self.course = prepared.course()
         device.trim()
         begun = time.perf_counter()
         given = Given(device, inputs)
@@ -64,17 +65,15 @@ class CudaSession(Session):
         return len(self.told)
 
     def run(self, meetings=None) -> Result:
-        advance, close = progress.ticker("inference", len(self.told), " batches")
+        """As Session.run. The host knows of a batch when it is through, so progress is told of batches alone."""
         seconds, parts = 0.0, []
-        try:
+        with progress.Batches(self.course, self.inputs.count, len(self.told)) as stage:
             for told in self.told:
                 seconds += self.device.seconds(lambda told=told: self._launch(told))
                 first, count = map(int, told)
                 found = self.place.finish(self.place.rows.read(count), self.keep_values)
                 parts.append((self.inputs.numbered(first, first + count), found))
-                advance(1)
-        finally:
-            close()
+                stage.through(count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
         return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.keep_values)

@@ -179,9 +179,10 @@ class PeerSession(Session):
         library.check_device(network, inputs.count)
         self.weights, rows = [], inputs.dense(inputs.numbered(0, inputs.count))
         largest = float(max(rows.max(), -rows.min()))
-        for k, layer in enumerate(network.layers()):
+        for k, layer in enumerate(progress.bar(network.layers(), "weights", network.depth)):
             largest = bound(layer, largest, k, library.name)
             self.weights.append(library.weights(layer))
+        self.course = prepared.course()
         self.layer_edges = np.array([float(weights.edges) for weights in self.weights])
         self.inputs, self.first = inputs, library.features(rows)
         del rows
@@ -194,8 +195,8 @@ class PeerSession(Session):
         features, spare, numbers = self.first, None, self.inputs.numbered(0, self.inputs.count)
         survivors, computed = np.zeros(depth, np.int64), 0
         meeting = meetings.first(1, depth, numbers.size) if meetings else depth
-        advance, close = progress.ticker("inference", depth, " layers")
-        try:
+        with progress.Inference(self.course, numbers.size) as stage:
+            stage.begin(numbers.size, lambda k: (computed, self._rows(features, numbers.size, k)))
             for k, weights in enumerate(self.weights, 1):
                 alive = np.zeros(0, bool)
                 if numbers.size:
@@ -203,16 +204,17 @@ class PeerSession(Session):
                     following = library.step(features, weights, spare)
                     spare = None if features is self.first else features
                     features, alive = following, library.alive(following, weights.low < 0)
-                survivors[k - 1] = np.count_nonzero(alive)
-                advance(1)
+                left = survivors[k - 1] = np.count_nonzero(alive)
+                stage.at(k, left)
                 if k == depth:
                     break
                 if k >= self.dead_from:
-                    if not survivors[k - 1]:
+                    if not left:
                         numbers = numbers[:0]  # nothing revives a row from here on
                         if meeting == depth:
+                            stage.at(depth, 0)
                             break
-                    elif survivors[k - 1] <= SHRINK_SHARE * numbers.size:
+                    elif left <= SHRINK_SHARE * numbers.size:
                         spare = None  # its memory is free while both copies exist
                         features, numbers = library.take(features, alive), numbers[alive]
                 if k == meeting:
@@ -221,8 +223,6 @@ class PeerSession(Session):
                     if held.rows is not None:
                         numbers, spare = held.inputs().numbers, None
                         features = library.features(held.rows) if numbers.size else features
-        finally:
-            close()
         if meetings:
             meetings.end(computed)
         rows, spare = np.zeros((0, self.outputs), np.float32), None
@@ -230,6 +230,11 @@ class PeerSession(Session):
             rows = library.dense(features if alive.all() else library.take(features, alive))
         numbers = numbers[alive] if numbers.size else numbers
         return summarised(self.inputs.total, numbers, rows, survivors, computed, self.keep_values, self.notes)
+
+    def _rows(self, features: Any, count: int, layer: int) -> float:
+        """Rows of work in the coming layer (0-based), for features of `count` inputs before it."""
+        weights = self.weights[min(layer, len(self.weights) - 1)]
+        return self.library.work(features, weights, count) / max(1, weights.edges) if count else 0.0
 
 
 class PeerRows(HeldRows):

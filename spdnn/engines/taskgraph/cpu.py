@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from spdnn import progress
 from spdnn.engines import plan, usable_cores
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu_batch import CpuWork
@@ -41,7 +42,7 @@ class CpuGraphSession(Session):
                 f"{self.wanted.devices} devices of {options.threads} threads: each takes one at least (--threads)"
             )
         self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
-        self.sizes, self.predicted = self._sizes(), None
+        self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
         self.decomposition, self.why = self._decomposition(options)
         made, work = self.decomposition, self.work
         self.batches, self.span = made.batches, STREAMED if made.streamed else RESIDENT
@@ -51,9 +52,10 @@ class CpuGraphSession(Session):
         self.devices = [
             CpuDevice(each + (device < more), made, work.widest, work.tile, pooled) for device in range(made.devices)
         ]
-        self.kept = list(work.network.layers()) if made.streamed and self._keeps(made) else []
+        weights = progress.bar(work.network.layers(), "weights", work.depth)
+        self.kept = list(weights) if made.streamed and self._keeps(made) else []
         if not made.streamed:  # the processor has one memory: weights that stay are there once
-            layers = [bind(layer) for layer in work.network.layers()]
+            layers = [bind(layer) for layer in weights]
             for device, stages in enumerate(made.ranges * made.groups):
                 self.devices[device].weights = {
                     made.buffer_of(device, stage): layers[slice(*made.stages[stage])] for stage in range(*stages)
@@ -139,11 +141,9 @@ class CpuGraphSession(Session):
     def run(self, meetings=None) -> Result:
         made, work = self.decomposition, self.work
         execution = Execution(made)
-        going, begun = Going(work, made, self.devices, self.kept), time.process_time()
-        try:
+        going, begun = Going(work, made, self.devices, self.kept, self.course), time.process_time()
+        with going.stage:
             run_threads(execution, going.do, lanes_of(made), check_ended)
-        finally:
-            going.close()
         spent = time.process_time() - begun
         tally = going.tally()
         self.found |= work.found(tally)

@@ -1,7 +1,7 @@
 """A run of the task graph on the processor: what each kind of task does.
 
 Who owns what: a device has its buffers of weights and its places, each with two feature buffers; a batch has its rows,
-which live in the buffers of the place that it is at. Tasks touch only what their edges protect, so but for the ticker
+which live in the buffers of the place that it is at. Tasks touch only what their edges protect, so but for the progress
 nothing here is locked.
 """
 
@@ -31,11 +31,18 @@ class Batch:
 
     Attributes:
         slots: of the rows that were nonzero when it was last computed, int64, ascending.
+        inputs: it began with, in so many `batches` that were joined.
+        left: of its inputs, when it was last computed; layer: the one that comes next; edges: it has gone through.
     """
 
     rows: Rows
     looks: plan.Looks
     slots: np.ndarray
+    inputs: int
+    left: int
+    layer: int = 0
+    batches: int = 1
+    edges: int = 0
 
 
 class CpuDevice:
@@ -58,16 +65,24 @@ class CpuDevice:
 class Going:
     """One run: batches on their way, what was counted, what happened when."""
 
-    def __init__(self, work: CpuWork, cut: Decomposition, devices: Sequence[CpuDevice], kept: Sequence[Layer]):
+    def __init__(
+        self,
+        work: CpuWork,
+        cut: Decomposition,
+        devices: Sequence[CpuDevice],
+        kept: Sequence[Layer],
+        course: progress.Course,
+    ):
         self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
         self.batches: dict[int, Batch] = {}
-        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int]]] = [[] for _ in self.devices]
+        self.waiting: list[list[tuple[np.ndarray, np.ndarray, int, Batch]]] = [[] for _ in self.devices]
         self.parts: dict[int, Part] = {}
         self.spans: list[Span] = []
         # A tally for each lane, which one thread writes.
         self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
-        self.stages, self.ticking = len(self.cut.stages), threading.Lock()
-        self.advance, self.close = progress.ticker("inference", self.cut.batches * self.stages, " stages")
+        self.course, self.telling = course, threading.Lock()
+        self.ended: list[tuple[int, int, int]] = []  # of batches that are through, as progress.work_ahead takes them
+        self.stage = progress.Interleaved(course, self.cut.inputs, self.cut.batches, self._progress)
         self.begun = time.perf_counter()
 
     def do(self, task: Task) -> int | None:
@@ -97,20 +112,35 @@ class Going:
         if task.stage == 0:
             numbers = self.work.inputs.numbered(*self.cut.members(task.batch))
             rows = self.work.begin(numbers, device.threads, *device.places[task.place])
-            self.batches[task.batch] = Batch(rows, self.work.looks(), np.arange(numbers.size))
+            slots = np.arange(numbers.size)
+            self.batches[task.batch] = Batch(rows, self.work.looks(), slots, numbers.size, numbers.size)
         batch, layers = self.batches[task.batch], device.weights[task.buffer]
-        rows, first = batch.rows, k
+        rows, first, tally = batch.rows, k, self.tallies[task.lane]
+        before = tally.edges
         while rows.count and k < last:
             most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
             passed = layers[k - first : k - first + most]
-            batch.slots = self.work.through(k, passed, rows, self.tallies[task.lane])
+            batch.slots = self.work.through(k, passed, rows, tally)
             k += most
-        if task.batch < self.cut.batches:
-            self._tick(1)
+        batch.edges += tally.edges - before
+        left = rows.left if rows.count else 0
+        died, batch.left, batch.layer = batch.left - left, left, last
+        with self.telling:
+            self.stage.through(first, last, batch.inputs, batch.batches, died)
 
-    def _tick(self, stages: int) -> None:
-        with self.ticking:
-            self.advance(stages)
+    def _progress(self) -> tuple[float, float | None]:
+        """Edges gone through, and those ahead where that can be told; other threads go on meanwhile."""
+        ahead, first_joined = self.course.ahead, self.cut.batches
+        going = {number: (one.rows.lanes, one) for number, one in list(self.batches.items())}
+        late = [(rows, one) for parked in self.waiting for _, _, rows, one in list(parked)]
+        late += [told for number, told in going.items() if number >= first_joined]
+        early = [told for number, told in going.items() if number < first_joined]
+        late, early = (
+            [(one.inputs, one.edges, rows * ahead[one.layer]) for rows, one in told] for told in (late, early)
+        )
+        return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
+            late + self.ended, early, self.cut.inputs
+        )
 
     def _moved(self, task: Task, rows: int) -> None:
         """So many rows were read and written."""
@@ -131,26 +161,27 @@ class Going:
         """The rows that are left wait, row by row, behind those that wait already."""
         batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
         device, waiting, slots = self.devices[task.device], self.waiting[task.device], self._left(batch, k)
-        first = sum(rows for _, _, rows in waiting)
+        first = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = batch.rows.inputs.of(slots)
         batch.rows.level.take(
             batch.rows.source, batch.rows.tile, slots, device.pool[first : first + slots.size], device.threads
         )
-        waiting.append((numbers, first + row_of, slots.size))
+        waiting.append((numbers, first + row_of, slots.size, batch))
         self._moved(task, slots.size)
-        self._tick(self.stages - task.stage - 1)
 
     def _join(self, task: Task) -> None:
         """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
         device, waiting = self.devices[task.device], self.waiting[task.device]
         k = self.cut.stages[task.stage][1]
-        count = sum(rows for _, _, rows in waiting)
+        count = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
         rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.places[task.place])
         rows.join(numbers, row_of, device.pool[:count])
+        inputs, left, edges = (sum(getattr(one, name) for *_, one in waiting) for name in ("inputs", "left", "edges"))
+        batch = Batch(rows, self.work.looks(), np.arange(count), inputs, left, k, len(waiting), edges)
+        self.batches[task.batch] = batch
         waiting.clear()
         self._moved(task, count)
-        batch = self.batches[task.batch] = Batch(rows, self.work.looks(), np.arange(count))
         if count:
             batch.slots = self.work.compact(k, rows, batch.slots, batch.looks, self.tallies[task.lane])
 
@@ -167,6 +198,7 @@ class Going:
         batch = self.batches.pop(task.batch)
         slots = batch.slots if batch.rows.count else np.empty(0, np.int64)
         self.parts[task.batch] = self.work.finish(batch.rows, slots)
+        self.ended.append((batch.inputs, batch.edges, 0))
 
 
 _WORK = {

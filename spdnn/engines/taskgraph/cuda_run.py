@@ -1,6 +1,7 @@
 """One run of a task graph on CUDA devices: tasks are given to their streams as soon as those before them have been.
 
-The host does not wait for a task to be done before it issues the next; events make streams wait. It looks whether
+The host does not wait for a task to be done before it issues the next; events make streams wait. So progress tells of
+batches whose last task was issued, and not of their rows, rate or time to go. It looks whether
 something is done in three cases only: before rows move on, for how many there are is then known, before it is decided
 whether they are joined to others, and where several groups draw batches. With `graphs`, all that a batch does on a
 device in one go is one launch of a graph; the tasks in it are issued with the first of its layers.
@@ -24,6 +25,7 @@ from spdnn.kernels.cuda.device import Event
 from spdnn.taskgraph import Decomposition, Kind, Task
 from spdnn.taskgraph.execution import Execution, Lane, lanes_of
 from spdnn.taskgraph.timeline import Span
+from spdnn.tellers import inference_name
 
 MOST_TIMED = 1 << 15  # tasks whose times are taken
 
@@ -62,7 +64,7 @@ class Going:
         self._timed: list[tuple[Task, int, Event, Event]] = []  # task, last stage, before, after
         self._timed_on: Counter[int] = Counter()
         self._begun: dict[int, Event] = {}
-        self.advance, self.close = progress.ticker("inference", cut.batches, " batches")
+        self.stage = progress.Stage(inference_name(), cut.batches, "issued batch", timed=False)
 
     def run(self) -> None:
         """Issue all tasks, and wait."""
@@ -74,21 +76,20 @@ class Going:
                     one.device.wait(begun)
         lanes = lanes_of(self.cut)
         try:
-            while not self.execution.finished:
-                went_on = [self._go_on(), *(self._next(lane) for lane in lanes)]
-                if not any(went_on):
-                    check_ended()
-                    time.sleep(0)
-            for one in self.devices:
-                one.device.synchronize()
+            with self.stage:
+                while not self.execution.finished:
+                    went_on = [self._go_on(), *(self._next(lane) for lane in lanes)]
+                    if not any(went_on):
+                        check_ended()
+                        time.sleep(0)
+                for one in self.devices:
+                    one.device.synchronize()
         except BaseException:
             # What is still on its way reads and writes memory that another session may be given next.
             for one in self.devices:
                 with suppress(SpdnnError):  # what was wrong before is the one to tell
                     one.device.synchronize()
             raise
-        finally:
-            self.close()
 
     def spans(self) -> list[Span]:
         """What happened when, of all tasks that were timed, by the clocks of their devices."""
@@ -194,7 +195,7 @@ class Going:
         self._waiting[task.device] = first + owner.rows_after(task)
         self.places[task.batch], self._parked[task.batch] = (task.device, task.place), first
         owner.park(task, first, self.told)
-        self.advance(1)
+        self.stage.advance()
 
     def _timing(self, task: Task, last: int, work) -> None:
         """Call `work` between two events, of the stages from the task's to `last`."""
@@ -211,7 +212,7 @@ class Going:
 
     def _collected(self, owner: GraphDevice, task: Task) -> None:
         self.places[task.batch] = task.device, task.place
-        self.advance(1)
+        self.stage.advance()
         if self.keep_values:
             owner.event(task).synchronize()
             self.values[task.batch] = self._finished(task.batch)

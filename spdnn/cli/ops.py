@@ -1,0 +1,259 @@
+"""`spdnn ops`: sparse operations for deep learning beside other libraries, on problem sets or a matrix of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import statistics
+from pathlib import Path
+
+from spdnn.cli import arguments
+from spdnn.errors import InputError
+
+SETS = """\
+problem sets (config/ops-problems.csv):
+  a  layers of the pruned Transformer and ResNet-50 of the Deep Learning Matrix Collection: weights of 512 x 512 to
+     33288 x 512 times 256 tokens, of 64 x 64 to 512 x 4608 times the pixels of an image; 50 to 98 % sparse
+  b  square, 512 to 8192, times 128 columns; 75 to 95 % sparse
+  c  4096 x 4096 with rows of very different lengths, times 128 columns; 80 to 95 % sparse
+operations:
+  spmm   C (M, N) = A (M, K) sparse, by rows, times B (K, N)
+  sddmm  at each nonzero (i, j) of an M x K matrix, Q[i] . K[j] of N columns
+
+What is measured: one call, float32, matrices in the program's own layout and handles made before, operands in the
+caches, all programs on the same threads and timed in turn. Each output is compared with a float64 oracle first, and
+every timed output must be that one to the bit. SciPy has one thread whatever is asked.
+"""
+MATRIX = """\
+FILE is a sparse matrix: .smtx (positions alone; values are drawn), .npz (scipy.sparse.save_npz), .mtx (Matrix Market),
+or .npy (dense; its zeros are left out).
+"""
+
+
+def add(commands, formatter) -> None:
+    group = commands.add_parser(
+        "ops",
+        help="sparse operations for deep learning beside other libraries",
+        formatter_class=formatter,
+        description="Time sparse times dense (spmm) and sampled dense products (sddmm) beside MKL, PyTorch, SciPy and\n"
+        "dense BLAS; on problem sets, or on a matrix of your own.",
+        epilog=SETS,
+    )
+    inner = group.add_subparsers(metavar="WHAT", required=True)
+    bench = inner.add_parser(
+        "bench", help="problem sets, into records", formatter_class=formatter, epilog=SETS,
+        description="Time every program on every problem of some sets; a table on the terminal, records into a folder.",
+    )  # fmt: skip
+    bench.add_argument(
+        "--set", action="append", dest="sets", metavar="S", help="a, b or c; again for more (default: a)"
+    )
+    bench.add_argument("--sparsity", metavar="LIST", help="percents joined by commas (default: those of each set)")
+    bench.add_argument("--network", action="append", metavar="NAME", help="of the set: transformer, resnet-50...")
+    bench.add_argument("--phase", action="append", metavar="P", help="inference or training: as many columns has the "
+                       "dense matrix (default: inference)")  # fmt: skip
+    bench.add_argument("--operations", default="spmm,sddmm", metavar="LIST", help="joined by commas (default: both)")
+    bench.add_argument("--models", action="append", default=[], metavar="NAME", help="a whole model with sparse and "
+                       "dense arithmetic: transformer-P or mobilenet-P, P small, medium or paper")  # fmt: skip
+    bench.add_argument("--dlmc", metavar="PATH", help="the archive dlmc.tar.gz, or its folder: positions of set a from "
+                       "there (default: drawn)")  # fmt: skip
+    bench.add_argument("--seed", type=_seed, default=0, metavar="n", help="of what is drawn (default: 0)")
+    bench.add_argument("-o", "--output", metavar="FOLDER", help="a folder for the records: operations.jsonl")
+    _shared(bench)
+    bench.set_defaults(run=_bench)
+    for name, columns in (("spmm", "of B"), ("sddmm", "of Q and K: the length of each dot product")):
+        one = inner.add_parser(
+            name, help=f"one {name} of your own matrix", formatter_class=formatter,
+            description=f"Time one {name} of your own matrix beside other libraries and the dense product.",
+            epilog=MATRIX,
+        )  # fmt: skip
+        one.add_argument("matrix", metavar="FILE")
+        one.add_argument(
+            "--columns", type=arguments.positive, default=256, metavar="N", help=f"{columns} (default: 256)"
+        )
+        one.add_argument("--record", metavar="FILE.jsonl", help="a file to write the records to")
+        _shared(one)
+        one.set_defaults(run=_one, operation=name)
+
+
+def _shared(command) -> None:
+    command.add_argument(
+        "--libraries", default="auto", metavar="LIST",
+        help="joined by commas: mkl, torch, scipy, numpy (of sddmm), blas (NumPy's, dense), mkl-dense (default: all "
+        "that are installed)",
+    )  # fmt: skip
+    command.add_argument(
+        "--threads", type=arguments.thread_count, metavar="T", help="of each program (default: all cores)"
+    )
+    command.add_argument(
+        "--seconds", type=arguments.above_zero, default=1.0, metavar="S",
+        help="of timing each problem, at least; and 3 rounds (default: 1)",
+    )  # fmt: skip
+
+
+def _bench(chosen) -> None:
+    from spdnn.ops.problems import problems
+    from spdnn.peers import models, products
+
+    operations = chosen.operations.split(",")
+    products.check_operations(operations)
+    sparsities = _percents(chosen.sparsity)
+    sets = dict.fromkeys(chosen.sets or ["a"], sparsities)
+    found = problems(sets, chosen.phase or ["inference"], chosen.network, chosen.seed)
+    models.check(chosen.models)
+    folder = _folder(chosen.output)
+    libraries, absent = _libraries(chosen.libraries)
+    threads, identity = arguments.threads(chosen.threads), products.new_identity()
+    command, records = _command(chosen, libraries, threads), []
+    print(
+        f"{len(found)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
+    )
+    try:
+        for group in products.compare_products(
+            found, operations, libraries, threads, chosen.seconds, command, identity, chosen.dlmc
+        ):
+            records += group
+            _print(group)
+        for name in chosen.models:
+            group = models.compare_model(name, threads, chosen.seconds, command, identity)
+            records += group
+            _print(group)
+    finally:
+        _write(folder and folder / "operations.jsonl", records)
+    _summary(records)
+    for name, reason in absent.items():
+        print(f"{name}: {reason}")
+
+
+def _one(chosen) -> None:
+    from spdnn.peers import own_products
+
+    if chosen.record is not None:
+        from spdnn.files import check_target
+
+        check_target(chosen.record)
+    libraries, absent = _libraries(chosen.libraries)
+    threads = arguments.threads(chosen.threads)
+    words = ["spdnn", "ops", chosen.operation, chosen.matrix, "--columns", chosen.columns, "--threads", threads]
+    command = shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries)]))
+    matrix = own_products.read_matrix(chosen.matrix)
+    found = own_products.compare_own(
+        matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, libraries, threads, chosen.seconds, command
+    )
+    problem = found[0]["problem"]
+    size = f"{problem['rows']} x {problem['columns']}, {problem['nonzeros']} nonzeros"
+    sparse, columns = f"{100 * problem['sparsity']:.4g} % sparse", problem["batch_columns"]
+    print(f"{size} ({sparse}), {columns} columns; {threads} threads\n{_HEAD}")
+    _print(found)
+    print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
+    for record in found:
+        rate, version = record["operations_per_second"]["median"], record["program"]["version"]
+        spent = 1e3 * statistics.median(record["samples"]["seconds"])
+        print(f"  {record['program']['name']:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
+    _write(chosen.record, found)
+    for name, reason in absent.items():
+        print(f"{name}: {reason}")
+
+
+_HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'sparse':>16} {'dense':>16} {'imbalance':>9}"
+
+
+def _print(group: list[dict]) -> None:
+    """One problem in a line."""
+    from spdnn.report.operations import compared
+
+    for one in compared(group):
+        ours = statistics.median(one.ours["samples"]["seconds"])
+        name = one.ours["case"].rsplit(".", 2)[0]
+        peak = "-" if one.peak is None else f"{one.peak:.1f}"
+        sparse, dense = (_beside(known) for known in (one.sparse, one.dense))
+        told = one.ours["imbalance"]
+        spread = "-" if told is None else f"{told['busy']:.3f}"
+        rate = one.ours["operations_per_second"]["median"] / 1e9
+        print(
+            f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True
+        )
+
+
+def _beside(known) -> str:
+    return "-" if known is None else f"{known[1]:.2f} {known[0]['program']['name']}"
+
+
+def _summary(records: list[dict]) -> None:
+    """Geometric means by operation, set and sparsity."""
+    from spdnn.report.operations import compared, means
+
+    groups: dict[tuple, list] = {}
+    for one in compared(records):
+        if one.operation != "model":
+            groups.setdefault((one.operation, one.problem["set"], one.percent), []).append(one)
+    print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
+    print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
+    for (operation, kind, percent), members in groups.items():
+        found = means(members)
+        sparse, dense = (_mean(found[name], found[f"{name}_best"]) for name in ("sparse", "dense"))
+        peak = "-" if found["peak"] is None else f"{found['peak']:.2f}"
+        print(f"  {operation:<9} {kind:<4} {percent:>7}% {found['count']:>8} {sparse:>15} {dense:>15} {peak:>7}")
+
+
+def _mean(middle: float | None, best: float | None) -> str:
+    return "-" if middle is None else f"{middle:.2f} ({best:.2f})"
+
+
+def _libraries(text: str) -> tuple[list[str], dict[str, str]]:
+    from spdnn.peers import products
+
+    return products.libraries_here(text if text == "auto" else text.split(","))
+
+
+def _folder(path: str | None) -> Path | None:
+    if path is None:
+        return None
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: a folder is needed for the records, and this is none")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write(path, records: list[dict]) -> None:
+    """What was measured is kept when the rest is interrupted."""
+    from spdnn.operation_records import write_operations
+
+    if path is not None and records:
+        write_operations(path, records)
+        print(f"{path}: {len(records)} records")
+
+
+def _percents(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--sparsity {text!r}: percents joined by commas, such as 80,90,95") from None
+
+
+def _seed(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from 0")
+    return number
+
+
+def _command(chosen, libraries: list[str], threads: int) -> str:
+    """The command that makes these records again."""
+    words = ["spdnn", "ops", "bench"]
+    for option, values in (("--set", chosen.sets or ["a"]), ("--network", chosen.network), ("--phase", chosen.phase)):
+        for value in values or ():
+            words += [option, value]
+    for option, value in (("--sparsity", chosen.sparsity), ("--dlmc", chosen.dlmc)):
+        words += [option, value] if value else []
+    for name in chosen.models:
+        words += ["--models", name]
+    words += ["--operations", chosen.operations, "--seed", chosen.seed, "--threads", threads]
+    return shlex.join(
+        map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries), "-o", "."])
+    )

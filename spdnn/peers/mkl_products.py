@@ -1,0 +1,134 @@
+"""oneMKL on one product: its inspected sparse product, and its dense one, called through libmkl_rt.
+
+sparse_dot_mkl makes a handle for every call; here it is made, told what it is for and optimised once, outside the
+clock, as oneMKL's guide has it ("Inspector-executor sparse BLAS routines").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import numpy as np
+
+from spdnn.engines.peers.mkl import Mkl
+from spdnn.errors import SpdnnError
+from spdnn.peers.product_base import DENSE, SPARSE, Product, Program, held
+
+ROW_MAJOR, PLAIN, TURNED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
+ZERO_BASED, NO_TRANSPOSE, GENERAL = 0, 10, 20
+EXPECTED_CALLS = 10_000  # that the handle is optimised for
+
+
+class _Description(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("triangle", ctypes.c_int), ("diagonal", ctypes.c_int)]
+
+
+def _started(threads: int) -> tuple[ctypes.CDLL, str, dict]:
+    """(the library, its version, notes) with so many threads."""
+    notes = Mkl().start(threads)
+    library = ctypes.CDLL(os.environ["MKL_RT"])
+    return library, notes["library"].split(", ")[-1], {"threads_set": notes["threads_set"]}
+
+
+def _at(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+class MklSparse(Program):
+    """mkl_sparse_s_mm on rows (CSR), dense matrices by rows."""
+
+    name, kind = "mkl", SPARSE
+
+    @staticmethod
+    def missing() -> str | None:
+        return Mkl().missing()
+
+    def __init__(self, product: Product):
+        topology = product.topology
+        self.library, self.version, self.notes = _started(product.threads)
+        self.threads_used, self.matrix_bytes = product.threads, held(product)
+        self.offsets = topology.offsets.astype(np.int32)  # MKL_INT of libmkl_rt's default interface
+        self.columns, self.values = topology.columns.astype(np.int32), product.values
+        self.handle, self.description = ctypes.c_void_p(), _Description(GENERAL, 0, 0)
+        self.dense, self.out = product.first, np.zeros(product.shape, np.float32)
+        self._call(
+            "mkl_sparse_s_create_csr", ctypes.byref(self.handle), ctypes.c_int(ZERO_BASED), *map(int, topology.shape),
+            _at(self.offsets), _at(self.offsets[1:]), _at(self.columns), _at(self.values),
+        )  # fmt: skip
+        self._call(
+            "mkl_sparse_set_mm_hint", self.handle, NO_TRANSPOSE, self.description, ROW_MAJOR, product.width,
+            EXPECTED_CALLS,
+        )  # fmt: skip
+        self._call("mkl_sparse_optimize", self.handle)
+        self.notes |= {"layout": "CSR handle, mm hint for this width, optimised outside the clock; dense by rows"}
+        self.arguments = (
+            NO_TRANSPOSE, ctypes.c_float(1), self.handle, self.description, ROW_MAJOR, _at(self.dense), product.width,
+            product.width, ctypes.c_float(0), _at(self.out), product.width,
+        )  # fmt: skip
+
+    def run(self) -> np.ndarray:
+        self._call("mkl_sparse_s_mm", *self.arguments)
+        return self.out
+
+    def close(self) -> None:
+        if self.handle:
+            self.library.mkl_sparse_destroy(self.handle)
+            self.handle = ctypes.c_void_p()
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        status = getattr(self.library, function)(*arguments)
+        if status:
+            raise SpdnnError(f"{function} of oneMKL ended with status {status}")
+
+
+class MklDense(Program):
+    """cblas_sgemm on the whole matrix; of sddmm, the nonzeros are taken out of it."""
+
+    name, kind = "mkl-dense", DENSE
+
+    @staticmethod
+    def missing() -> str | None:
+        return Mkl().missing()
+
+    def __init__(self, product: Product):
+        self.library, self.version, self.notes = _started(product.threads)
+        self.threads_used, (rows, inner) = product.threads, product.topology.shape
+        self.notes |= {"layout": "dense, by rows, cblas_sgemm"}
+        self.sampler = None
+        if product.operation == "spmm":
+            self.left, self.right = dense_matrix(product), product.first
+            self.whole, sizes, turned = np.zeros(product.shape, np.float32), (rows, product.width, inner), PLAIN
+        else:
+            self.left, self.right = product.first, product.second
+            self.whole, sizes, turned = np.zeros((rows, inner), np.float32), (rows, inner, product.width), TURNED
+            self.sampler = Sampler(product, self.whole)
+        self.matrix_bytes = 4 * rows * inner
+        self.arguments = (
+            ROW_MAJOR, PLAIN, turned, *map(int, sizes), ctypes.c_float(1), _at(self.left), self.left.shape[1],
+            _at(self.right), self.right.shape[1], ctypes.c_float(0), _at(self.whole), self.whole.shape[1],
+        )  # fmt: skip
+
+    def run(self) -> np.ndarray:
+        self.library.cblas_sgemm(*self.arguments)
+        return self.whole if self.sampler is None else self.sampler.take()
+
+
+class Sampler:
+    """The nonzeros of a dense product, in the topology's order."""
+
+    def __init__(self, product: Product, whole: np.ndarray):
+        topology = product.topology
+        self.places = topology.row_numbers.astype(np.int64) * topology.shape[1] + topology.columns
+        self.whole, self.out = whole.reshape(-1), np.zeros(topology.nnz, np.float32)
+
+    def take(self) -> np.ndarray:
+        return np.take(self.whole, self.places, out=self.out, mode="clip")  # no copy, as checking them would make
+
+
+def dense_matrix(product: Product) -> np.ndarray:
+    """float32 (M, K): the matrix with its zeros."""
+    dense = np.zeros(product.topology.shape, np.float32)
+    dense[product.topology.row_numbers, product.topology.columns] = product.values
+    return dense

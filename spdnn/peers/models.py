@@ -1,0 +1,193 @@
+"""Whole models with sparse arithmetic beside the same models with dense: the records of one model, timed in turn.
+
+The two share all code but the products, so each is the other's check: where their outputs agree and the operations were
+verified against float64 (tests/models compares whole models with it), a record may exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.errors import InputError, SpdnnError
+from spdnn.models.arithmetic import TOLERANCE, difference
+from spdnn.operation_records import rates
+from spdnn.peers.common import check_same, in_turn
+from spdnn.peers.product_checks import digest
+from spdnn.peers.products import Ceilings, shared_parts, stay_awake
+
+MODELS = ("transformer", "mobilenet")
+ARITHMETICS = {"sparse": "ours", "dense": "dense"}  # and the kind of program each is in a record
+PRESETS = ("small", "medium", "paper")
+IMAGES = 4
+LEAST_ROUNDS, MOST_ROUNDS = 2, 50
+SEED = 0
+
+
+class Ready(NamedTuple):
+    """A model that is ready to run.
+
+    Attributes:
+        run: an arithmetic's output, float32.
+        about: the part `problem` of its records.
+        flops, memory: of an arithmetic; memory as records have it.
+    """
+
+    run: Callable[[str], np.ndarray]
+    about: dict
+    flops: Callable[[str], int]
+    memory: Callable[[str], dict]
+
+
+def check(names: Sequence[str]) -> None:
+    """Raise InputError for a name that is no MODEL-PRESET."""
+    for name in names:
+        model, _, preset = name.partition("-")
+        if model not in MODELS or preset not in PRESETS:
+            allowed = ", ".join(f"{model}-{preset}" for model in MODELS for preset in PRESETS)
+            raise InputError(f"model {name!r} is not known: it must be one of {allowed}")
+
+
+def compare_model(name: str, threads: int, seconds: float, command: str, identity: str) -> list[dict]:
+    """The records of a model in each arithmetic, the sparse first.
+
+    Args:
+        name: MODEL-PRESET; seconds: of rounds, at least, and LEAST_ROUNDS of them; command, identity: see
+            products.compare_products.
+
+    Raises:
+        InputError: no such model. SpdnnError: the arithmetics differ, or an output changed while it was timed.
+    """
+    check([name])
+    stay_awake()
+    stay_awake()
+    model, _, preset = name.partition("-")
+    ready = (_transformer if model == "transformer" else _mobilenet)(preset, threads)
+    outputs = {arithmetic: ready.run(arithmetic) for arithmetic in ARITHMETICS}
+    verified = {arithmetic: digest(out) for arithmetic, out in outputs.items()}
+    worst, entries = _difference(name, *outputs.values()), int(outputs["sparse"].size)
+    del outputs
+    end = time.perf_counter() + seconds
+    samples, digests = in_turn(
+        {one: (lambda one=one: ready.run(one), digest) for one in ARITHMETICS},
+        lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+        settle=True,
+    )
+    shared = shared_parts("model", ready.about, threads, command, identity, Ceilings(threads).now())
+    found = []
+    for one, kind in ARITHMETICS.items():
+        check_same(f"{name}, {one}", digests[one], verified[one])
+        useful = ready.flops("sparse")
+        found.append(
+            {
+                **shared,
+                "case": f"model.{name}.{one}.t{threads}",
+                "program": {
+                    "name": one,
+                    "kind": kind,
+                    "version": shared["environment"]["versions"].get("spdnn", "of a checkout"),
+                    "threads_used": threads,
+                    "notes": {"threads_set": f"{threads} of the model", "arithmetic": one},
+                },
+                "samples": {"prepare_seconds": [0.0], "seconds": samples[one]},
+                "work": {"useful_operations": useful, "multiply_adds": max(ready.flops(one), useful) // 2},
+                "operations_per_second": rates(useful, samples[one]),
+                "memory": ready.memory(one),
+                "verification": {
+                    "oracle": "the other arithmetic",
+                    "entries": entries,
+                    "checked": entries,
+                    "seed": None,
+                    "rule": f"largest difference of the two arithmetics <= {TOLERANCE:g} of the largest output",
+                    "worst": worst,
+                    "passed": True,
+                    "digest": verified[one],
+                },
+                "digests": digests[one],
+                "imbalance": None,
+            }
+        )
+    return found
+
+
+def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:
+    """Of two outputs, in parts of what is tolerated. Raises SpdnnError beyond it."""
+    apart = difference(first, second) / TOLERANCE
+    if not apart <= 1:
+        raise SpdnnError(
+            f"model {name}: sparse and dense arithmetic differ by {apart:.3g} times what rounding explains"
+        )
+    return apart
+
+
+def _transformer(preset: str, threads: int) -> Ready:
+    from spdnn.models.transformer import PRESETS as configurations
+    from spdnn.models.transformer import Transformer
+
+    config = configurations[preset]
+    model = Transformer(config, SEED)
+    tokens = np.random.default_rng(SEED).integers(0, config.vocabulary, config.sequence)
+    depth = config.width // config.heads
+
+    def memory(arithmetic: str) -> dict:
+        return {
+            "matrix_bytes": int(model.weight_bytes(arithmetic)),
+            "operand_bytes": 4 * config.sequence * (7 * config.width + config.vocabulary),
+            "attention_bytes": int(model.attention_bytes(arithmetic)),
+        }
+
+    nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, depth, config.heads)
+    about = _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config))
+    return Ready(lambda one: model.prefill(tokens, one, threads), about, model.flops, memory)
+
+
+def _mobilenet(preset: str, threads: int) -> Ready:
+    from spdnn.models.mobilenet import PRESETS as configurations
+    from spdnn.models.mobilenet import MobileNet
+
+    config = configurations[preset]
+    model = MobileNet(config, SEED)
+    shape = IMAGES, 3, config.size, config.size
+    x = np.random.default_rng(SEED).standard_normal(shape, dtype=np.float32)
+    sparse = [one for one in model.pointwise if hasattr(one, "nnz")]
+    entries = sum(one.shape[0] * one.shape[1] for one in sparse)
+
+    def memory(arithmetic: str) -> dict:
+        features = max(config.channels) * (config.size // 2) ** 2
+        return {
+            "matrix_bytes": int(model.weight_bytes(arithmetic)),
+            "operand_bytes": 4 * IMAGES * features,
+            "attention_bytes": None,
+        }
+
+    sizes = (1, entries, IMAGES, 1)
+    about = _about("mobilenet", f"{preset} width {config.width:g}", sizes, sum(one.nnz for one in sparse), repr(config))
+    return Ready(lambda one: model.images(x, one, threads), about, lambda one: IMAGES * model.flops(one), memory)
+
+
+def _about(network: str, layer: str, sizes: tuple[int, ...], nonzeros: int, text: str) -> dict[str, Any]:
+    """The part `problem` of a model's records; of a Transformer, the mask, of MobileNet all pruned weights in a row."""
+    rows, columns, width, batch = sizes
+    return {
+        "set": "models",
+        "network": network,
+        "layer": layer,
+        "rows": rows,
+        "columns": columns,
+        "batch_columns": width,
+        "batch": batch,
+        "nonzeros": nonzeros,
+        "sparsity": 1 - nonzeros / (rows * columns),
+        "lengths": "of the model",
+        "phase": "inference",
+        "repeats": 1,
+        "origin": "generated",
+        "topology_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "seed": SEED,
+        "dtype": "float32",
+        "index_bits": 16 if columns <= 1 << 16 else 32,
+    }

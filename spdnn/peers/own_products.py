@@ -1,0 +1,62 @@
+"""One product of a user's own matrix beside other libraries: reading the matrix, and the records of all programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import scipy.sparse
+
+from spdnn.errors import InputError
+from spdnn.files import existing
+from spdnn.formats import matrices
+from spdnn.ops import SparseMatrix
+from spdnn.ops.problems import Problem, Shape
+from spdnn.peers import products
+from spdnn.peers.common import new_identity
+
+
+def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
+    """The sparse matrix in a file: .smtx (values drawn with `seed`), .npz, .mtx, .mtx.gz, or a dense .npy.
+
+    Raises:
+        InputError: a file that is absent, of another kind or damaged, or a matrix that is none.
+    """
+    path = existing(path, "matrix")
+    if path.suffix == ".smtx":
+        return SparseMatrix.from_smtx(path, seed=seed)
+    matrix = matrices.read_matrix(path)
+    try:
+        if scipy.sparse.issparse(matrix):
+            rows = matrix.tocsr()
+            rows.sum_duplicates()
+            return SparseMatrix.from_scipy(rows)
+        return SparseMatrix.from_dense(matrix)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def compare_own(
+    matrix: SparseMatrix,
+    name: str,
+    operation: str,
+    columns: int,
+    libraries: Sequence[str],
+    threads: int,
+    seconds: float,
+    command: str,
+) -> list[dict]:
+    """The records of one product of a user's matrix, ours first; what is dense is drawn.
+
+    Raises:
+        InputError: it does not fit into memory. SpdnnError: see compare_products.
+    """
+    products.stay_awake()
+    topology = matrix.topology
+    layer = re.sub("[^A-Za-z0-9_. -]", "_", name)[-60:].lstrip("_. -") or "matrix"
+    shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
+    problem = Problem(shape, 100 * topology.sparsity, "inference", 0)
+    product = products.product_of(operation, problem, topology, threads, matrix.values)
+    about = products.described(problem, topology, "file", "own")
+    return products.one_product(product, about, libraries, seconds, command, new_identity(), products.Ceilings(threads))

@@ -1,0 +1,326 @@
+"""Sparse operations for deep learning beside other libraries: every program on one product, timed in turn, verified.
+
+What is timed is one call with everything in place: the matrix in the program's own layout, handles made and optimised,
+the output allocated (where a library takes one). All programs have the same number of threads. An output is verified
+before its program is timed, and every timed output must equal the verified one to the bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from spdnn import machine, measure, provenance
+from spdnn.engines.memory import available_bytes
+from spdnn.errors import InputError, Unavailable
+from spdnn.operation_records import SPANS, rates
+from spdnn.ops import dlmc
+from spdnn.ops.problems import Problem, problems
+from spdnn.ops.topology import Topology
+from spdnn.peers.common import check_same, in_turn, new_identity
+from spdnn.peers.product_base import DENSE, OURS, Product, Program
+from spdnn.peers.product_checks import Truth, digest
+from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
+
+OPERATIONS = tuple(PROGRAMS)
+LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
+# Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/peers/mkl.py): long enough for the
+# next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
+SPINS = "40000"
+MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that stands
+MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dense operands and matrices
+MEMORY_SHARE = 0.8  # of what is free
+
+
+class Ceilings:
+    """What the machine does at best on so many threads, measured again when it is older than MACHINE_AGE seconds."""
+
+    def __init__(self, threads: int):
+        self.threads, self.known, self.at = threads, None, -np.inf
+
+    def now(self) -> dict | None:
+        if time.perf_counter() - self.at > MACHINE_AGE:
+            try:
+                self.known = asdict(machine.measure(self.threads, MACHINE_SECONDS))
+            except Unavailable:
+                self.known = None
+            self.at = time.perf_counter()
+        return self.known
+
+
+def compare(settings: dict, command: str, archive: str | None = None) -> list[dict]:
+    """The records that the key `ops` of a configuration asks for.
+
+    Args:
+        settings: sets, networks, phases, operations, libraries, seconds, threads, seed, models, as the configuration's
+            schema has them.
+        archive: of DLMC, or None.
+
+    Raises:
+        InputError, Unavailable: see libraries_here, problems, compare_products.
+    """
+    from spdnn.peers.models import check, compare_model
+
+    check(settings["models"])
+    libraries, _ = libraries_here(settings["libraries"])
+    chosen = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
+    threads, seconds, identity = settings["threads"], settings["seconds"], new_identity()
+    groups = compare_products(chosen, settings["operations"], libraries, threads, seconds, command, identity, archive)
+    found = [record for group in groups for record in group]
+    for name in settings["models"]:
+        found += compare_model(name, threads, seconds, command, identity)
+    return found
+
+
+def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:
+    """(libraries to run beside ours, why each of the others cannot run here).
+
+    Args:
+        names: 'auto' for all that are installed, or a list.
+
+    Raises:
+        InputError: a name that is none of LIBRARIES, or twice. Unavailable: a named one is not installed.
+    """
+    reasons = {name: _class(name).missing() for name in LIBRARIES}
+    if names == "auto":
+        return [name for name in LIBRARIES if not reasons[name]], {n: why for n, why in reasons.items() if why}
+    for name in names:
+        if name not in reasons:
+            raise InputError(f"library {name!r} is not known: it must be one of {', '.join(LIBRARIES)}")
+        if reasons[name]:
+            raise Unavailable(f"library {name} cannot run here: {reasons[name]}")
+    if len(set(names)) < len(names):
+        raise InputError(f"library {max(names, key=list(names).count)!r} is named twice")
+    return list(names), {}
+
+
+def compare_products(
+    chosen: Iterable[Problem],
+    operations: Sequence[str],
+    libraries: Sequence[str],
+    threads: int,
+    seconds: float,
+    command: str,
+    identity: str,
+    archive: str | None = None,
+):
+    """Yield the records of each problem and operation, ours first.
+
+    Args:
+        seconds: of timing each problem, at least; and LEAST_ROUNDS to MOST_ROUNDS rounds.
+        command: that makes these records; identity: of the comparison.
+        archive: of DLMC; problems that it has take their positions from there.
+
+    Raises:
+        InputError: an operation that is none, a broken archive. SpdnnError: an output is wrong, or changed.
+    """
+    check_operations(operations)
+    stay_awake()
+    chosen, ceilings = list(chosen), Ceilings(threads)
+    stored = dlmc.topologies(archive, chosen) if archive else {}
+    for problem in chosen:
+        known = stored.get(dlmc.key(problem))
+        topology = problem.topology() if known is None else known
+        about = described(problem, topology, "generated" if known is None else "dlmc")
+        for operation in operations:
+            product = product_of(operation, problem, topology, threads)
+            yield one_product(product, about, libraries, seconds, command, identity, ceilings)
+
+
+def check_operations(names: Sequence[str]) -> None:
+    """Raise InputError for a name that is no operation, or for none at all."""
+    for name in names or [""]:
+        if name not in PROGRAMS:
+            raise InputError(f"operation {name!r} is not known: it must be one of {', '.join(PROGRAMS)}")
+
+
+def stay_awake() -> None:
+    """Let our waiting threads stay awake as long as other libraries' do, where the user has not said otherwise."""
+    if "OMP_WAIT_POLICY" not in os.environ and "spdnn.kernels._cpu" not in sys.modules:
+        os.environ["GOMP_SPINCOUNT"] = SPINS
+
+
+def one_product(
+    product: Product,
+    about: dict,
+    libraries: Sequence[str],
+    seconds: float,
+    command: str,
+    identity: str,
+    ceilings: Ceilings,
+) -> list[dict]:
+    """The records of all programs on one product; `about` is the part `problem` of each."""
+    _check_memory(product)
+    truth, spent, programs = Truth(product), {}, {}
+    with _blas_threads(product.threads), contextlib.ExitStack() as held:
+        for name, program in PROGRAMS[product.operation].items():
+            if _runs(name, program, about, libraries):
+                programs[name], spent[name] = measure.timed(program, product)
+                held.callback(programs[name].close)
+        verdicts = {name: truth.judge(name, one.array(one.run())) for name, one in programs.items()}
+        told: dict[str, list[float]] = {name: [] for name in programs}
+
+        def ending(name: str, program: Program):
+            def take(out: Any) -> str:
+                if (spread := program.imbalance()) is not None:
+                    told[name].append(spread)
+                return digest(program.array(out))
+
+            return take
+
+        end = time.perf_counter() + seconds
+        samples, digests = in_turn(
+            {name: (one.run, ending(name, one)) for name, one in programs.items()},
+            lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
+            warm=True,
+            each=EACH,
+            settle=True,
+        )
+        for name in programs:
+            check_same(name, digests[name], verdicts[name]["digest"])
+        shared = shared_parts(product.operation, about, product.threads, command, identity, ceilings.now())
+        return [
+            _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], told[name])
+            for name, one in programs.items()
+        ]
+
+
+def described(problem: Problem, topology: Topology, origin: str, set_name: str | None = None) -> dict:
+    """The part `problem` of a record."""
+    shape = problem.shape
+    return {
+        "set": set_name or shape.set,
+        "network": shape.network,
+        "layer": shape.layer,
+        "rows": topology.rows,
+        "columns": topology.shape[1],
+        "batch_columns": problem.batch_columns,
+        "batch": 1,
+        "nonzeros": topology.nnz,
+        "sparsity": topology.sparsity,
+        "lengths": shape.lengths if origin == "generated" else "as stored",
+        "phase": problem.phase,
+        "repeats": shape.repeats,
+        "origin": origin,
+        "topology_sha256": _topology_digest(topology),
+        "seed": problem.seed,
+        "dtype": "float32",
+        "index_bits": topology.index_bits,
+    }
+
+
+def _record(
+    shared: dict,
+    product: Product,
+    program: Program,
+    prepared: list[float],
+    seconds: list[float],
+    digests: list[str],
+    verdict: dict,
+    spreads: list[float],
+) -> dict:
+    useful, problem = 2 * product.multiply_adds, shared["problem"]
+    done = product.dense_multiply_adds if program.kind == DENSE else product.multiply_adds
+    name = f"{problem['set']}.{problem['network']}.{problem['layer']}.n{problem['batch_columns']}"
+    imbalance = None
+    if spreads:
+        imbalance = {"swizzle": not isinstance(program, OursInOrder), "busy": float(np.median(spreads))}
+        imbalance |= {"samples": spreads, "nonzeros": program.dealt()}
+    return {
+        **shared,
+        "case": f"{product.operation}.{name}.s{100 * problem['sparsity']:.4g}.{program.name}.t{product.threads}",
+        "program": {
+            "name": program.name,
+            "kind": program.kind,
+            "version": program.version,
+            "threads_used": program.threads_used,
+            "notes": program.notes,
+        },
+        "samples": {"prepare_seconds": prepared, "seconds": seconds},
+        "work": {"useful_operations": useful, "multiply_adds": done},
+        "operations_per_second": rates(useful, seconds),
+        "memory": {
+            "matrix_bytes": program.matrix_bytes,
+            "operand_bytes": product.operand_bytes,
+            "attention_bytes": None,
+        },
+        "verification": verdict,
+        "digests": digests,
+        "imbalance": imbalance,
+    }
+
+
+def shared_parts(operation: str, about: dict, threads: int, command: str, identity: str, ceilings: dict | None) -> dict:
+    """What the records of all programs on one problem have in common; `about` is the part `problem` of each."""
+    environment = provenance.environment(command)
+    return {
+        "schema": "spdnn-operation",
+        "version": 1,
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "comparison": identity,
+        "operation": operation,
+        "problem": about,
+        "threads": threads,
+        "device": {"kind": "cpu", "name": environment["cpu"]},
+        "span": SPANS[operation],
+        "caches": "warm",
+        "machine": ceilings,
+        "environment": environment,
+    }
+
+
+def product_of(
+    operation: str, problem: Problem, topology: Topology, threads: int, values: np.ndarray | None = None
+) -> Product:
+    """The product of a problem; its values are drawn where none are given."""
+    values, (rows, inner) = problem.values(topology) if values is None else values, topology.shape
+    if operation == "spmm":
+        return Product(operation, topology, values, problem.dense(inner, "B"), None, threads)
+    return Product(operation, topology, values, problem.dense(rows, "Q"), problem.dense(inner, "K"), threads)
+
+
+def _runs(name: str, program: type[Program], about: dict, libraries: Sequence[str]) -> bool:
+    """Ours always; with rows in their own order where these are skewed, or a user's."""
+    if program.kind == OURS:
+        return program is not OursInOrder or about["lengths"] != "random"
+    return name in libraries
+
+
+def _check_memory(product: Product) -> None:
+    """Refuse a product whose dense matrix and operands would not fit."""
+    rows, inner = product.topology.shape
+    needed = MEMORY_COPIES * (4 * rows * inner + product.operand_bytes + 12 * product.topology.nnz)
+    free = available_bytes()
+    if free is not None and needed > MEMORY_SHARE * free:
+        raise InputError(
+            f"{product.operation} of {rows} x {inner} with {product.width} columns needs about {needed:,} bytes beside "
+            f"its dense product, and {free:,} are free: fewer columns, or a smaller matrix"
+        )
+
+
+def _topology_digest(topology: Topology) -> str:
+    found = hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
+    found.update(topology.offsets.data)
+    found.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
+    return found.hexdigest()
+
+
+def _blas_threads(threads: int):
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError as error:
+        raise Unavailable("equal threads need threadpoolctl: pip install 'spdnn[full]'") from error
+    return threadpool_limits(threads, user_api="blas")
+
+
+def _class(name: str) -> type[Program]:
+    return next(found[name] for found in PROGRAMS.values() if name in found)

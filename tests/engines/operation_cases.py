@@ -1,0 +1,80 @@
+"""Operation records that are sound, for tests to show, spoil and compare."""
+
+from __future__ import annotations
+
+from spdnn.operation_records import SPANS, rates
+
+SHA = "0123456789abcdef" * 4
+MACHINE = {"copy_bytes_per_second": 1e11, "load_bytes_per_second": 1e12, "l2_load_bytes_per_second": 5e11,
+           "fma_per_second": 2e11}  # fmt: skip
+KINDS = {"ours": "ours", "ours-in-order": "ours", "blas": "dense", "mkl-dense": "dense", "dense": "dense"}
+
+
+def made_operation(
+    name="ours",
+    seconds=(0.001, 0.0011, 0.0012),
+    operation="spmm",
+    sparsity=0.9,
+    network="transformer",
+    layer="ffn_1",
+    set_name="a",
+    imbalance=None,
+    attention_bytes=None,
+    comparison="0123456789abcdef",
+    machine=True,
+):
+    """The record of one program on 512 x 1024 with 256 columns."""
+    rows, columns, width = 512, 1024, 256
+    nonzeros = round((1 - sparsity) * rows * columns)
+    kind = KINDS.get(name, "sparse")
+    done = (rows * columns if kind == "dense" else nonzeros) * width
+    product = operation in ("spmm", "sddmm")
+    entries = {"spmm": rows * width, "sddmm": nonzeros}.get(operation, 1000)
+    return {
+        "schema": "spdnn-operation",
+        "version": 1,
+        "case": f"{operation}.{set_name}.{network}.{layer}.n{width}.s{100 * sparsity:g}.{name}.t2",
+        "created": "2025-01-02T03:04:05Z",
+        "comparison": comparison,
+        "operation": operation,
+        "problem": {
+            "set": set_name, "network": network, "layer": layer, "rows": rows, "columns": columns,
+            "batch_columns": width, "batch": 1, "nonzeros": nonzeros, "sparsity": 1 - nonzeros / (rows * columns),
+            "lengths": "random", "phase": "inference", "repeats": 12, "origin": "generated", "topology_sha256": SHA,
+            "seed": 0, "dtype": "float32", "index_bits": 16,
+        },
+        "program": {
+            "name": name, "kind": kind, "version": f"{name} 1.2", "threads_used": 1 if name == "scipy" else 2,
+            "notes": {"threads_set": "2"},
+        },
+        "threads": 2,
+        "device": {"kind": "cpu", "name": "A CPU"},
+        "span": SPANS[operation],
+        "caches": "warm",
+        "samples": {"prepare_seconds": [0.01], "seconds": list(seconds)},
+        "work": {"useful_operations": 2 * nonzeros * width, "multiply_adds": done if product else nonzeros * width},
+        "operations_per_second": rates(2 * nonzeros * width, seconds),
+        "memory": {
+            "matrix_bytes": 4 * rows * columns if kind == "dense" else 6 * nonzeros, "operand_bytes": 1 << 20,
+            "attention_bytes": attention_bytes,
+        },
+        "verification": {
+            "oracle": "the other arithmetic" if operation == "model" else "float64", "entries": entries,
+            "checked": entries, "seed": None, "rule": "n u sum|a b|",
+            "worst": 0.25, "passed": True, "digest": SHA,
+        },
+        "digests": [SHA] * len(seconds),
+        "imbalance": imbalance,
+        "machine": {
+            **MACHINE, "threads": 2, "instruction_set": "x86_64_v3", "seconds": 0.15,
+            "samples": {key: [value / 2, value] for key, value in MACHINE.items()},
+        } if machine else None,
+        "environment": {
+            "cpu": "A CPU", "cores": 2, "memory_bytes": 8 << 30, "gpu": None, "system": "Linux x86_64",
+            "python": "3.12.1", "versions": {"numpy": "2.1.0"}, "commit": "abcdef123456", "command": "spdnn ops bench",
+        },
+    }  # fmt: skip
+
+
+def made_imbalance(busy=1.05, swizzle=True, nonzeros=1.0):
+    return {"swizzle": swizzle, "busy": busy, "samples": [busy] * 3, "nonzeros": nonzeros}

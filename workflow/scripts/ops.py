@@ -1,0 +1,15 @@
+"""Rule ops: sparse operations and models beside other libraries, a record for each program and problem."""
+
+import shlex
+
+from spdnn.jobs import logged
+
+with logged(snakemake.log[0]):
+    from spdnn.operation_records import write_operations
+    from spdnn.peers.products import compare
+
+    params = snakemake.params
+    command = ["snakemake", "--cores", str(snakemake.threads), "results/ops/operations.jsonl"]
+    command += ["--configfile", *params.configfiles] if params.configfiles else []
+    archive = snakemake.input[0] if snakemake.input else None
+    write_operations(snakemake.output[0], compare(params.ops, shlex.join(command), archive))
