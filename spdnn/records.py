@@ -9,52 +9,79 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from spdnn import challenge, distribution_checks, limits
-from spdnn.errors import InputError, Unavailable
+from spdnn.errors import InputError
 from spdnn.files import existing, write_text
 from spdnn.intervals import interval
+from spdnn.schema_checks import check_schema, shortened
 
-SCHEMAS = Path(__file__).resolve().parent / "schemas"
 RATE_TOLERANCE = 1e-6  # relative: between a stored rate and the one that follows from the samples
-LARGEST = 2**63 - 1  # of any whole number, as in the schema
 # Rows that an engine may go through beyond the inputs: a batch holds at least one input and pads it to whole tiles of
 # at most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None goes through a layer twice.
 TILE, BATCHES = 64, 1000
-LONGEST_VALUE = 60  # characters of a value that an error sentence shows
-LONGEST_SENTENCE = 200
 
 
 def read_record(path: str | Path) -> dict:
     """The run record in the file `path`; InputError when there is none that is sound (see check_record)."""
-    return check_record(_read(path, "run record"), str(path))
+    return check_record(read_json(path, "run record"), str(path))
 
 
 def read_records(path: str | Path) -> list[dict]:
     """The run records in the file `path`: one, or one on each line of a .jsonl file; InputError as of read_record."""
+    return [check_record(content, where) for content, where in contents(path)]
+
+
+def contents(path: str | Path) -> list[tuple[Any, str]]:
+    """(content, where) of the records in the file `path`: one, or one on each line of a .jsonl file; not checked.
+
+    Raises:
+        InputError: no such file, or no JSON.
+    """
     if Path(path).suffix != ".jsonl":
-        return [read_record(path)]
-    lines = _text_of(path, "file of run records").splitlines()
+        return [(read_json(path, "run record"), str(path))]
+    lines = _text_of(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
+    lines = lines if lines != [""] else []
     where = [f"{path}, line {number}" for number in range(1, len(lines) + 1)]
-    return [check_record(_parsed(line, place, "run record"), place) for line, place in zip(lines, where, strict=True)]
+    return [(_parsed(line, place, "run record"), place) for line, place in zip(lines, where, strict=True)]
 
 
 def write_record(path: str | Path, record: dict) -> None:
     """Check `record` and write it to `path`, whole or not at all."""
-    write_text(path, _text(check_record(record, str(path)), path))
+    write_json(path, check_record(record, str(path)))
 
 
 def read_verdict(path: str | Path) -> dict:
     """The verdict in the file `path`, passed or failed; InputError when there is none that is sound."""
-    return check_verdict(_read(path, "verdict"), str(path))
+    return check_verdict(read_json(path, "verdict"), str(path))
 
 
 def write_verdict(path: str | Path, verdict: dict) -> None:
     """Check `verdict` and write it to `path`, whole or not at all."""
-    write_text(path, _text(check_verdict(verdict, str(path)), path))
+    write_json(path, check_verdict(verdict, str(path)))
+
+
+def write_json(path: str | Path, content: dict) -> None:
+    """Write `content` to `path`, whole or not at all; InputError when JSON has no words for it."""
+    write_text(path, as_text(content, path, indent=1))
+
+
+def as_text(content: dict, path: str | Path, indent: int | None = None) -> str:
+    """A record or verdict as the text of the file `path`, or as a line of it.
+
+    Raises:
+        InputError: it holds something that JSON does not know.
+    """
+    try:
+        text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
+        text.encode()
+    except UnicodeEncodeError:  # a command that names a file in another encoding: escaped, it can be written
+        return json.dumps(content, indent=indent) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: it cannot be written as JSON ({shortened(str(error))})") from error
+    return text
 
 
 def check_verdict(verdict: Any, where: str) -> dict:
@@ -63,7 +90,7 @@ def check_verdict(verdict: Any, where: str) -> dict:
     Raises:
         InputError: one sentence that starts with `where` and names the key.
     """
-    _check_schema("verdict.json", verdict, where)
+    check_schema("verdict.json", verdict, where)
     _check_outcome(verdict, f"{where}: ")
     return verdict
 
@@ -74,7 +101,7 @@ def check_record(record: Any, where: str) -> dict:
     Raises:
         InputError: one sentence that starts with `where` and names the key.
     """
-    _check_schema("record.json", record, where)
+    check_schema("record.json", record, where)
     return check_claims(record, where)
 
 
@@ -88,17 +115,17 @@ def check_claims(record: dict, where: str) -> dict:
     for check in (_check_allowed, _check_result, _check_official, _check_rate):
         check(record, f"{where}: ")
     for claims in (distribution_checks.claims, limits.claims):  # the second builds on the first
-        _require_each(f"{where}: ", claims(record))
+        require_each(f"{where}: ", claims(record))
     return record
 
 
 def _require(where: str, *claims: tuple[bool, str]) -> None:
     """Refuse the first claim that does not hold; its sentence says what is wrong."""
-    _require_each(where, claims)
+    require_each(where, claims)
 
 
-def _require_each(where: str, claims: Iterable[tuple[bool, str]]) -> None:
-    """As `_require`, and no claim is worked out before those ahead of it hold."""
+def require_each(where: str, claims: Iterable[tuple[bool, str]]) -> None:
+    """As `_require`; no claim is worked out before those ahead of it hold."""
     for holds, told in claims:
         if not holds:
             raise InputError(f"{where}{told}")
@@ -172,7 +199,7 @@ def _check_official(record: dict, where: str) -> None:
         return
     width, depth, edges = problem["neurons"], problem["layers"], problem["edges"]
     official = ((k.name, k.neurons, k.layers, k.edges) for k in challenge.PROBLEMS)
-    named = _shortened(repr(problem["official"]))
+    named = shortened(repr(problem["official"]))
     told = f"{named} is not the official problem of {width} neurons, {depth} layers and {edges} edges"
     _require(where, ((problem["official"], width, depth, edges) in official, f"problem.official: {told}"))
     whole, count = problem["input_count"] == challenge.INPUTS, challenge.TRUTH_COUNT[width]
@@ -201,7 +228,8 @@ def _check_rate(record: dict, where: str) -> None:
     _require(where, (same, f"edges_per_second.resamples: {rate['resamples']}, but the samples take {resamples}"))
 
 
-def _read(path: str | Path, what: str) -> Any:
+def read_json(path: str | Path, what: str) -> Any:
+    """What the file `path` holds, not checked. Raises InputError when it is absent or no JSON; `what` it should be."""
     return _parsed(_text_of(path, what), str(path), what)
 
 
@@ -209,28 +237,22 @@ def _text_of(path: str | Path, what: str) -> str:
     try:
         return existing(path, what).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: it is not a {what} in JSON ({_shortened(str(error))})") from error
+        raise InputError(f"{path}: it is not a {what} in JSON ({shortened(str(error))})") from error
 
 
 def _parsed(text: str, where: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: it is not a {what} in JSON ({_shortened(str(error))})") from error
-
-
-def _text(content: dict, path: str | Path) -> str:
-    try:
-        return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: it cannot be written as JSON ({_shortened(str(error))})") from error
+        raise InputError(f"{where}: it is not a {what} in JSON ({shortened(str(error))})") from error
 
 
 def _finite(text: str) -> float:
     """The number in JSON's own words, so neither NaN nor an infinity."""
-    if not math.isfinite(float(text)):
+    number = float(text)
+    if not math.isfinite(number):
         raise ValueError(f"{text} is not a number that JSON knows, or too large a one")
-    return float(text)
+    return number
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict:
@@ -238,49 +260,3 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict:
     if len(found) != len(pairs):
         raise ValueError("a key is given twice in one object")
     return found
-
-
-@cache
-def _validator(name: str):
-    """The validator of one schema; `verdict.json` is known to all."""
-    try:
-        import jsonschema
-        import referencing
-    except ImportError as error:
-        raise Unavailable("checking records needs jsonschema: pip install 'spdnn[full]'") from error
-    schemas = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in SCHEMAS.glob("*.json")}
-    resources = ((key, referencing.Resource.from_contents(schema)) for key, schema in schemas.items())
-    registry = referencing.Registry().with_resources(resources)
-    return jsonschema.Draft202012Validator(schemas[name], registry=registry)
-
-
-def _check_schema(name: str, content: Any, where: str) -> None:
-    _check_numbers(content, where)
-    errors = _validator(name).iter_errors(content)
-    first = min(errors, key=lambda error: list(map(str, error.absolute_path)), default=None)
-    if first is not None:
-        path, value = first.absolute_path, repr(first.instance)
-        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        key, shown = _shortened(key.lstrip(".")), first.message.replace(value, _shortened(value))
-        shown = _shortened(shown, LONGEST_SENTENCE)
-        raise InputError(f"{where}: {key}: {shown}" if key else f"{where}: {shown}")
-
-
-def _check_numbers(content: Any, where: str) -> None:
-    """Refuse NaN, infinities and absurdly large whole numbers anywhere; the schema lets NaN through."""
-    todo = [("", content)]
-    while todo:
-        key, value = todo.pop()
-        if isinstance(value, dict):
-            todo += ((f"{key}.{name}" if key else str(name), part) for name, part in value.items())
-        elif isinstance(value, list):
-            todo += ((f"{key}[{place}]", part) for place, part in enumerate(value))
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{where}: {_shortened(key)}: {value} is not a finite number")
-        elif isinstance(value, int) and abs(value) > LARGEST:
-            raise InputError(f"{where}: {_shortened(key)}: a whole number beyond 2**63 - 1")
-
-
-def _shortened(text: str, longest: int = LONGEST_VALUE) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= longest else text[: longest - 3] + "..."

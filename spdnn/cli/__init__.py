@@ -10,6 +10,7 @@ import shutil
 import sys
 import traceback
 
+from spdnn import tellers
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.errors import SpdnnError
 from spdnn.files import clean_on_terminate
@@ -21,6 +22,9 @@ from nothing to a verified run:
 with files of your own:
   spdnn network import weights.npz -o net.h5 --bias -0.3 --clip 32
   spdnn infer --network net.h5 --inputs x.npz --categories out.txt --record run.json
+
+environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS says how long runs tell how far they are (default: a bar on a
+terminal, elsewhere a line on standard error every 30 s at most)
 
 exit status: 0 done (and passed, where something was verified), 1 an error or a failed verdict (one sentence on
 standard error), 2 wrong arguments, 130 interrupted, 143 terminated
@@ -36,7 +40,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    from spdnn.cli import decompose, inputs, machine, network, peers, plan, report, run
+    from spdnn.cli import compare, decompose, inputs, machine, network, ops, peers, plan, report, run
 
     top = argparse.ArgumentParser(
         prog="spdnn",
@@ -46,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"spdnn {_version()}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, network, inputs, peers, report, plan, decompose, machine):
+    for module in (run, network, inputs, peers, ops, report, compare, plan, decompose, machine):
         module.add(commands, _Formatter)
     return top
 
@@ -59,6 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         clean_on_terminate()
         chosen = _parsed(arguments)
+        try:
+            tellers.begin()
+        except SpdnnError as error:
+            return _refused(str(error))
         if not getattr(chosen, "several", False) and (ranks := launched()) > 1:
             return _refused(
                 f"{ranks} processes were started, and this command takes one; challenge and infer take more"

@@ -170,10 +170,12 @@ def _print_time(predicted) -> None:
 
 def _draw(path: str, name: str, decomposition, predicted) -> None:
     from spdnn.files import write_text
+    from spdnn.report.drawing import About
     from spdnn.report.timelines import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
-    write_text(path, gantt([("predicted", [span.listed() for span in predicted.timeline])], title, "timeline") + "\n")
+    panels = [("predicted", [span.listed() for span in predicted.timeline])]
+    write_text(path, gantt(panels, About("timeline", "schedules", title, title)).svg + "\n")
 
 
 def _show_published() -> dict:

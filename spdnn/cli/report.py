@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spdnn.errors import InputError
+from spdnn.cli.record_files import record_files
 
 
 def add(commands, formatter) -> None:
@@ -12,7 +12,8 @@ def add(commands, formatter) -> None:
         "report",
         help="render records as one HTML page",
         formatter_class=formatter,
-        description="Render run records as one self-contained HTML page, beside the published baselines.",
+        description="Render run records as one self-contained HTML page, beside the published baselines. Several "
+        "folders, of several machines, are merged; a failed verdict takes a case of its own folder away.",
     )
     page.add_argument(
         "records",
@@ -21,22 +22,22 @@ def add(commands, formatter) -> None:
         help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/",
     )
     page.add_argument("-o", "--output", required=True, metavar="report.html")
+    page.add_argument(
+        "--figures",
+        type=Path,
+        metavar="FOLDER",
+        help="every figure as SVG, PNG and CSV too, in FOLDER/CATEGORY/; what an earlier page left there is replaced",
+    )
     page.set_defaults(run=_report)
 
 
 def _report(chosen) -> None:
-    from spdnn.report import render
+    from spdnn.report import Folder, render_all
+    from spdnn.report.cases import read_cases
 
-    records, verdicts = [], []
-    for name in map(Path, chosen.records):
-        if (name / "records").is_dir():
-            found, judged = sorted((name / "records").glob("*.json")), sorted(name.glob("runs/*/verdict.json"))
-            found += sorted(name.glob("measured/*/*.jsonl"))
-        else:
-            found, judged = sorted([*name.glob("*.json"), *name.glob("*.jsonl")]) if name.is_dir() else [name], []
-        if not (found or judged) or not all(path.is_file() for path in found):
-            raise InputError(f"{name}: no record there")
-        records += found
-        verdicts += judged
-    count = render(records, verdicts, Path(chosen.output))
+    folders = []
+    for name in chosen.records:
+        files, cases = record_files(name), Path(name, "cases.json")
+        folders.append(Folder(files.records, files.verdicts, read_cases(cases) if cases.is_file() else ()))
+    count = render_all(folders, Path(chosen.output), figures=chosen.figures)
     print(f"{chosen.output}: {count} records")

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from spdnn.baselines import read_baselines
 from spdnn.errors import Unavailable
 from spdnn.files import write_text
-from spdnn.records import read_records, read_verdict
-from spdnn.report import figures, model, scaling, scaling_figures, series, timelines, words
+from spdnn.operation_baselines import read_operation_baselines
+from spdnn.operation_records import read_all
+from spdnn.records import read_verdict
+from spdnn.report import collection, embedded, files, gallery, model, networks, operations, reductions, series, words
+from spdnn.report.drawing import Drawing
 
 HERE = Path(__file__).resolve().parent
+
+
+class Most(NamedTuple):
+    """Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads."""
+
+    runs: int = 200
+    rows: int = 150
+    details: int = 80
+    groups: int = 12
+    lines: int = 20
+
+
+class Folder(NamedTuple):
+    """The files of one folder of records.
+
+    Attributes:
+        records: of run records and of operation records (.json: one; .jsonl: one on each line); each holds the
+            verdict that allowed it.
+        verdicts: passed or failed; the case of each is the name of its folder. A failed verdict is shown as a
+            failure, and takes every number of its case, in this folder, off the page.
+        expected: names of cases that were to be run.
+    """
+
+    records: Sequence[Path]
+    verdicts: Sequence[Path] = ()
+    expected: Sequence[str] = ()
 
 
 def render(
@@ -19,72 +51,71 @@ def render(
     verdict_paths: Sequence[Path],
     output: Path,
     baselines_path: Path | None = None,
+    *,
+    expected: Sequence[str] = (),
+    figures: Path | None = None,
+) -> int:
+    """Write the page of one folder; as `render_all`."""
+    return render_all([Folder(record_paths, verdict_paths, expected)], output, baselines_path, figures=figures)
+
+
+def render_all(
+    folders: Sequence[Folder], output: Path, baselines_path: Path | None = None, *, figures: Path | None = None
 ) -> int:
     """Write the page to `output`; the same records give the same bytes. The number of records is returned.
 
     Args:
-        record_paths: files of run records (.json: one; .jsonl: one on each line); each record
-            holds the verdict that allowed it.
-        verdict_paths: verdicts, passed or failed; the case of each is the name of its folder. A failed verdict
-            is shown as a failure, and takes every number of its case off the page.
+        folders: of one machine or several; their records are merged.
         output: an .html file in a folder that exists.
         baselines_path: the table of published results; by default, the project's.
+        figures: a folder for every figure as a file too (`files.write_figures`).
 
     Raises:
-        InputError: a record, verdict or table that is not sound.
+        InputError: a record, verdict or table that is not sound, or a folder of figures that holds something else.
         Unavailable: a package the report needs is absent.
     """
-    records = [record for path in record_paths for record in read_records(path)]
-    verdicts = [(Path(path).resolve().parent.name, read_verdict(path)) for path in verdict_paths]
-    page = model.page(records, verdicts, read_baselines(baselines_path))
-    text = _template().render(
-        **page, figures=_figures(page), words=words, series=series, style=(HERE / "style.css").read_text("utf-8")
-    )
+    parts, products = [], []
+    for folder in folders:
+        records, found = read_all(folder.records)
+        verdicts = [(Path(path).resolve().parent.name, read_verdict(path)) for path in folder.verdicts]
+        parts.append(collection.Part(records, verdicts, folder.expected))
+        products += found
+    page = _page(parts, products, baselines_path)
+    drawings = gallery.drawings(page, png=figures is not None)
+    text = _text(page, drawings)
+    if figures is not None:
+        files.write_figures(drawings.values(), figures)
     write_text(output, text)
-    return len(records)
+    return sum(len(part.records) for part in parts) + len(products)
 
 
-def _figures(page: dict) -> dict[str, str]:
-    """The SVG of each figure that has something to show, by name."""
-    found = {}
-    if points := series.points(page["networks"]):
-        found["throughput"] = figures.throughput(points, "TeraEdges/s of this project beside published results")
-    if curves := series.curves(page["own"]):
-        found["survivors"] = figures.survivors(curves, "Inputs with a nonzero row after each layer")
-    for one in series.ladders(page["own"]):
-        problem = one["run"]["record"]["problem"]
-        title = f"Inference seconds by setting, {problem['neurons']} neurons, {problem['layers']} layers"
-        found[one["id"]] = figures.ladder(one["rungs"], title, one["id"])
-    return found | _scaling_figures(page["scaling"]) | _schedule_figures(page["schedules"])
+def _page(parts: Sequence[collection.Part], products: Sequence[dict], baselines_path: Path | None) -> dict:
+    """The values of every section, and the records to take along."""
+    products = collection.distinct(products)
+    page = model.page(parts, read_baselines(baselines_path), products)
+    page["operations"] = operations.section(products, read_operation_baselines() if products else ())
+    page["reductions"] = reductions.section(page["own"])
+    link, told = embedded.records_link([*(run["record"] for run in page["runs"]), *products])
+    table = embedded.link("records.csv", embedded.records_table(page["runs"], products), "text/csv")
+    page["records"] = {"count": len(page["runs"]) + len(products), "csv": table, "json": link, "told": told}
+    return page
 
 
-def _scaling_figures(section: dict | None) -> dict[str, str]:
-    found = {}
-    for group in section["groups"] if section else ():
-        if group["kind"] != scaling.OTHER:
-            size = f"{group['neurons']} neurons, {group['layers']} layers"
-            title = f"{group['kind'].title()} scaling, {size}: time, speed-up, efficiency, imbalance by ranks"
-            found[group["id"]] = scaling_figures.scaling(group["rows"], title, group["id"])
-    for one in section["published"] if section else ():
-        title = f"Published scaling of {words.printable(one['system'])}: TeraEdges/s and efficiency by devices"
-        found[one["id"]] = scaling_figures.published(one["curves"], one["hardware"], title, one["id"])
-    return found
-
-
-def _schedule_figures(section: dict | None) -> dict[str, str]:
-    found = {}
-    for group in section["groups"] if section else ():
-        name, size = group["id"], f"{group['neurons']} neurons, {group['layers']} layers"
-        for suffix, key, kind in (("", "timeline", "Measured"), ("-predicted", "simulated", "Predicted")):
-            panels = [(row["label"], row[key]) for row in group["measured" if key == "timeline" else key]]
-            if panels:
-                title = f"{kind} timelines of schedules, {size}: what each lane did when"
-                found[name + suffix] = timelines.gantt(panels, title, name + suffix)
-        known = [row for row in group["rows"] if row["memory"]]
-        if len(known) > 1:
-            title = f"Inference seconds over memory of a device, {size}"
-            found[f"{name}-memory"] = timelines.memory(known, title, f"{name}-memory")
-    return found
+def _text(page: dict, drawings: dict[str, Drawing]) -> str:
+    script = (HERE / "report.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return _template().render(
+        **page,
+        figures=drawings,
+        script={"text": script, "digest": f"sha256-{digest}"},
+        style=(HERE / "style.css").read_text("utf-8"),
+        most=Most(),
+        words=words,
+        series=series,
+        fair=collection.fair_runs,
+        link=embedded.link,
+        networks_told=networks.told,
+    )
 
 
 def _template():

@@ -1,30 +1,14 @@
-"""The report's figures as SVG text: pure functions of plain values, the same bytes for the same values."""
+"""The figures on throughput, survivors and ladders: pure functions of plain values."""
 
 from __future__ import annotations
 
-import html
-import io
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from spdnn.baselines import SPANS
-from spdnn.errors import Unavailable
+from spdnn.report.drawing import INK, NO_COLOUR, RECORD, About, Drawing, drawn, libraries, plain, style
 from spdnn.report.words import STREAMED
 
-SETTINGS = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "spdnn",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "text.parse_math": False,
-    "text.usetex": False,
-    "axes.edgecolor": "#8a8f98",
-    "grid.color": "#e3e6ea",
-}
-INK = "#1f2933"
-NO_COLOUR = "#9aa1ab"
 OURS, OURS_REDUCED, OURS_RANKS = (
     "this project, no reductions", "this project, reductions on", "this project, several ranks",
 )  # fmt: skip
@@ -48,6 +32,8 @@ class Point(NamedTuple):
         span: what the time includes.
         who: a key of MARKS.
         same: whether it is the same computation as the challenge's: exact, on the official inputs.
+        told: who it is, in words.
+        record: the number of its record on the page; None for a published figure.
     """
 
     row: str
@@ -57,6 +43,8 @@ class Point(NamedTuple):
     span: str
     who: str
     same: bool
+    told: str
+    record: int | None = None
 
 
 class Curve(NamedTuple):
@@ -75,7 +63,7 @@ class Rung(NamedTuple):
     high: float
 
 
-def throughput(points: Sequence[Point], title: str) -> str:
+def throughput(points: Sequence[Point], about: About) -> Drawing:
     """Rates by network on a log scale: colour is the span, shape who ran it, hollow not the same computation."""
     seaborn, figure_class = libraries()
     rows = list(dict.fromkeys(point.row for point in points))
@@ -94,6 +82,7 @@ def throughput(points: Sequence[Point], title: str) -> str:
             axes.scatter(
                 [point.rate / 1e12], [height], marker=MARKS[point.who], s=_area(point.who), linewidths=1.3,
                 facecolors=colour if point.same else "white", edgecolors=INK if ours else colour, zorder=3,
+                gid=_gid(point),
             )  # fmt: skip
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(plain)
@@ -105,10 +94,20 @@ def throughput(points: Sequence[Point], title: str) -> str:
             axes.axhline(between - 0.5, color="#c9ced6", linewidth=0.8)
         seaborn.despine(fig=figure, ax=axes, left=True)
         _legend(figure, points, spans, colours)
-        return svg(figure, title, "throughput")
+        columns = ("network", "who", "TeraEdges/s", "low", "high", "time includes", "kind", "comparable")
+        rows = [
+            (one.row, one.told, one.rate / 1e12, one.low / 1e12, one.high / 1e12, one.span, one.who, one.same)
+            for one in points
+        ]
+        tips = {_gid(one): f"{one.told}: {one.rate / 1e12:.4g} TeraEdges/s" for one in points if _gid(one)}
+        return drawn(figure, about, columns, rows, tips)
 
 
-def survivors(curves: Sequence[Curve], title: str) -> str:
+def _gid(point: Point) -> str | None:
+    return None if point.record is None else f"{RECORD}{point.record}"
+
+
+def survivors(curves: Sequence[Curve], about: About) -> Drawing:
     """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
     seaborn, figure_class = libraries()
     with style(seaborn):
@@ -133,10 +132,11 @@ def survivors(curves: Sequence[Curve], title: str) -> str:
         axes.set_ylabel("inputs with a nonzero row")
         seaborn.despine(fig=figure, ax=axes)
         figure.legend(lines, [curve.label for curve in curves], loc="outside lower left", frameon=False)
-        return svg(figure, title, "survivors")
+        rows = [(curve.label, layer, count) for curve in curves for layer, count in enumerate(curve.survivors, 1)]
+        return drawn(figure, about, ("network and inputs", "layer", "survivors"), rows)
 
 
-def ladder(rungs: Sequence[Rung], title: str, prefix: str) -> str:
+def ladder(rungs: Sequence[Rung], about: About) -> Drawing:
     """Seconds of each rung on a log scale, the slowest first; beside each bar, how many times faster than the first."""
     seaborn, figure_class = libraries()
     with style(seaborn):
@@ -160,7 +160,41 @@ def ladder(rungs: Sequence[Rung], title: str, prefix: str) -> str:
         axes.set_xlabel("inference seconds")
         axes.grid(visible=False, axis="y")
         seaborn.despine(fig=figure, ax=axes, left=True)
-        return svg(figure, title, prefix)
+        return drawn(figure, about, ("setting", "inference seconds", "low", "high"), rungs)
+
+
+def peers(rows: Sequence[tuple[str, dict]], about: About) -> Drawing:
+    """Times as long as ours, by library: a point for each with its interval, in a panel of its problem.
+
+    Args:
+        rows: (problem, row of `model.page`'s comparisons) each.
+    """
+    seaborn, figure_class = libraries()
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, 1.4 + 0.32 * len(rows)), layout="constrained")
+        axes = figure.add_subplot()
+        colours = dict(
+            zip(
+                dict.fromkeys(label for label, _ in rows),
+                seaborn.color_palette("colorblind", 12).as_hex(),
+                strict=False,
+            )
+        )
+        for place, (label, row) in enumerate(rows):
+            ratio, colour = row["ratio"], colours[label]
+            axes.plot([ratio.low, ratio.high], [place, place], color=INK, linewidth=1.2, zorder=2)
+            axes.scatter([ratio.median], [place], color=colour, s=44, zorder=3, gid=f"{RECORD}{row['number']}")
+        axes.axvline(1, color=INK, linewidth=1)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(plain)
+        axes.set_yticks(range(len(rows)), [f"{row['engine']}, {label}" for label, row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("times as long as ours")
+        seaborn.despine(fig=figure, ax=axes, left=True)
+        columns = ("problem", "engine", "times as long as ours", "low", "high")
+        data = [(label, row["engine"], *row["ratio"][:3]) for label, row in rows]
+        tips = {f"{RECORD}{row['number']}": f"{row['case']}: {row['ratio'].median:.3g}" for _, row in rows}
+        return drawn(figure, about, columns, data, tips)
 
 
 def _colours(seaborn) -> dict[str, str]:
@@ -191,39 +225,5 @@ def _legend(figure, points: Sequence[Point], spans: Sequence[str], colours: dict
     figure.legend(handles=shapes, title="who", loc="outside lower right", frameon=False, alignment="left")
 
 
-def plain(number: float, _place: int) -> str:
-    """A tick's number without an exponent, where a person would write none."""
-    return f"{number:,.0f}" if 1 <= number < 1e15 else f"{number:g}"
-
-
 def _area(who: str) -> float:
     return {OURS: 62, OURS_REDUCED: 130, OURS_RANKS: 80}.get(who, 40)
-
-
-def libraries() -> tuple:
-    try:
-        import seaborn
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise Unavailable("the report needs seaborn and matplotlib: pip install 'spdnn[report]'") from error
-    return seaborn, Figure
-
-
-def style(seaborn):
-    import matplotlib
-
-    return matplotlib.rc_context({**seaborn.axes_style("whitegrid"), **SETTINGS})
-
-
-def svg(figure, title: str, prefix: str) -> str:
-    """The figure as one <svg> element with its own ids, a title, and no date, program or document type."""
-    stream = io.BytesIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(stream, format="svg", metadata={**nothing, "Title": title})
-    text = stream.getvalue().decode("utf-8")
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{prefix}-", text)
-    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
-    label = html.escape(title)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()

@@ -13,6 +13,8 @@ from spdnn.model import Messages, Prediction, check, from_record, known_shares, 
 from spdnn.report import words
 
 MOST_ROWS = 8  # of ranks that nobody ran, in one group
+# What engines note is free in a record's schema: notes that the model cannot read calibrate nothing.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
 
 
@@ -22,8 +24,11 @@ def rows(groups: Sequence[dict]) -> list[dict]:
     for group in groups:
         if group["base"]:
             several = [row for row in group["rows"] if row["ranks"] > 1]
-            found += [_again(group, row) for row in several]
-            found += _further(group, several) if group["kind"] == "strong" else []
+            try:
+                again = [_again(group, row) for row in several]
+                found += [*again, *(_further(group, several) if group["kind"] == "strong" else ())]
+            except UNREADABLE:
+                continue
     return found
 
 

@@ -15,7 +15,7 @@ from spdnn.baselines import Baseline
 from spdnn.report import predictions, series, words
 
 STRONG, WEAK, OTHER = "strong", "weak", "other"
-LEAST_DEVICES = 5  # numbers of devices that make a published scaling curve
+LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 
@@ -179,7 +179,8 @@ def published(baselines: Sequence[Baseline]) -> list[dict]:
             curves = found.setdefault((row.system, hardware, row.span, row.source.split(";")[0]), {})
             curves.setdefault((row.neurons, row.layers), {})[int(row.devices)] = row
     systems = []
-    for key, curves in sorted(found.items()):
+    widest = sorted(found.items(), key=lambda item: (-max(max(curve) for curve in item[1].values()), item[0]))
+    for key, curves in widest:
         long = {size: curve for size, curve in curves.items() if len(curve) >= LEAST_DEVICES}
         if long:
             system, hardware, span, source = key

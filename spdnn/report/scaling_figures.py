@@ -1,26 +1,29 @@
-"""The figures on scaling as SVG text: pure functions of plain values, the same bytes for the same values."""
+"""The figures on scaling: pure functions of plain values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from spdnn.report.figures import INK, libraries, plain, style, svg
+from spdnn.report.drawing import INK, About, Drawing, drawn, libraries, plain, style
 
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
 BASE_MARK = "D"
 WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
 SHADE = "#e9ebee"
+COLUMNS = (
+    "case", "ranks", "partition", "inference seconds", "low", "high", "speed-up", "efficiency", "imbalance of edges",
+    "imbalance from the first exchange on", "waiting", "communication", "oversubscribed",
+)  # fmt: skip
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
 
-def scaling(rows: Sequence[dict], title: str, prefix: str) -> str:
+def scaling(rows: Sequence[dict], about: About) -> Drawing:
     """Time, speed-up, efficiency, imbalance, waiting and communication over ranks; colour and mark are the partition.
 
     Args:
         rows: of `scaling.section`, by ranks; the one of one rank, if any, begins the curve of every partition.
-        title: describes the figure to those who do not see it.
-        prefix: of the ids inside the SVG.
+        about: what the figure is.
     """
     seaborn, figure_class = libraries()
     palette = dict(zip(MARKS, (seaborn.color_palette("colorblind", 10).as_hex()[k] for k in (0, 3, 2)), strict=True))
@@ -45,10 +48,19 @@ def scaling(rows: Sequence[dict], title: str, prefix: str) -> str:
         _axes(rows, time, speedup, efficiency, imbalance, shares)
         seaborn.despine(fig=figure)
         _legend(legend, rows, used, palette)
-        return svg(figure, title, prefix)
+        return drawn(figure, about, COLUMNS, map(_row, rows))
 
 
-def published(curves: Sequence[dict], hardware: str, title: str, prefix: str) -> str:
+def _row(row: dict) -> tuple:
+    imbalance = row["imbalance"]
+    return (
+        row["run"]["case"], row["ranks"], row["partition"], row["seconds"], row["low"], row["high"], row["speedup"],
+        row["efficiency"], imbalance["edges"], imbalance["edges_from_exchange"], row["waiting"], row["communication"],
+        row["oversubscribed"],
+    )  # fmt: skip
+
+
+def published(curves: Sequence[dict], hardware: str, about: About) -> Drawing:
     """Published rates and efficiencies over devices: colour is the width, dash and mark the depth."""
     seaborn, figure_class = libraries()
     with style(seaborn):
@@ -82,7 +94,9 @@ def published(curves: Sequence[dict], hardware: str, title: str, prefix: str) ->
         labels = [f"{curve['neurons']} × {curve['layers']}" for curve in curves]
         figure.legend(lines, labels, loc="outside lower center", ncols=max(1, len(widths)), frameon=False,
                       title="neurons × layers", fontsize=9)  # fmt: skip
-        return svg(figure, title, prefix)
+        points = ((one["neurons"], one["layers"], point) for one in curves for point in one["points"])
+        rows = [(*size, point["devices"], point["rate"], point["efficiency"]) for *size, point in points]
+        return drawn(figure, about, ("neurons", "layers", "devices", "edges per second", "efficiency"), rows)
 
 
 def _percent(share: float | None) -> float | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spdnn.report.collection import fair_runs as fair
 from spdnn.report.figures import OURS, OURS_RANKS, OURS_REDUCED, Curve, Point, Rung
 
 LEAST_RUNGS = 3
+MOST_POINTS = 20  # of ours, of one network in the figure of all
 
 
 def points(networks: Sequence[dict]) -> list[Point]:
@@ -18,13 +20,17 @@ def points(networks: Sequence[dict]) -> list[Point]:
         label = f"{network['neurons']} × {network['layers']}"
         for group in network["spans"]:
             for figure in group["figures"]:
-                rate = figure["row"].edges_per_second
-                who, exact = figure["group"].devices, not figure["group"].lossy
-                found.append(Point(label, rate, rate, rate, group["span"], who, exact))
-        for run in network["runs"]:
+                row, who, exact = figure["row"], figure["group"].devices, not figure["group"].lossy
+                rate, told = (
+                    row.edges_per_second,
+                    f"{row.system}, {row.hardware}, {row.devices or 'devices not stated'}",
+                )
+                found.append(Point(label, rate, rate, rate, group["span"], who, exact, told))
+        for run in fair(network["runs"], MOST_POINTS):
             rate, who = run["rate"], OURS_REDUCED if run["reduced"] else OURS
             who = who if run["ranks"] == 1 else OURS_RANKS
-            found.append(Point(label, rate["median"], rate["low"], rate["high"], run["span"], who, run["comparable"]))
+            ends = rate["median"], rate["low"], rate["high"]
+            found.append(Point(label, *ends, run["span"], who, run["comparable"], run["case"], run["number"]))
     return found
 
 

@@ -1,10 +1,10 @@
-"""Timelines of schedules as SVG text: a row for each lane of each device, a bar for each task."""
+"""Timelines of schedules: a row for each lane of each device, a bar for each task."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.report.figures import INK, NO_COLOUR, libraries, style, svg
+from spdnn.report.drawing import INK, NO_COLOUR, About, Drawing, drawn, libraries, style
 from spdnn.taskgraph.decomposition import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
@@ -20,16 +20,16 @@ WORDS = {
     "collect": "results",
 }
 NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
+COLUMNS = ("schedule", "device", "lane", "kind", "batch", "first layer", "last layer", "begin", "end")
 LANES = ("compute", "copy-weights", "move")
 
 
-def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], title: str, prefix: str) -> str:
+def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], about: About) -> Drawing:
     """One panel below the other, on one scale of time: what each lane did when. Batches are told by light and dark.
 
     Args:
         panels: (label, timeline) each.
-        title: describes the figure to those who do not see it.
-        prefix: of the ids inside the SVG.
+        about: what the figure is.
     """
     seaborn, figure_class = libraries()
     rows = [_rows(timeline) for _, timeline in panels]
@@ -46,7 +46,7 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], title: str, prefix: str
         seaborn.despine(fig=figure, left=True)
         kinds = [kind for kind in COLOURS if any(entry[2] == kind for _, timeline in panels for entry in timeline)]
         _legend(figure, kinds, palette)
-        return svg(figure, title, prefix)
+        return drawn(figure, about, COLUMNS, [(label, *entry) for label, timeline in panels for entry in timeline])
 
 
 def _rows(timeline: Sequence[Entry]) -> list[tuple[int, str]]:
@@ -96,7 +96,7 @@ def _legend(figure, kinds: Sequence[str], palette) -> None:
         figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
 
 
-def memory(rows: Sequence[dict], title: str, prefix: str) -> str:
+def memory(rows: Sequence[dict], about: About) -> Drawing:
     """Seconds over the memory of a device, one mark for each decomposition; colour is the schedule, mark the devices.
 
     Args:
@@ -122,7 +122,9 @@ def memory(rows: Sequence[dict], title: str, prefix: str) -> str:
         _marks_legend(
             figure, [name for name in SCHEDULES if any(row["schedule"] == name for row in rows)], colours, marks
         )
-        return svg(figure, title, prefix)
+        keys = ("label", "schedule", "devices", "memory", "seconds", "low", "high")
+        columns = ("decomposition", "schedule", "devices", "bytes of a device", "inference seconds", "low", "high")
+        return drawn(figure, about, columns, [[row[key] for key in keys] for row in rows])
 
 
 def _marks_legend(figure, names: Sequence[str], colours: dict, marks: dict) -> None:

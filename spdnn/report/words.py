@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 from spdnn import challenge, limits
 from spdnn.baselines import SPANS
@@ -30,6 +31,7 @@ SOURCES = {
     "memory": "given in memory",
     "random": "uniform random numbers",
 }
+MOST_LISTED = 12  # texts that a sentence lists
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 DEFINITIONS = (
@@ -146,6 +148,12 @@ def size(count: int | None) -> str:
 def plural(count: int, one: str, many: str | None = None) -> str:
     """`count` with its noun."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -> str:
+    """Texts after one another, and how many more there are."""
+    more = len(texts) - most
+    return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
 
 
 def place(environment: dict) -> str:

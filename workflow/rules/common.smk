@@ -28,6 +28,8 @@ except SpdnnError as error:
     raise WorkflowError(str(error))
 OWN = {own["name"]: own for own in config["networks"]}
 PEERS = config.get("peers") or {}
+OPS = config.get("ops") or {}
+DLMC = "results/data/dlmc/dlmc.tar.gz" if OPS.get("dlmc") == "fetch" else OPS.get("dlmc")
 MNIST = config["fetch"]["mnist"] or "results/data/mnist/train-images-idx3-ubyte.gz"
 
 
@@ -103,6 +105,11 @@ def inputs_source(wildcards):
 def prepared_case(wildcards):
     """A case that runs this prepared network; all of them agree on what is prepared."""
     return next(case for case in CASES.values() if case.prepared == wildcards.prepared)
+
+
+def not_made():
+    """Outputs that this run was to make and has not: what lies under such a name is of an earlier run."""
+    return {str(file) for job in workflow.dag.needrun_jobs() for file in job.output}
 
 
 wildcard_constraints:

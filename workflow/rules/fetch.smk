@@ -7,7 +7,7 @@ rule fetch_file:
     log:
         "results/logs/fetch_file/{file}.log",
     wildcard_constraints:
-        file="(mnist|dnn)/[^/]+",
+        file="(mnist|dnn|dlmc)/[^/]+",
     retries: 1
     conda:
         "../../envs/spdnn.yaml"

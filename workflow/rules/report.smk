@@ -1,22 +1,52 @@
-# run records, those of other machines + published baselines -> report.html, and the same page in `snakemake --report`.
+# run records, those of other machines + published baselines -> report.html and its figures, and both in `snakemake --report`.
 rule report:
     input:
         records=expand("results/records/{case}.json", case=CASES),
         measured=sorted(glob("results/measured/*/*.jsonl")),
         peers=["results/peers"] if PEERS else [],
+        ops=["results/ops/operations.jsonl"] if OPS else [],
         baselines="config/baselines.csv",
     output:
-        report(
+        page=report(
             "results/report.html",
             caption="../report/report.rst",
             category="Report",
             labels={"page": "verdicts and throughput"},
+        ),
+        figures=report(
+            directory("results/figures"),
+            patterns=["{category}/{name}.svg"],
+            caption="../report/figures.rst",
+            category="{category}",
+            labels={"figure": "{name}"},
         ),
     log:
         "results/logs/report/report.log",
     conda:
         "../../envs/spdnn.yaml"
     params:
+        cases=list(CASES),
         code=code_digest("spdnn.report"),
     script:
         "../scripts/report.py"
+
+
+# What is to run is written down before anything runs, so that whatever ends it, a page can tell what is missing.
+onstart:
+    from spdnn.report.cases import write_cases
+
+    try:
+        write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, ["snakemake", *sys.argv[1:]])
+    except SpdnnError as error:
+        raise WorkflowError(str(error))
+
+
+# A run that fails has a page too, of what it made until then; its status stays what it is. Snakemake must forget the
+# page that it knew, for the next run is to make its own.
+onerror:
+    from spdnn.report.unfinished import tell_unfinished
+
+    if workflow.scheduler.failed and not_made() & {*rules.report.output}:
+        workflow.persistence.cleanup_metadata(rules.report.output.page)
+        given = rules.report.input
+        tell_unfinished(list(CASES), not_made(), [*given.measured, *given.peers, *given.ops], given.baselines)

@@ -12,8 +12,11 @@ with logged(snakemake.log[0]):
             *map(Path, snakemake.input.records),
             *map(Path, snakemake.input.measured),
             *(path for folder in snakemake.input.peers for path in sorted(Path(folder).glob("*.json"))),
+            *map(Path, snakemake.input.ops),
         ],
         [],
-        Path(snakemake.output[0]),
+        Path(snakemake.output.page),
         Path(snakemake.input.baselines),
+        expected=snakemake.params.cases,
+        figures=Path(snakemake.output.figures),
     )

@@ -1,0 +1,150 @@
+"""`spdnn compare`: two sets of records side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+
+from spdnn.cli.record_files import record_files
+from spdnn.errors import InputError, SpdnnError
+
+DESCRIPTION = """\
+Set the records of B beside those of A that measured the same: problem, engine and its schedule,
+reductions, threads, ranks, span; of operations, program, problem and threads. Commit, versions,
+machine and date may differ, and are told.
+
+The ratio A/B is A's median seconds over B's: how many times as fast B is. B is told faster or slower
+where a two-sided Mann-Whitney U test gives p < 0.05 and the 95 % bootstrap interval of the ratio
+leaves out 1. Of many pairs without a difference, a few may be told one by chance.
+"""
+EPILOG = """\
+exit status: 0 compared, 1 nothing to compare (or, with --fail-slower, a pair is slower), 2 an error
+"""
+RECORDS = "a record file (.json, or .jsonl: one on each line), a folder of them, or a workflow's results/"
+NARROWEST = 40  # columns of a terminal that lines are made for
+
+
+def add(commands, formatter) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="set two sets of records side by side",
+        formatter_class=formatter,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    command.add_argument("a", metavar="A", help=RECORDS)
+    command.add_argument("b", metavar="B", help="the same")
+    command.add_argument(
+        "--sort",
+        choices=("name", "ratio"),
+        default="name",
+        help="by name (default), or ratio: what became slowest first",
+    )
+    command.add_argument("--json", action="store_true", help="print the same as JSON")
+    command.add_argument("--fail-slower", action="store_true", help="exit with status 1 if a pair is slower")
+    command.set_defaults(run=_compare)
+
+
+def _compare(chosen) -> int:
+    from spdnn.compare import SLOWER, compare
+    from spdnn.report.words import printable
+
+    try:
+        (a, unrecorded_a), (b, unrecorded_b) = _read(chosen.a), _read(chosen.b)
+        found = compare(a, b)
+    except (SpdnnError, OSError) as error:  # 1 is an answer here, as of diff
+        print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
+        return 2
+    if not found.pairs:
+        raise InputError(printable(f"{chosen.a} and {chosen.b}: {_unlike(found)}", 2000))
+    if chosen.sort == "ratio":
+        found = found._replace(pairs=sorted(found.pairs, key=lambda pair: pair.ratio.median))
+    sides = (chosen.a, len(a), unrecorded_a), (chosen.b, len(b), unrecorded_b)
+    _print(_json(found, sides) if chosen.json else _text(found, sides))
+    return 1 if chosen.fail_slower and found.counts[SLOWER] else 0
+
+
+def _read(name: str) -> tuple[list[dict], list[str]]:
+    """(records, cases that failed verification and so have no record).
+
+    Raises:
+        InputError: a file that is not sound, or a record of a case whose verdict is fail.
+    """
+    from spdnn.operation_records import read_all
+    from spdnn.records import read_verdict
+
+    files = record_files(name)
+    runs, operations = read_all(files.records)
+    failed = [path.resolve().parent.name for path in files.verdicts if not read_verdict(path)["passed"]]
+    for record in runs:
+        if record["case"] in failed:
+            raise InputError(f"{name}: {record['case']}: the verdict is fail, so its record has no number")
+    if not runs and not operations:
+        raise InputError(f"{name}: no record there")
+    return [*runs, *operations], failed
+
+
+def _unlike(found) -> str:
+    """Why nothing can be compared: what differs in the nearest pair."""
+    from spdnn.compare import nearest
+    from spdnn.record_keys import shown
+
+    best = nearest(found.only_a, found.only_b)
+    if best is None:
+        kinds = [dict(only[0].key)["kind"] for only in (found.only_a, found.only_b)]
+        return f"nothing can be compared; the records are of {kinds[0]} in one and of {kinds[1]} in the other"
+    differs = "; ".join(f"{name}: {shown(mine)} and {shown(other)}" for name, mine, other in best.differs)
+    return f"nothing can be compared; the nearest pair ({best.a.name} and {best.b.name}) is the same but for {differs}"
+
+
+def _json(found, sides) -> str:
+    """The rows as JSON, the same text for the same records."""
+    from spdnn.compare import SIGNIFICANCE
+    from spdnn.intervals import CONFIDENCE
+
+    told = [
+        {"path": path, "records": count, "failed_verification": failed, "told": values}
+        for (path, count, failed), values in zip(sides, found.told, strict=True)
+    ]
+    alone = [
+        [{"name": one.name, "key": dict(one.key), "records": one.records} for one in only]
+        for only in (found.only_a, found.only_b)
+    ]
+    pairs = [
+        {
+            **pair._asdict(), "key": dict(pair.key), "a": pair.a._asdict(), "b": pair.b._asdict(),
+            "ratio": pair.ratio._asdict(),
+        }
+        for pair in found.pairs
+    ]  # fmt: skip
+    content = {
+        "ratio": "median seconds of A / of B: how many times as fast B is; the verdict is on B",
+        "confidence": CONFIDENCE,
+        "significance": SIGNIFICANCE,
+        "a": told[0],
+        "b": told[1],
+        "pairs": pairs,
+        "only_a": alone[0],
+        "only_b": alone[1],
+        "geometric_mean": found.geometric_mean,
+        "verdicts": found.counts,
+    }
+    return json.dumps(content, indent=1, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _text(found, sides) -> str:
+    """The table and what there is to say of it, as wide as the terminal; whole where there is none."""
+    from spdnn.cli.compare_table import lines
+
+    terminal = sys.stdout.isatty()
+    width = max(NARROWEST, shutil.get_terminal_size().columns) if terminal else None
+    colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return "\n".join(lines(found, sides, width, colours))
+
+
+def _print(text: str) -> None:
+    """Print what a terminal that knows fewer letters shows as well."""
+    known = sys.stdout.encoding or "utf-8"
+    print(text.encode(known, "replace").decode(known))

@@ -1,0 +1,182 @@
+"""What `spdnn compare` prints: a table that fits the terminal, and what there is to say of it.
+
+Texts of records may hold anything: all of them go through `words.printable`, and columns count what a terminal shows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from spdnn.compare import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
+from spdnn.report.words import plural, printable, significant
+
+LEAST_NAME = 24  # columns that a name has beside the figures; where it has fewer, it has a line of its own
+MOST_LISTED = 10  # records of one set alone
+GAP = "  "
+SEVERAL = "*"  # marks samples of several records
+COLOURS = {FASTER: "\x1b[32m", SLOWER: "\x1b[31m"}
+PLAIN = "\x1b[0m"
+DIRECTION = "A/B, of median seconds, is how many times as fast B is: above 1, B is faster."
+HEAD = ("case", "A, s", "B, s", "A/B (95 % interval)", "samples", "B is")
+DAYS = "Samples of one run do not show how runs on different days differ: before believing a small ratio, repeat both."
+
+
+def lines(
+    found: Comparison, sides: Sequence[tuple[str, int, list[str]]], width: int | None, colours: bool
+) -> list[str]:
+    """The whole answer.
+
+    Args:
+        found: with a pair at least.
+        sides: of A and B, (path, number of records, cases that failed verification).
+        width: columns of the terminal; None: nothing is cut or wrapped.
+        colours: on the verdicts.
+    """
+    heads = [_head(*row) for row in zip("AB", sides, found.told, strict=True)]
+    notes = [*_settings(found), *_counts(found), *_alone(found, sides), DAYS]
+    return [*_wrapped([*heads, DIRECTION], width), "", *table(found.pairs, width, colours), "", *_wrapped(notes, width)]
+
+
+def table(pairs: Iterable[Pair], width: int | None, colours: bool) -> list[str]:
+    """A line for each pair, and one of heads; or two, where a name would have too little room beside the figures."""
+    rows = [HEAD, *map(_row, pairs)]
+    sizes = [max(columns(row[i]) for row in rows) for i in range(len(HEAD))]
+    figures = sum(sizes[1:]) + len(GAP) * (len(HEAD) - 1)
+    if width is not None and width < figures + min(LEAST_NAME, sizes[0]):
+        return [line for row in rows for line in _stacked(row, sizes, width, colours)]
+    name = sizes[0] if width is None else min(sizes[0], width - figures)
+    return [
+        GAP.join([_left(cut(row[0], name), name), *_figures(row, sizes), _coloured(row[-1], colours)]).rstrip()
+        for row in rows
+    ]
+
+
+def _row(pair: Pair) -> tuple[str, ...]:
+    ratio = [significant(value) for value in (pair.ratio.median, pair.ratio.low, pair.ratio.high)]
+    samples = ", ".join(f"{side.samples}{SEVERAL if side.records > 1 else ''}" for side in (pair.a, pair.b))
+    seconds = [significant(side.median_seconds) for side in (pair.a, pair.b)]
+    return _clean(pair.name, 1000), *seconds, "{} ({} to {})".format(*ratio), samples, pair.verdict
+
+
+def _figures(row: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Seconds to the right, the others to the left."""
+    return [row[1].rjust(sizes[1]), row[2].rjust(sizes[2]), row[3].ljust(sizes[3]), row[4].ljust(sizes[4])]
+
+
+def _stacked(row: Sequence[str], sizes: Sequence[int], width: int, colours: bool) -> list[str]:
+    """The name and the verdict, and the figures below them."""
+    room = width - sizes[-1] - len(GAP)
+    first = _left(cut(row[0], room), min(room, sizes[0])) + GAP + _coloured(row[-1], colours)
+    return [first, (GAP + GAP.join(_figures(row, sizes))).rstrip()]
+
+
+def _coloured(verdict: str, colours: bool) -> str:
+    return f"{COLOURS[verdict]}{verdict}{PLAIN}" if colours and verdict in COLOURS else verdict
+
+
+def columns(text: str) -> int:
+    """The columns of a terminal that a text takes: two for a wide letter, none for what is put over another."""
+    return sum(
+        0 if unicodedata.category(sign) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        for sign in text
+    )
+
+
+def cut(text: str, room: int) -> str:
+    """The text, or its beginning and end around an ellipsis, in `room` columns at most."""
+    if columns(text) <= room:
+        return text
+    head = _fitting(text, room // 2)
+    tail = _fitting(text[::-1], room - columns(head) - 1)[::-1]
+    return f"{head}…{tail}"
+
+
+def _fitting(text: str, room: int) -> str:
+    """As much of the beginning as `room` columns hold."""
+    taken = 0
+    for place, sign in enumerate(text):
+        taken += columns(sign)
+        if taken > room:
+            return text[:place]
+    return text
+
+
+def _left(text: str, size: int) -> str:
+    return text + " " * (size - columns(text))
+
+
+def _wrapped(sentences: Iterable[str], width: int | None) -> list[str]:
+    if width is None:
+        return list(sentences)
+    return [
+        line for text in sentences for line in textwrap.wrap(text, width, subsequent_indent=GAP, break_on_hyphens=False)
+    ]
+
+
+def _head(letter: str, side: tuple[str, int, list[str]], told: dict[str, list[str]]) -> str:
+    path, count, _ = side
+    dates = told["date"]
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"{letter}: {_clean(path, 1000)}, {plural(count, 'record')}; commit {_values(told['commit'])}; {when}"
+
+
+def _values(values: Sequence[str], joint: str = ", ") -> str:
+    """Some values, the first few of many."""
+    some = joint.join(_clean(value, 60) for value in values[:3])
+    return f"{some} and {len(values) - 3} more" if len(values) > 3 else some or "none"
+
+
+def _clean(text: str, longest: int) -> str:
+    return " ".join(printable(text, longest).split())
+
+
+def _settings(found: Comparison) -> list[str]:
+    """What differs beside what is compared."""
+    differs, told = found.differences, []
+    if "machine" in differs:
+        a, b = (_values(values, " and ") for values in differs["machine"])
+        told.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
+    rest = [name for name in differs if name not in ("machine", "commit", "date")]
+    if rest:
+        both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)
+        told.append(f"Different too: {'; '.join(f'{name} {a} in A, {b} in B' for name, a, b in both)}.")
+    return told
+
+
+def _counts(found: Comparison) -> list[str]:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.counts.items() if count)
+    mean = significant(found.geometric_mean)
+    told = [f"{plural(len(found.pairs), 'pair')}: {counts}. Geometric mean of A/B: {mean}."]
+    if found.counts[TOO_FEW]:
+        (even, _), *others = enough()
+        uneven = ", ".join(f"{few} and {many}" for few, many in others)
+        told.append(f"Too few samples: the test can tell a difference from {even} and {even} samples on ({uneven}).")
+    if any(side.records > 1 for pair in found.pairs for side in (pair.a, pair.b)):
+        told.append(f"{SEVERAL}: samples of several records of the set, taken together.")
+    return told
+
+
+def _alone(found: Comparison, sides: Sequence[tuple[str, int, list[str]]]) -> list[str]:
+    """What has no like in the other set, and what failed."""
+    told = []
+    for letter, only in zip("AB", (found.only_a, found.only_b), strict=True):
+        if only:
+            records = sum(one.records for one in only)
+            told.append(f"In {letter} alone, {plural(records, 'record')}: {_listed(map(_named, only), len(only))}.")
+    for letter, (_, _, failed) in zip("AB", sides, strict=True):
+        if failed:
+            told.append(
+                f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_listed(failed, len(failed))}."
+            )
+    return told
+
+
+def _named(one: Alone) -> str:
+    return one.name if one.records == 1 else f"{one.name} ({one.records} records)"
+
+
+def _listed(names: Iterable[str], count: int) -> str:
+    some = [_clean(name, 1000) for name, _ in zip(names, range(MOST_LISTED), strict=False)]
+    return "; ".join(some) + (f"; and {count - MOST_LISTED} more" if count > MOST_LISTED else "")

@@ -1,0 +1,33 @@
+"""The files behind an argument RECORDS of `spdnn report` and `spdnn compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from spdnn.errors import InputError
+
+
+class RecordFiles(NamedTuple):
+    """Paths of run and operation records, and of verdicts, each in the folder that is named as its case."""
+
+    records: list[Path]
+    verdicts: list[Path]
+
+
+def record_files(name: str | Path) -> RecordFiles:
+    """What lies at `name`: a file, a folder of files, or a workflow's results/, known by `records` or cases.json.
+
+    Raises:
+        InputError: neither a record nor a verdict is there.
+    """
+    name = Path(name)
+    if (name / "records").is_dir() or (name / "cases.json").is_file():
+        records, verdicts = sorted((name / "records").glob("*.json")), sorted(name.glob("runs/*/verdict.json"))
+        records += sorted([*name.glob("measured/*/*.jsonl"), *name.glob("peers/*.json"), *name.glob("ops/*.jsonl")])
+    else:
+        records = sorted([*name.glob("*.json"), *name.glob("*.jsonl")]) if name.is_dir() else [name]
+        verdicts = []
+    if not (records or verdicts) or not all(path.is_file() for path in records):
+        raise InputError(f"{name}: no record there")
+    return RecordFiles(records, verdicts)

@@ -1,0 +1,88 @@
+"""What must be the same of two records for their times to be compared; whatever else a record tells may differ."""
+
+from __future__ import annotations
+
+import json
+
+RUNS, OPERATIONS = "runs", "operations"  # kinds of records
+AUTO = "auto"  # a schedule that was left to the cost model
+
+Value = str | int | float | None
+Key = tuple[tuple[str, Value], ...]  # (what must be the same, its value)
+
+
+def key_of(record: dict) -> Key:
+    """What must be the same of two records for their times to be compared."""
+    known = _operation_key(record) if "operation" in record else _run_key(record)
+    return tuple((name, _plain(value)) for name, value in known.items())
+
+
+def _run_key(record: dict) -> dict:
+    problem = record["problem"]
+    return {
+        "kind": RUNS,
+        "network": problem["network_identity"],
+        "layers": problem["layers"],
+        "inputs": problem["inputs_sha256"],
+        "input count": problem["input_count"],
+        "engine": record["engine"]["name"],
+        **_asked(record),
+        "reductions": "+".join(sorted(record["reductions"]["requested"])) or "none",
+        "threads": record["threads"],
+        "ranks": record["ranks"],
+        "partition": record["distribution"]["partition"] if record["ranks"] > 1 else None,
+        "span": record["span"],
+    }
+
+
+def _operation_key(record: dict) -> dict:
+    problem = record["problem"]
+    named = ("set", "network", "layer", "phase", "rows", "columns", "batch_columns", "batch", "dtype", "index_bits")
+    return {
+        "kind": OPERATIONS,
+        "operation": record["operation"],
+        **{name.replace("_", " "): problem[name] for name in named},
+        "sparsity": round(problem["sparsity"], 6),
+        "positions": problem["topology_sha256"],
+        "program": record["program"]["name"],
+        "threads": record["threads"],
+        "device": record["device"]["kind"],
+        "caches": record["caches"],
+    }
+
+
+def _asked(record: dict) -> dict:
+    """What was asked of how an inference is cut into tasks, by its notes and by the command that made the record; what
+    was left to the cost model may come out differently in A and B, and is part of what is compared.
+    """
+    notes, words = record["engine"]["notes"], record["environment"]["command"].split()
+    if "schedule" not in notes:
+        return {}
+    given = dict(zip(words, words[1:], strict=False)) | dict(word.split("=", 1) for word in words if "=" in word)
+    cut = notes["schedule"]
+    asked = cut in (given.get("--schedule"), given.get("schedules")) or notes.get("why") == f"{cut} was asked for"
+    return {
+        "schedule": cut if asked else AUTO,
+        "devices": notes.get("devices"),
+        "device memory": notes.get("device_memory_bytes"),
+        **{name: given.get(f"--{name}") for name in ("pipeline", "batches", "buffers")},
+        "join": "--no-join" not in words,
+    }
+
+
+def _plain(value: object) -> Value:
+    """A value of a record as part of a key; notes may hold anything."""
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
+
+
+def seconds_of(record: dict) -> list[float]:
+    """The samples that are compared."""
+    samples = record["samples"]
+    return samples["seconds"] if "operation" in record else samples["inference_seconds"]
+
+
+def shown(value: Value) -> str:
+    """A value of a key in a few letters; a digest by its first."""
+    text = str(value)
+    digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    return text[:12] if digest else text

@@ -1,0 +1,247 @@
+
+// What the page does beyond being read: sorts and filters its tables, changes units, shows the record behind a number.
+// It works on what is already in the page and asks for nothing; texts go in as text, never as markup.
+"use strict";
+(() => {
+  const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
+  const made = (name, text = "", attributes = {}) => {
+    const element = document.createElement(name);
+    element.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+
+  // ---- numbers and units ----
+
+  const units = { rate: 1e12, seconds: 1 };
+
+  // As spdnn/report/words.py writes them.
+  function significant(number, digits = 4) {
+    if (number === 0) return "0";
+    const magnitude = Math.floor(Math.log10(Math.abs(number)));
+    if (magnitude < -4 || magnitude >= 15) return number.toExponential(digits - 1);
+    const places = Math.max(0, digits - 1 - magnitude);
+    return number.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  }
+
+  const standard = { rate: 1e12, seconds: 1 };
+
+  function inUnits(root = document) {
+    for (const one of all("data[data-unit]", root)) {
+      const unit = one.dataset.unit;
+      one.dataset.text ??= one.textContent;
+      one.textContent = units[unit] === standard[unit] ? one.dataset.text : significant(one.value / units[unit]);
+    }
+    const form = document.getElementById("units");
+    for (const one of all("[data-unit-name]", root)) {
+      const select = form?.elements[one.dataset.unitName];
+      if (select) one.textContent = select.selectedOptions[0].text;
+    }
+    for (const one of all("[data-unit-short]", root)) {
+      one.textContent = { 1: "s", 1e-3: "ms", 1e-6: "µs" }[units.seconds];
+    }
+  }
+
+  document.getElementById("units")?.addEventListener("change", (event) => {
+    units[event.target.name] = Number(event.target.value);
+    inUnits();
+  });
+
+  // ---- sorting ----
+
+  function key(row, column) {
+    const cell = row.cells[column];
+    const value = cell?.querySelector("data")?.value;
+    if (value !== undefined) return Number(value);
+    const text = cell?.textContent.trim() ?? "";
+    if (text === "" || text === "–") return null;
+    const number = Number(text.replaceAll(",", "").replace(/ %$/, ""));
+    return Number.isNaN(number) ? text : number;
+  }
+
+  // Numbers before texts; what is not known comes last in either direction.
+  function compared(a, b, up) {
+    if (a === null || b === null) return (a === null) - (b === null);
+    const numbers = (typeof b === "number") - (typeof a === "number");
+    const order = numbers || (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
+    return up ? order : -order;
+  }
+
+  function sort(table, column, up) {
+    for (const body of table.tBodies) {
+      const rows = Array.from(body.rows, (row) => [key(row, column), row]);
+      rows.sort((a, b) => compared(a[0], b[0], up));
+      body.append(...rows.map((entry) => entry[1]));
+    }
+    all("thead th", table).forEach((head, place) => {
+      if (place === column) head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+    });
+  }
+
+  for (const table of all("table.sortable")) {
+    all("thead th", table).forEach((head, column) => {
+      const button = made("button", "", { type: "button", class: "sort" });
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const before = head.getAttribute("aria-sort");
+        const up = before ? before === "descending" : !head.classList.contains("number");
+        sort(table, column, up);
+      });
+    });
+  }
+
+  // ---- filtering the twelve networks ----
+
+  const filters = document.getElementById("filters");
+  const rows = all("#ours tr[data-network], #published tr[data-network]");
+  const twelve = all("#twelve tr[data-network]");
+  const GROUPS = {
+    plain: (row) => row.dataset.who === "this project" && row.dataset.reductions === "none",
+    reduced: (row) => row.dataset.who === "this project" && row.dataset.reductions !== "none",
+    one: (row) => row.dataset.who === "published" && row.dataset.devices === "one device",
+    any: (row) => row.dataset.who === "published",
+  };
+
+  // Of ours, runs on the official inputs come before others; in a table's order, the first of equals stays.
+  function best(found) {
+    const rank = (row) => [Number(row.dataset.comparable ?? 1), Number(row.dataset.rate)];
+    const better = (a, b) => a[0] - b[0] || a[1] - b[1];
+    return found.reduce((top, row) => (top && better(rank(row), rank(top)) <= 0 ? top : row), null);
+  }
+
+  function fill(cell, row) {
+    cell.replaceChildren();
+    if (!row) {
+      cell.textContent = "–";
+      return;
+    }
+    const soft = made("span", row.dataset.told, { class: "soft" });
+    cell.append(copied(row, "rate"), made("br"));
+    if (row.dataset.seconds) cell.append(copied(row, "seconds"), " ", made("span", "s", { "data-unit-short": "" }));
+    else cell.append("–");
+    cell.append(made("br"), soft);
+    if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
+    if (row.dataset.reductions === "published, lossy") cell.append(" ", made("span", "lossy", { class: "mark" }));
+  }
+
+  function copied(row, unit) {
+    const found = row.querySelector(`data[data-unit="${unit}"]`);
+    const copy = made("data", found.dataset.text ?? found.textContent, { value: found.value, "data-unit": unit });
+    return copy;
+  }
+
+  function summarize(matching, chosen) {
+    for (const line of twelve) {
+      const own = matching.filter((row) => row.dataset.network === line.dataset.network);
+      const tops = {};
+      for (const [group, belongs] of Object.entries(GROUPS)) {
+        const lossy = chosen.reductions === "published, lossy";
+        tops[group] = best(own.filter((row) => belongs(row) && (lossy || row.dataset.reductions !== "published, lossy")));
+        fill(line.querySelector(`[data-group="${group}"]`), tops[group]);
+      }
+      for (const cell of all("[data-ratio]", line)) {
+        const [ours, theirs] = cell.dataset.ratio.split("-").map((group) => tops[group]);
+        const ratio = ours && theirs ? Number(ours.dataset.rate) / Number(theirs.dataset.rate) : null;
+        cell.replaceChildren(ratio === null ? "–" : made("data", significant(ratio, 3), { value: ratio }));
+      }
+    }
+    inUnits(document.getElementById("twelve"));
+  }
+
+  function filter() {
+    const chosen = Object.fromEntries(all("select", filters).map((select) => [select.name, select.value]));
+    const names = Object.keys(chosen).filter((name) => chosen[name] !== "");
+    const matching = rows.filter((row) => names.every((name) => row.dataset[name] === chosen[name]));
+    const kept = new Set(matching);
+    for (const row of all("#ours tbody tr, #published tbody tr")) row.hidden = names.length > 0 && !kept.has(row);
+    for (const line of twelve) line.hidden = chosen.network !== "" && line.dataset.network !== chosen.network;
+    summarize(matching, chosen);
+    const told = `${matching.length} of ${rows.length} figures`;
+    filters.querySelector("output").textContent = names.length ? told : "";
+  }
+
+  if (filters && twelve.length) {
+    for (const select of all("select", filters)) {
+      const values = new Set(rows.map((row) => row.dataset[select.name]).filter(Boolean));
+      const sorted = Array.from(values).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+      for (const value of sorted) {
+        select.append(made("option", select.name === "network" ? value.replace("-", " × ") : value, { value }));
+      }
+    }
+    filters.addEventListener("change", filter);
+    filters.addEventListener("reset", () => setTimeout(filter));
+    filters.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  // ---- what the page carries ----
+
+  async function carried(anchor) {
+    const [head, body] = anchor.href.split(",");
+    const bytes = Uint8Array.from(atob(body), (sign) => sign.charCodeAt(0));
+    if (!head.includes("gzip")) return new TextDecoder().decode(bytes);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
+  let records = null;
+  async function recordOf(number) {
+    records ??= JSON.parse(await carried(document.getElementById("records-json")));
+    return records[number];
+  }
+
+  // Without this script the compressed file itself is what the link gives.
+  for (const anchor of all("a[download$='.gz']")) {
+    anchor.addEventListener("click", async (event) => {
+      if (anchor.href.startsWith("blob:")) return;
+      event.preventDefault();
+      const text = await carried(anchor);
+      anchor.download = anchor.download.replace(/\.gz$/, "");
+      anchor.href = URL.createObjectURL(new Blob([text]));
+      anchor.click();
+    });
+  }
+
+  const box = made("dialog", "", { "aria-labelledby": "record-title" });
+  const title = made("h2", "", { id: "record-title", tabindex: "-1" });
+  const text = made("pre", "", { tabindex: "0", "aria-label": "The record in JSON" });
+  const copy = made("button", "Copy", { type: "button" });
+  const close = made("button", "Close", { type: "button" });
+  box.append(title, copy, close, text);
+  close.addEventListener("click", () => box.close());
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      copy.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(text);
+      copy.textContent = "Selected";
+    }
+  });
+
+  async function show(number) {
+    title.textContent = "This record";
+    text.textContent = "…";
+    copy.textContent = "Copy";
+    box.showModal();
+    const record = await recordOf(number);
+    title.textContent = record ? record.case : "This record";
+    text.textContent = record ? JSON.stringify(record, null, 1) : "It is one of those that only the table of records has.";
+  }
+
+  document.body.append(box);
+  for (const row of all("tr[data-record]")) {
+    const head = row.querySelector("th");
+    const button = made("button", "", { type: "button", class: "record", title: "Show this record" });
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => show(Number(row.dataset.record)));
+  }
+  for (const mark of all("svg [id*='-record-']")) {
+    mark.classList.add("record");
+    mark.addEventListener("click", () => show(Number(mark.id.split("-").at(-1))));
+  }
+
+  for (const element of all(".scripted")) element.hidden = false;
+})();

@@ -1,0 +1,60 @@
+"""The page of a workflow that failed: all that it made and verified before it ended, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from spdnn.errors import SpdnnError
+from spdnn.records import read_verdict
+from spdnn.report import render
+from spdnn.report.files import remove_figures
+
+RESULTS = Path("results")
+
+
+def tell_unfinished(cases: Sequence[str], stale: Collection[str], others: Iterable[str], baselines: str) -> None:
+    """As `render_unfinished`; what it came to is a line on standard error, for nothing may hide what failed before."""
+    try:
+        told = render_unfinished(RESULTS, cases, stale, map(Path, others), Path(baselines))
+    except (SpdnnError, OSError) as error:
+        told = f"there is no page of this run, which failed: {error}"
+    print(f"spdnn: {told}", file=sys.stderr, flush=True)
+
+
+def render_unfinished(
+    results: Path, cases: Sequence[str], stale: Collection[str], others: Iterable[Path], baselines: Path
+) -> str:
+    """Render `results`/report.html, remove `results`/figures, and return a sentence on what the page holds.
+
+    What is left must not pass for the outputs of the page's rule: the figures are outputs as well and are gone, and the
+    page is given a time before that of `baselines`, one of its inputs.
+
+    Args:
+        cases: that the configuration asks for.
+        stale: outputs that the run was to make and did not: what is there under such a name is of an earlier run.
+        others: files and folders of records that are of no case; they need not be there.
+        baselines: the table of published results.
+
+    Raises:
+        InputError: a record or verdict that is not sound, or a folder of figures that holds something else.
+        SpdnnError: what cannot be written or removed, or a package that the report needs and is absent.
+    """
+
+    def made(paths: Iterable[Path]) -> list[Path]:
+        found = [path for path in paths if str(path) not in stale and path.exists()]
+        return [file for path in found for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+
+    verdicts = made(results / "runs" / case / "verdict.json" for case in cases)
+    records = made(results / "records" / f"{case}.json" for case in cases)
+    page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path)["passed"]]
+    remove_figures(results / "figures")
+    render([*records, *made(others)], verdicts, page, baselines, expected=cases)
+    before = baselines.stat().st_mtime - 1
+    os.utime(page, (before, before))
+    told = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]
+    told += [f"{len(failed)} failed ({', '.join(failed)})"] if failed else []
+    told += [f"{missing} missing"] if (missing := len(cases) - len(verdicts)) else []
+    return f"{page} is of a run that failed: {', '.join(told)}"

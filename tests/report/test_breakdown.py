@@ -1,0 +1,262 @@
+"""The page's section on where the time goes: every part is what the record's own numbers come to, none is guessed."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import re
+import statistics
+
+import pytest
+from test_report import BASELINES, HOSTILE, made_record, shown, stored
+from test_scaling import on
+from test_schedules import scheduled
+
+from spdnn.report import breakdown, gallery, model, render
+from spdnn.report.collection import Part
+from spdnn.report.drawing import MOST_DRAWN
+
+LAST = "layer loop, resident"
+WITH_COPIES = "with host-to-device copies"
+STREAMED = "layer loop, weights streamed"
+TICK = 1 / 64  # seconds; hand-made timelines are whole numbers of them, so sums are exact
+
+
+def timed(entries, ticks, devices=1, case="task graph", span=LAST, **notes):
+    """A record whose last repeat took so many ticks; entries: (device, lane, begin, end) in ticks."""
+    record = scheduled("stream" if span == STREAMED else "resident", devices, (9.0, 8.0, ticks * TICK), case, False)
+    kinds = {"compute": "layer", "copy-weights": "copy-weights", "move": "move"}
+    listed = [[d, lane, kinds.get(lane, lane), 0, 0, 1, a * TICK, b * TICK] for d, lane, a, b in entries]
+    record["engine"]["notes"] |= {"timeline": listed, "timeline_tasks": len(listed), **notes}
+    record["span"] = span
+    return record
+
+
+def on_gpu(kernel=0.25, copied=0.5, case="gpu", notes=None, **changes):
+    record = made_record(case, (0.5, 0.75, 0.375)) | changes
+    record["samples"]["read_seconds"] = [2.0]
+    record["engine"] = {
+        "name": "cuda",
+        "notes": {"spans": {LAST: kernel, WITH_COPIES: kernel + copied}, **(notes or {})},
+    }
+    return record
+
+
+def by_ticks(entries, ticks, devices=1):
+    """Kernel, copy, wait, untold and hidden, by looking at every tick of every device."""
+    end = max(b for *_, b in entries)
+    found = dict.fromkeys(("kernel", "copy", "wait", "untold", "hidden"), 0)
+    for device in range(devices):
+        for tick in range(ticks):
+            lanes = {lane for d, lane, a, b in entries if d == device and a <= tick < b}
+            if tick >= end:
+                found["untold"] += 1
+            elif "compute" in lanes:
+                found["kernel"] += 1
+                found["hidden"] += len(lanes) > 1
+            else:
+                found["copy" if lanes else "wait"] += 1
+    return {name: count * TICK for name, count in found.items()}
+
+
+def figure(records, name):
+    return gallery.drawings({**model.page([Part(records)], []), "operations": None}).get(name)
+
+
+def table(drawing):
+    return list(csv.DictReader(io.StringIO(drawing.csv)))
+
+
+def lengths(drawing, number):
+    """How long the parts of a record's bar are in the SVG."""
+    group = re.search(rf'<g id="{drawing.about.name}-record-{number}">.*?</g>', drawing.svg, re.DOTALL).group()
+    found = []
+    for path in re.findall(r' d="([^"]*)"', group):
+        across = [float(x) for x in re.findall(r"[ML] (-?[\d.]+) ", path)]
+        found.append(max(across) - min(across))
+    return found
+
+
+SIMPLE = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
+OVERLAP = [
+    (0, "copy-weights", 0, 6), (0, "compute", 4, 20), (0, "copy-weights", 10, 24), (0, "compute", 30, 40),
+    (1, "copy-weights", 2, 5), (1, "compute", 5, 9), (1, "move", 4, 12), (1, "copy-weights", 11, 14),
+    (1, "compute", 33, 36),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entries", "ticks", "devices"),
+    [(SIMPLE, 20, 1), (SIMPLE, 25, 1), (SIMPLE, 20, 2), (OVERLAP, 40, 2), (OVERLAP, 50, 2), (OVERLAP[::-1], 41, 3)],
+)
+def test_a_timeline_is_told_apart_by_device(tmp_path, entries, ticks, devices):
+    record, expected = timed(entries, ticks, devices), by_ticks(entries, ticks, devices)
+    found = breakdown.parts(record)
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert found.whole == ticks * TICK * devices == sum(expected.values()) - expected["hidden"]
+    values = set(shown(tmp_path, [record]).values)
+    assert {*expected.values(), found.whole} <= values
+    assert {seconds / found.whole for seconds in expected.values()} <= values
+
+
+def test_ranks_are_told_apart_by_their_clocks(tmp_path):
+    record = on(4, (0.25, 0.5, 0.75))
+    ranks = record["distribution"]["per_rank"]
+    whole, wait, copies = (
+        sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
+    )
+    found = breakdown.parts(record)
+    assert (found.whole, found.wait, found.copy, found.kernel) == (whole, wait, copies, whole - wait - copies)
+    assert (found.untold, found.hidden) == (0, None)
+    page = shown(tmp_path, [record])
+    assert {whole, wait / whole, copies / whole, (whole - wait - copies) / whole} <= set(page.values)
+    assert "Clocks of the ranks, 3 repeats" in page.text
+    record["span"] = STREAMED  # a rank that reads weights does not tell when
+    found = breakdown.parts(record)
+    assert (found.kernel, found.untold, found.copy) == (None, whole - wait - copies, copies)
+
+
+def test_a_gpu_tells_its_own_seconds_of_the_last_repeat(tmp_path):
+    page = shown(tmp_path, [on_gpu()])
+    found = breakdown.parts(on_gpu())
+    assert (found.whole, found.kernel, found.untold) == (0.375, 0.25, 0.125)
+    assert (found.copy, found.wait, found.hidden) == (None, None, None)
+    assert {0.25 / 0.375, 0.125 / 0.375, 0.375, 0.5} <= set(page.values)  # 0.5: the copies while it was read
+    assert "Of it, copiesto a GPU" in page.text
+    assert "Of it, copiesto a GPU" not in shown(tmp_path, [made_record()]).text
+    assert breakdown.section(model.page([Part([on_gpu(copied=2.5)])], [])["runs"])["rows"][0]["uploaded"] is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        made_record(),
+        {**made_record(), "span": STREAMED},
+        on_gpu(kernel=0.5),  # longer than the last repeat
+        on_gpu(comparison="0123456789abcdef"),  # its notes are of another run
+        on_gpu(kernel="0.25", copied=""),
+        on_gpu(notes={"spans": [1, 2]}),
+        on_gpu(notes={"schedule": "resident"}),  # the spans of the task graph are the host's
+        timed(SIMPLE, 19),
+        timed([(1, "compute", 0, 10)], 20),
+        timed([(-1, "compute", 0, 10)], 20),
+        timed([(0, "elsewhere", 0, 10)], 20),
+        timed([(0, "compute", 10, 0)], 20),
+        timed(SIMPLE, 20, timeline="none"),
+        timed(SIMPLE, 20, stages=None),
+        {**timed(SIMPLE, 20), "comparison": "0123456789abcdef"},
+    ],
+)
+def test_what_a_record_does_not_tell_is_not_guessed(tmp_path, record):
+    assert breakdown.parts(record) is None
+    page = shown(tmp_path, [record])
+    assert "not told" in page.text
+    assert "What inference was made of is not told by these records" in page.text
+    assert 'id="times-inference"' not in page.source
+    assert figure([record], "times-parts") is None
+
+
+def test_copies_inside_captured_graphs_are_not_told_apart(tmp_path):
+    entries = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
+    captured = timed(entries, 21, span=STREAMED, captured=True)
+    found = breakdown.parts(captured)
+    assert (found.kernel, found.untold, found.wait, found.hidden) == (None, 19 * TICK, 2 * TICK, None)
+    stay = timed(entries, 21, captured=True)  # so nothing is copied
+    assert breakdown.parts(stay).kernel == 18 * TICK
+    assert breakdown.parts(timed(entries, 21, span=STREAMED, captured=False)).kernel == 18 * TICK
+
+
+def test_a_timeline_of_joined_tasks_says_at_most(tmp_path):
+    whole = shown(tmp_path, [timed(SIMPLE, 20)])
+    assert "kernel at most" not in whole.text
+    joined = shown(tmp_path, [timed(SIMPLE, 20, timeline_tasks=3)])
+    assert joined.text.count("kernel at most") == 2  # in the figure and in the table
+    assert "gaps between them count as busy" in joined.text
+    assert ">kernel at most</text>" in joined.source
+
+
+def test_runs_that_tell_nothing_are_counted(tmp_path):
+    text = shown(tmp_path, [timed(SIMPLE, 20), made_record("a"), {**made_record("b"), "span": STREAMED}]).text
+    assert "Of 2 other runs the record does not tell inference apart; where weights were streamed" in text
+    text = shown(tmp_path, [timed(SIMPLE, 20), made_record("a")]).text
+    assert "Of 1 other run the record does not tell inference apart." in text
+    assert text.count("Only inference enters the rate.") == 1
+    for term in ("Clocks of the ranks", "Events of the GPU", "Kernel at most"):
+        assert term not in text
+
+
+def test_the_whole_is_read_prepare_and_inference(tmp_path):
+    records = [made_record(f"case-{place}", (0.5 * place, 0.25 * place, place)) for place in (1, 2, 3)]
+    drawing = figure(records, "times-whole")
+    rows, first = table(drawing), lengths(drawing, 0)[0]
+    for place, record in enumerate(records):
+        seconds = [statistics.median(record["samples"][f"{part}_seconds"]) for part in ("read", "prepare", "inference")]
+        assert [float(row["seconds"]) for row in rows[3 * place : 3 * place + 3]] == seconds
+        assert lengths(drawing, place) == pytest.approx([one / 0.5 * first for one in seconds], abs=1e-3)
+    assert [row["part"] for row in rows[:3]] == ["read", "prepare", "inference"]
+    assert ">seconds</text>" in drawing.svg
+    assert ">0.500 + 0.0625 + 0.500 s<" in drawing.svg
+
+
+def test_wholes_that_differ_very_much_are_each_their_own(tmp_path):
+    records = [made_record("short", (0.25,)), made_record("long", (100.0,))]
+    drawing = figure(records, "times-whole")
+    assert "each bar is all of its own case" in drawing.about.caption
+    assert ">% of the case's own read + prepare + inference</text>" in drawing.svg
+    # by case, so "long" is first
+    assert sum(lengths(drawing, 0)) == pytest.approx(sum(lengths(drawing, 1)), abs=1e-3)
+    assert lengths(drawing, 1)[2] / sum(lengths(drawing, 1)) == pytest.approx(0.25 / 0.8125, abs=1e-3)
+    assert [float(row["seconds"]) for row in table(drawing)] == [0.5, 0.0625, 100.0, 0.5, 0.0625, 0.25]
+
+
+def test_bars_of_inference_are_as_long_as_the_parts(tmp_path):
+    records = [timed(OVERLAP, 50, 2, "a"), on(2, (0.25, 0.5), case="b"), on_gpu(case="c")]
+    drawing, page = figure(records, "times-parts"), shown(tmp_path, records)
+    rows, expected = table(drawing), by_ticks(OVERLAP, 50, 2)
+    assert {row["part"]: float(row["seconds"]) for row in rows if row["case"] == "a"} == {
+        "kernel": expected["kernel"], "copy": expected["copy"], "wait": expected["wait"],
+        "not told apart": expected["untold"], "copies hidden behind a kernel": expected["hidden"],
+    }  # fmt: skip
+    for place, case in enumerate("abc"):
+        own = [row for row in rows if row["case"] == case and "hidden" not in row["part"]]
+        assert sum(float(row["% of the whole"]) for row in own) == pytest.approx(100)
+        drawn, expected_shares = lengths(drawing, place), [float(row["% of the whole"]) for row in own]
+        assert [100 * one / sum(drawn) for one in drawn] == pytest.approx(
+            [share for share in expected_shares if share], abs=0.01
+        )
+        assert drawing.svg.count(f'id="times-parts-record-{place}"') == 1
+    assert {float(row["seconds"]) for row in rows} <= set(page.values)  # what a figure shows, the table has
+    assert expected["hidden"] == 16 * TICK  # of two devices' 50 ticks each
+    assert ">16.0 % copies, hidden<" in drawing.svg
+
+
+def test_a_figure_has_the_first_cases_and_the_table_all(tmp_path):
+    records = [on(2, (0.25 + place / 64,), case=f"case-{place:02}") for place in range(MOST_DRAWN + 2)]
+    page = shown(tmp_path, records)
+    for name in ("times-whole", "times-parts"):
+        drawing = figure(records, name)
+        assert len({row["case"] for row in table(drawing)}) == MOST_DRAWN
+        assert f"The first {MOST_DRAWN} of {len(records)} cases; the table has all." in drawing.about.caption
+        assert len(re.findall(rf'id="{name}-record-\d+"', page.source)) == MOST_DRAWN
+    body = page.source[page.source.index('aria-label="Parts of inference by case"') :]
+    assert all(f">{record['case']}</th>" in body for record in records)
+
+
+def test_hostile_names_stay_text(tmp_path):
+    record = timed(OVERLAP, 50, 2, HOSTILE)
+    record["engine"]["name"] = HOSTILE[:60]
+    record["engine"]["notes"]["why"] = HOSTILE
+    page = shown(tmp_path, [record, on_gpu(case=HOSTILE + "2")])
+    assert page.runs_nothing_else()
+    assert "<script>alert(" in figure([record], "times-parts").csv
+
+
+def test_the_same_records_in_another_order_give_the_same_bytes(tmp_path):
+    records = [timed(OVERLAP, 50, 2), on(2, (0.25, 0.5)), on_gpu(), made_record("other")]
+    paths = stored(tmp_path, *copy.deepcopy(records))
+    outputs = []
+    for place, order in enumerate((paths, paths[::-1])):
+        outputs.append(tmp_path / f"page-{place}.html")
+        render(order, [], outputs[-1], BASELINES)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()

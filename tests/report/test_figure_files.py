@@ -1,0 +1,164 @@
+"""The figures of a page as files: whole, standing alone, and never in place of what is not theirs."""
+
+from __future__ import annotations
+
+import csv
+import os
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from docutils.core import publish_parts
+
+from spdnn.errors import InputError
+from spdnn.report import render
+from spdnn.report.drawing import About, Drawing
+from spdnn.report.files import caption, remove_figures, standalone, write_figures
+from tests.report.test_report import made_record, stored
+
+SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'
+KINDS = (".csv", ".png", ".rst", ".svg")
+
+
+def made(name="throughput", category="networks", title="A title", text="A caption."):
+    return Drawing(About(name, category, title, text, png=True), SVG, b"\x89PNG", "x,y\n1,2\n")
+
+
+def listed(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_figures_of_a_page(tmp_path):
+    page, folder = tmp_path / "report.html", tmp_path / "figures"
+    paths = stored(tmp_path, made_record())
+    render(paths, [], page, figures=folder)
+    names = {path.relative_to(folder).with_suffix("") for path in folder.glob("*/*.svg")}
+    assert Path("networks/throughput") in names
+    assert listed(folder) == sorted(f"{name}{kind}" for name in names for kind in KINDS)
+    for name in names:
+        base = folder / name
+        svg, told = base.with_suffix(".svg").read_text("utf-8"), base.with_suffix(".rst").read_text("utf-8")
+        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+        assert base.with_suffix(".png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        head, *rows = csv.reader(base.with_suffix(".csv").open(encoding="utf-8"))
+        assert rows
+        assert {len(row) for row in rows} == {len(head)}
+        assert "cpu" in told  # the settings behind it
+    again = tmp_path / "again"
+    render(paths, [], page, figures=again)
+    assert [(again / name).read_bytes() for name in listed(folder)] == [
+        (folder / name).read_bytes() for name in listed(folder)
+    ]
+
+
+def test_a_page_without_figures_has_an_empty_folder(tmp_path):
+    render([], [], tmp_path / "report.html", figures=tmp_path / "figures")
+    assert os.listdir(tmp_path / "figures") == []
+
+
+def test_nothing_of_an_earlier_page_remains(tmp_path):
+    folder = tmp_path / "figures"
+    write_figures([made(), made("survivors", "times")], folder)
+    (folder / ".snakemake_timestamp").touch()
+    write_figures([made("other", "times")], folder)
+    assert listed(folder) == [f"times/other{kind}" for kind in KINDS]
+    remove_figures(folder)
+    remove_figures(folder)  # there is none
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "networks/notes.txt",
+        "networks/mine.csv",
+        "networks/throughput.png.bak",
+        "networks/a/b.svg",
+        "mine/",
+    ],
+)
+def test_a_folder_with_anything_else_is_refused(tmp_path, name):
+    folder = tmp_path / "figures"
+    write_figures([made()], folder)
+    other = folder / name
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.mkdir() if name.endswith("/") else other.touch()
+    before = listed(tmp_path)
+    for change in (lambda: write_figures([made("other")], folder), lambda: remove_figures(folder)):
+        with pytest.raises(InputError, match=r"figures: \S+ is no figure of a report, and would be removed"):
+            change()
+    assert listed(tmp_path) == before
+    assert other.exists()
+
+
+def test_a_figure_without_all_its_files_is_not_ours(tmp_path):
+    write_figures([made()], tmp_path / "figures")
+    (tmp_path / "figures/networks/throughput.rst").unlink()
+    with pytest.raises(InputError, match=r"networks/throughput\.csv is no figure"):
+        write_figures([made()], tmp_path / "figures")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "figures").touch()
+    with pytest.raises(InputError, match="is not a folder; figures are written into one of their own"):
+        write_figures([made()], tmp_path / "figures")
+
+
+def test_nothing_is_left_of_what_was_not_finished(tmp_path):
+    folder = tmp_path / "figures"
+    write_figures([made()], folder)
+    before = listed(tmp_path)
+
+    def interrupted():
+        yield made("other")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_figures(interrupted(), folder)
+    assert listed(tmp_path) == before
+
+
+def test_an_svg_has_its_namespaces_once():
+    whole = standalone(SVG)
+    assert ElementTree.fromstring(whole).tag == "{http://www.w3.org/2000/svg}svg"
+    named = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><g/></svg>'
+    for text in (whole, standalone(named)):
+        assert text.count(" xmlns=") == text.count(" xmlns:xlink=") == 1
+        assert text.count('fill="#ffffff"') == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPipe* and *SNIG*",
+        "a_ b__ _c `d` e`f`_",
+        "|x| \\ 1 < 2 & 3",
+        ".. include:: /etc/passwd",
+        "- a",
+        "1. a",
+        "ends::",
+    ],
+)
+def test_a_caption_says_what_it_was_given(text):
+    html = publish_parts(f"{caption(text, text)}\nNext.", writer="html")["body"]
+    assert "system-message" not in html
+    words = "".join(ElementTree.fromstring(f"<div>{html}</div>").itertext()).split()
+    assert " ".join(words) == f"{text}. {text} Next."
+
+
+@pytest.mark.needs("chromium")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_svg_opens_alone_with_its_text_on_white(tmp_path, opened, scheme):
+    render(stored(tmp_path, made_record()), [], tmp_path / "report.html", figures=tmp_path / "figures")
+    visit = opened(tmp_path / "figures/networks/throughput.svg", scheme=scheme)
+    assert visit.page.get_by_text("TeraEdges/s", exact=True).is_visible()
+    family = "text => getComputedStyle(text).fontFamily"
+    assert "sans-serif" in visit.page.locator("text").first.evaluate(family)
+    behind = visit.page.locator("svg > rect").first
+    assert behind.evaluate("rect => getComputedStyle(rect).fill") == "rgb(255, 255, 255)"
+    whole = visit.page.locator("svg").first.bounding_box()
+    assert {key: round(value) for key, value in behind.bounding_box().items()} == {
+        key: round(value) for key, value in whole.items()
+    }
+    assert not visit.noticed

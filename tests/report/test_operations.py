@@ -1,0 +1,205 @@
+"""The page's section on sparse operations: ratios of pairs, geometric means, crossings; figures; nothing is code."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from operation_cases import made_imbalance, made_operation
+from test_report import BASELINES, HOSTILE, Page, made_record, stored
+
+from spdnn.errors import InputError
+from spdnn.operation_baselines import OperationBaseline
+from spdnn.report import operations, render
+
+
+def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
+    """One problem: ours, a sparse library twice as slow, BLAS four times."""
+    programs = {"ours": ours, "mkl": mkl, "blas": blas}
+    return [
+        made_operation(name, (seconds, 1.1 * seconds, 1.2 * seconds), sparsity=sparsity, **more)
+        for name, seconds in programs.items()
+        if seconds
+    ]
+
+
+def rendered(folder, records):
+    (folder / "ops.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    render([folder / "ops.jsonl"], [], folder / "page.html", BASELINES)
+    return Page(folder / "page.html")
+
+
+def part(page):
+    return page.text.split("Our products beside other libraries'")[1]
+
+
+def test_the_section_from_operations_alone(tmp_path):
+    page = rendered(tmp_path, products())
+    assert "3 operation records, and all passed verification." in page.text
+    assert "Cases and their verdicts" not in page.text
+    text = part(page)
+    assert {2.0, 4.0} <= set(page.values)
+    assert "Set a from 80 % sparsity on: 2.00 times as fast as the fastest sparse library, 4.00 times as fast" in text
+    assert "transformer: sparse overtakes dense at 90 % sparsity or below" in text
+    assert "67,857 and 32,477 tokens/s" in text  # published figures stand beside
+    assert "arXiv:2006.10901" in text
+    assert "mkl 1.2" in text
+    assert "spdnn ops bench" in text  # the command
+    assert page.text.count("largest error was 0.250 of its tolerance") == 1
+
+
+def test_figures_are_there_and_the_same_for_the_same_records(tmp_path):
+    records = [one for s in (0.7, 0.8, 0.9) for one in products(s, layer=f"l{s}")]
+    first = rendered(tmp_path, records)
+    again = rendered(tmp_path, records[::-1])
+    html = (tmp_path / "page.html").read_text()
+    for kind in ("dense", "peak"):
+        assert f'id="operations-1-spmm-{kind}-' in html
+    assert first.text == again.text
+    assert "Times as fast as the dense product by sparsity, spmm, A CPU" in html
+
+
+def test_without_such_records_one_line_says_how_to_get_them(tmp_path):
+    render(stored(tmp_path, made_record()), [], tmp_path / "page.html", BASELINES)
+    text = Page(tmp_path / "page.html").text
+    assert "Our products beside" not in text
+    assert "Sparse operations for deep learning are not shown" in text
+    assert "snakemake --configfile config/ops.yaml" in text
+
+
+def test_runs_and_operations_share_a_page(tmp_path):
+    paths = stored(tmp_path, made_record())
+    (tmp_path / "ops.jsonl").write_text("".join(json.dumps(one) + "\n" for one in products()))
+    assert render([*paths, tmp_path / "ops.jsonl"], [], tmp_path / "page.html", BASELINES) == 4
+    text = Page(tmp_path / "page.html").text
+    assert "Published times do not all include" in text
+    assert "Our products beside" in text
+    assert "1 case run, and it passed verification." in text
+
+
+def test_ratios_are_of_pairs_and_the_fastest_counts():
+    found = [made_operation("ours", (0.001, 0.005, 0.002)), made_operation("mkl", (0.003, 0.015, 0.008)),
+             made_operation("scipy", (0.01, 0.01, 0.01)), made_operation("blas", (0.002, 0.009, 0.004))]  # fmt: skip
+    (one,) = operations.compared(found)
+    assert one.sparse[0]["program"]["name"] == "mkl"
+    assert one.sparse[1] == pytest.approx(3)
+    assert one.dense[1] == pytest.approx(2)
+    assert one.other == one.dense
+    useful, peak = one.ours["work"]["useful_operations"], 2 * one.ours["machine"]["fma_per_second"]
+    assert one.peak == pytest.approx(100 * useful / 0.002 / peak)
+    assert operations.best(one.ours, one.dense[0]) == pytest.approx(2)
+    assert operations.best(one.ours, one.sparse[0]) == pytest.approx(3)
+    assert one.memory == pytest.approx(4 * 512 * 1024 / (6 * one.problem["nonzeros"]))
+
+
+def test_other_comparisons_and_problems_are_not_mixed():
+    slow = made_operation("mkl", (0.5, 0.5, 0.5), comparison="f" * 16)
+    (one,) = operations.compared([*products(), slow])
+    assert one.sparse[1] == pytest.approx(2)
+    later = [{**one, "created": "2026-01-02T03:04:05Z"} for one in products(mkl=0.005, comparison="e" * 16)]
+    (one,) = operations.compared([*products(), *later])
+    assert one.sparse[1] == pytest.approx(5)  # the latest comparison of a problem counts
+    assert len(operations.compared([*products(), *products(layer="other")])) == 2
+    assert operations.compared([made_operation("mkl")]) == []
+
+
+def test_geometric_means():
+    found = operations.compared([*products(layer="one", mkl=0.002), *products(layer="two", mkl=0.008)])
+    mean = operations.means(found)
+    assert mean["sparse"] == pytest.approx(4)  # of 2 and 8
+    assert mean["dense"] == pytest.approx(4)
+    assert (mean["sparse_best"], mean["dense_best"]) == (pytest.approx(4), pytest.approx(4))
+    assert mean["count"] == mean["faster"] == 2
+    alone = operations.means(operations.compared(products(mkl=None, blas=None)))
+    assert (alone["sparse"], alone["dense"], alone["other"], alone["faster"]) == (None, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("points", "percent"),
+    [
+        ([(70, 0.5), (90, 2.0)], 80),  # a straight line in the logarithm
+        ([(50, 0.25), (70, 0.5), (80, 0.5), (90, 2.0)], 85),
+        ([(50, 2.0), (70, 0.5), (90, 2.0)], 80),  # the last crossing counts
+        ([(70, 1.0), (90, 2.0)], 70),
+        ([(90, 2.0)], 90),
+        ([(70, 2.0), (90, 0.5)], None),
+        ([(70, None)], None),
+        ([], None),
+    ],
+)
+def test_where_sparse_overtakes_dense(points, percent):
+    found = operations.crossing(points)
+    assert found == (None if percent is None else pytest.approx(percent))
+
+
+def test_where_dense_stays_faster_and_where_there_is_none(tmp_path):
+    text = part(rendered(tmp_path, products(blas=0.0005)))
+    assert "transformer: dense is faster at every sparsity up to 90 %" in text
+    text = part(rendered(tmp_path, products(blas=None)))
+    assert "overtakes" not in text
+    assert "dense is faster" not in text
+
+
+def test_balance_with_and_without_the_swizzle(tmp_path):
+    skewed = {"set_name": "c", "network": "skewed", "layer": "zipf_1"}
+    records = [
+        made_operation("ours", imbalance=made_imbalance(1.01, True, 1.0), **skewed),
+        made_operation("ours-in-order", (0.002, 0.0022, 0.0024), imbalance=made_imbalance(1.7, False, 1.65), **skewed),
+    ]
+    page = rendered(tmp_path, records)
+    assert "Balance on skewed rows" in page.text
+    assert {1.01, 1.7, 1.65, 2.0} <= set(page.values)
+
+
+def test_models_and_their_memory(tmp_path):
+    whole = {"operation": "model", "set_name": "models", "network": "transformer", "layer": "small 256 tokens"}
+    records = [
+        made_operation("sparse-arithmetic", attention_bytes=1 << 20, **whole),
+        made_operation("dense", (0.003, 0.0033, 0.0036), attention_bytes=1 << 30, **whole),
+    ]
+    records[0]["program"]["kind"] = "ours"
+    page = rendered(tmp_path, records)
+    assert "transformer small 256 tokens" in page.text
+    assert 3.0 in page.values
+    held = [sum(one["memory"].values()) for one in records]
+    assert held[1] / held[0] in page.values
+
+
+def test_hostile_texts_are_only_text(tmp_path):
+    records = products()
+    for record in records:
+        record["program"] |= {
+            "version": HOSTILE,
+            "notes": {"threads_set": HOSTILE, "setting": HOSTILE, "layout": HOSTILE},
+        }
+        record["device"]["name"] = HOSTILE
+        record["problem"]["lengths"] = "<b>"
+        record["environment"]["command"] = HOSTILE * 20
+        record["environment"]["commit"] = HOSTILE
+    page = rendered(tmp_path, records)
+    assert page.runs_nothing_else()
+    assert 'alert("x")' in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("verification.passed", False), ("operations_per_second.median", 1e18), ("problem.network", "<script>"),
+     ("digests", ["f" * 64] * 3), ("machine.fma_per_second", 1e3)],
+)  # fmt: skip
+def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
+    record = copy.deepcopy(made_operation())
+    target = record
+    *parts, last = path.split(".")
+    for name in parts:
+        target = target[name]
+    target[last] = value
+    with pytest.raises(InputError, match=r"ops.jsonl, line 1: "):
+        rendered(tmp_path, [record])
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_published_figures_are_printed_as_text():
+    row = OperationBaseline("spmm", "", "speed-up", 2.5, HOSTILE, "A GPU", "x", "A paper")
+    assert operations.section([], [row]) is None
+    assert operations.section(products(), [row])["published"] == [row]

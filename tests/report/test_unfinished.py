@@ -1,0 +1,75 @@
+"""The page of a run that failed: what is of this run, what is missing, and that it never passes for a whole one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from spdnn.records import write_record
+from spdnn.report.files import write_figures
+from spdnn.report.unfinished import render_unfinished, tell_unfinished
+from tests.report.test_figure_files import made
+from tests.report.test_report import BASELINES, made_record, made_verdict, stored_verdict
+
+CASES = ["good", "wrong", "late", "absent"]
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two cases with a record, one that failed verification, one that left nothing; figures of an earlier page."""
+    folder = tmp_path / "results"
+    (folder / "records").mkdir(parents=True)
+    (folder / "runs").mkdir()
+    for case in ("good", "late"):
+        write_record(folder / f"records/{case}.json", made_record(case))
+        stored_verdict(folder / "runs", case, made_verdict())
+    stored_verdict(folder / "runs", "wrong", made_verdict(passed=False))
+    write_figures([made()], folder / "figures")
+    return folder
+
+
+def test_what_was_made_is_on_the_page_and_what_is_missing_is_named(results):
+    told = render_unfinished(results, CASES, {str(results / "records/wrong.json")}, [], BASELINES)
+    assert told.endswith("is of a run that failed: 2 of 4 cases passed verification, 1 failed (wrong), 1 missing")
+    page = (results / "report.html").read_text()
+    for case in CASES:
+        assert case in page
+    assert "1 case missing" in page
+
+
+def test_what_an_earlier_run_left_is_not_of_this_one(results):
+    stale = {str(results / name) for name in ("records/late.json", "runs/late/verdict.json", "records/wrong.json")}
+    told = render_unfinished(results, CASES, stale, [], BASELINES)
+    assert "1 of 4 cases passed verification, 1 failed (wrong), 2 missing" in told
+
+
+def test_records_of_no_case_are_shown_where_they_are_made(results):
+    peers, ops = results / "peers", results / "ops/operations.jsonl"
+    peers.mkdir()
+    write_record(peers / "one.json", made_record("a-peer"))
+    render_unfinished(results, CASES, set(), [peers, ops], BASELINES)
+    assert "a-peer" in (results / "report.html").read_text()
+    render_unfinished(results, CASES, {str(peers)}, [peers, ops], BASELINES)
+    assert "a-peer" not in (results / "report.html").read_text()
+
+
+def test_it_never_passes_for_a_whole_page(results):
+    render_unfinished(results, CASES, set(), [], BASELINES)
+    assert not (results / "figures").exists()
+    assert os.stat(results / "report.html").st_mtime < os.stat(BASELINES).st_mtime
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "sentence"),
+    [("runs/wrong/verdict.json", "verdict.json"), ("figures/mine.txt", "mine.txt is no figure of a report")],
+)
+def test_what_stands_in_the_way_is_one_line(results, monkeypatch, capsys, spoilt, sentence):
+    monkeypatch.chdir(results.parent)
+    (results / spoilt).write_text("{")
+    tell_unfinished(CASES, set(), [], str(BASELINES))
+    told = capsys.readouterr().err
+    assert told.startswith("spdnn: there is no page of this run, which failed: ")
+    assert sentence in told
+    assert told.count("\n") == 1
+    assert not (results / "report.html").exists()
