@@ -13,11 +13,12 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: run test gpu-check setup lint clean help
+.PHONY: run test gpu-check screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
+	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
 	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec"
 	@echo "make clean   remove what was set up and built, not results"
 
@@ -31,6 +32,10 @@ test: $(VENV)/.tested setup
 # With VENV= nothing is set up: PYTHON runs it as it is.
 gpu-check:
 	@MAKE="$(MAKE)" PYTHON="$(PYTHON)" VENV="$(VENV)" sh tests/gpu/run.sh $(ARGS)
+
+# The pictures at the head of the README, of the page that `make run` wrote.
+screenshot: $(VENV)/.tested setup
+	@$(BIN)/python tests/report/screenshot.py results/report.html docs/report.png
 
 setup: $(VENV)/.built
 

@@ -14,6 +14,7 @@ include: "workflow/rules/infer.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/benchmark.smk"
 include: "workflow/rules/peers.smk"
+include: "workflow/rules/ops.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -21,3 +22,4 @@ rule all:
     default_target: True
     input:
         "results/report.html",
+        "results/figures",

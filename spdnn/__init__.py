@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 
+_PARTS = ("models", "ops")
 _NAMES = {
     "Activation": "spdnn.network",
     "Inputs": "spdnn.features",
@@ -27,14 +28,16 @@ _NAMES = {
     "open_inputs": "spdnn.formats",
     "open_network": "spdnn.formats",
 }
-__all__ = sorted(_NAMES)
+__all__ = sorted([*_NAMES, *_PARTS])
 
 
 def __getattr__(name: str):
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
+    if name in _PARTS:
+        return importlib.import_module(f"spdnn.{name}")
     raise AttributeError(f"module 'spdnn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_NAMES])
+    return sorted([*globals(), *__all__])

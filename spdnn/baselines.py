@@ -148,17 +148,6 @@ def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Bas
     return {group: found[group] for group in sorted(found, key=lambda group: group.order)}
 
 
-def best_of_each_system(rows: Iterable[Baseline], neurons: int, layers: int) -> list[Baseline]:
-    """The fastest published figure of each system on that network, fastest first."""
-    found: dict[str, Baseline] = {}
-    for row in rows:
-        if (row.neurons, row.layers) != (neurons, layers) or row.edges_per_second is None:
-            continue
-        if row.system not in found or row.edges_per_second > found[row.system].edges_per_second:
-            found[row.system] = row
-    return sorted(found.values(), key=lambda row: (-row.edges_per_second, row.system))
-
-
 def _baseline(cells: list[str], where: str) -> Baseline:
     if len(cells) != len(COLUMNS):
         raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")

@@ -11,7 +11,7 @@ from spdnn import challenge
 from spdnn.errors import InputError
 
 # `--config count=null layers=[120]` gives the texts null and 120
-NULLABLE = ("count", "inputs_per_rank", "memory", "device_memory", "peers")
+NULLABLE = ("count", "inputs_per_rank", "memory", "device_memory", "peers", "ops")
 LISTS = (
     "neurons",
     "layers",
@@ -126,8 +126,10 @@ def _check_devices(config: dict) -> None:
 def cases(config: dict) -> list[Case]:
     """The cases of a checked configuration, in order: every combination, and each own network with its own inputs.
 
+    None at all is allowed where there are sparse operations to run.
+
     Raises:
-        InputError: no case at all.
+        InputError: nothing to run.
     """
     problems = [
         (f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}")
@@ -144,7 +146,7 @@ def cases(config: dict) -> list[Case]:
         )
         for cut in _cuts(setting[0], config)
     ]
-    if not found:
+    if not found and not config.get("ops"):
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
     return list(dict.fromkeys(found))
 

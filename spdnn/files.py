@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -45,6 +46,40 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise
 
 
+@contextlib.contextmanager
+def replacing_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """As `replacing`, of a folder: yield an empty one; at the end it becomes `path`, and all that was there is removed.
+
+    What may be removed is for the caller to know. A process that is killed between the two renames leaves no `path`,
+    and never a mixture.
+
+    Raises:
+        InputError: `path` is no folder, or the folder that it is to be in does not exist or cannot be written to.
+        SpdnnError: the disk is full, or something else that the operating system refuses.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{path} is not a folder, and would be replaced by one; name another")
+    _check_parent(target)
+    try:
+        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise _told(error, target) from error
+    whole, before = stage / "whole", stage / "before"
+    try:
+        whole.mkdir()
+        yield whole
+        if target.exists():
+            os.replace(target, before)
+        os.replace(whole, target)
+    except OSError as error:
+        raise _told(error, target) from error
+    finally:
+        if before.exists() and not target.exists():
+            os.replace(before, target)
+        shutil.rmtree(stage, ignore_errors=True)
+
+
 def check_target(path: str | os.PathLike) -> Path:
     """The file that writing to `path` would replace; links are followed.
 
@@ -58,13 +93,17 @@ def check_target(path: str | os.PathLike) -> Path:
             raise InputError(f"{path} is a folder; name a file to write")
         if target.exists() and not target.is_file():
             raise InputError(f"{path} is not a plain file, and would be replaced by one; name another")
-        if not target.parent.is_dir():
-            raise InputError(f"{target.parent} does not exist; make that folder before writing {target.name} into it")
-        if not os.access(target.parent, os.W_OK | os.X_OK):
-            raise InputError(f"{target.parent}: nothing can be written into this folder")
+        _check_parent(target)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     return target
+
+
+def _check_parent(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent} does not exist; make that folder before writing {target.name} into it")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{target.parent}: nothing can be written into this folder")
 
 
 _ended_by: int | None = None  # the signal that is ending this process

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from spdnn import tellers
 from spdnn.errors import SpdnnError
 from spdnn.files import clean_on_terminate
 
@@ -15,7 +16,7 @@ from spdnn.files import clean_on_terminate
 def logged(log: str) -> Iterator[None]:
     """Send standard error to the file `log`; end the process with status 1 and one sentence on an SpdnnError.
 
-    The sentence goes to the log and to the terminal.
+    The sentence goes to the log and to the terminal, and how far the job is (spdnn/progress.py) to the log.
     """
     clean_on_terminate()
     sys.stderr.flush()
@@ -23,6 +24,7 @@ def logged(log: str) -> Iterator[None]:
     with open(log, "w", encoding="utf-8", buffering=1) as stream:
         os.dup2(stream.fileno(), 2)
         try:
+            tellers.begin()
             yield
         except SpdnnError as error:
             print(f"spdnn: {error}", file=stream)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spdnn import challenge, machine, progress, provenance, verify
+from spdnn import challenge, machine, progress, provenance, tellers, verify
 from spdnn.engines import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes
 from spdnn.errors import InputError, SpdnnError, Unavailable
@@ -88,9 +88,10 @@ def measure(
     """
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
-    for _ in progress.bar(range(repeats), f"{engine.name} inference", unit="repeats"):
+    for turn in range(repeats):
         check_ended()
-        result, spent = timed(session.run)
+        with tellers.repeat(turn, repeats):
+            result, spent = timed(session.run)
         seconds.append(spent)
         digests.append(result.digest)
     if len(set(digests)) != 1:
@@ -196,7 +197,8 @@ def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
     formula = RadixNet(found.neurons, found.layers)
     if network.identity() == formula.identity():
         return found
-    same = all(network.layer_sha256(k) == formula.layer_sha256(k) for k in range(found.layers))
+    layers = progress.bar(range(found.layers), "compare with the official network", found.layers)
+    same = all(network.layer_sha256(k) == formula.layer_sha256(k) for k in layers)
     return found if same else None
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn import progress
 from spdnn.errors import InputError
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
@@ -297,7 +298,8 @@ class Network(abc.ABC):
 
     def sha256(self) -> str:
         """A digest of all layers, whatever they are stored in."""
-        return digest_of_layers(self.layer_sha256(k) for k in range(self.depth))
+        layers = progress.bar(range(self.depth), "digest of the network", self.depth)
+        return digest_of_layers(self.layer_sha256(k) for k in layers)
 
     def identity(self) -> str:
         """A digest that names the network: cheap where a formula or a checksummed store defines it."""

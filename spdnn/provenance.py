@@ -17,8 +17,8 @@ PACKAGE = Path(__file__).resolve().parent
 DATA = {
     "spdnn.kernels": ("spdnn/kernels/cpu/*",),
     "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),
-    "spdnn.records": ("spdnn/schemas/*.json",),
-    "spdnn.report": ("spdnn/report/*.j2", "spdnn/report/*.css"),
+    "spdnn.report": ("spdnn/report/*.j2", "spdnn/report/*.css", "spdnn/report/*.js"),
+    "spdnn.schema_checks": ("spdnn/schemas/*.json",),
     "spdnn.sources.catalog": ("config/data.tsv",),
     "spdnn.verify": ("config/truth/*",),
 }
@@ -77,7 +77,7 @@ def code_digest(*modules: str) -> str:
 def environment(command: str, gpu: str | None = None) -> dict:
     """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
     return {
-        "cpu": _cpu(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpu": gpu,
@@ -96,7 +96,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _cpu() -> str:
+@cache
+def cpu_name() -> str:
+    """The processor, as the system names it."""
     with open("/proc/cpuinfo", encoding="utf-8") as stream:
         for line in stream:
             if line.startswith(("model name", "Model")):

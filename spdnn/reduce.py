@@ -47,7 +47,8 @@ def reviving(network: Network) -> list[int]:
     No positive bias under a ReLU, no bias at all without an activation: else the layer is one of them. Source: the
     "dead inputs" of every entry to the challenge, here with the condition that they need.
     """
-    return [k for k in range(network.depth) if not network.header(k).keeps_zero]
+    depth = network.depth
+    return [k for k in progress.bar(range(depth), "prepare, biases", depth) if not network.header(k).keeps_zero]
 
 
 def dead_from(layers: Iterable[int], depth: int) -> int:
@@ -122,7 +123,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     start = time.perf_counter()
     layers, classes, previous, held, told = [], [], None, 0, {}
     try:
-        for layer in progress.bar(network.layers(), "identical neurons", network.depth):
+        for layer in progress.bar(network.layers(), "prepare, identical neurons", network.depth):
             merged, previous = merge_layer(layer, previous)
             if previous is not None and classes and np.array_equal(previous, classes[-1]):
                 previous = classes[-1]  # one array for all layers that agree

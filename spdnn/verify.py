@@ -102,7 +102,7 @@ def from_file(path, count: int | None) -> Truth:
 
 def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, seed: int | None = None) -> Truth:
     """The oracle's truth on the inputs `rows` (None: all)."""
-    result = reference.infer(network, inputs, rows)
+    result = reference.infer(network, inputs, rows, stage="verify")
     return Truth("oracle", "float64 oracle", inputs.count, result.categories, rows, seed, result)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import engine_cases
@@ -39,13 +40,19 @@ def slurm_installed() -> bool:
     return os.geteuid() == 0 and all(map(shutil.which, ("munged", "slurmctld", "slurmd")))
 
 
+def browser_driven() -> bool:
+    """Whether there is a Chromium, and what drives it and reads what it prints."""
+    packages = ("axe_playwright_python", "playwright", "pypdf")
+    return bool(shutil.which("chromium")) and all(map(find_spec, packages))
+
+
 NEEDS = {
     "graphblas": (lambda: peer("graphblas"), "the package python-graphblas (pip install 'spdnn[peers]')"),
     "mkl": (lambda: peer("mkl"), "the packages sparse-dot-mkl and mkl (pip install 'spdnn[peers]')"),
     "jax": (lambda: peer("jax"), "the package jax (pip install 'spdnn[peers]')"),
     "mnist": (mnist_path, "the MNIST training images; name a folder that holds mnist/ in SPDNN_MIRROR"),
     "slurm": (slurm_installed, "root, and the Debian packages slurm-wlm and munge"),
-    "chromium": (lambda: shutil.which("chromium"), "the browser chromium (Debian package chromium)"),
+    "chromium": (browser_driven, "the browser chromium (Debian package chromium) and the packages of envs/test.txt"),
 }
 
 

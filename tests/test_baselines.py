@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spdnn import challenge, tables
-from spdnn.baselines import COLUMNS, QUANTITIES, SPANS, best, best_of_each_system, read_baselines
+from spdnn.baselines import COLUMNS, QUANTITIES, SPANS, best, read_baselines
 from spdnn.errors import InputError, Unavailable
 
 CONFIG = Path(__file__).parents[1] / "config"
@@ -113,13 +113,6 @@ def test_best_by_group(rows):
     assert by_group["layer loop, resident", "CPU", "one device", False] == 1.533e11
     assert by_group["layer loop with weight copies", "GPU", "several devices", False] == 2.917e13
     assert best(rows, 1000, 120) == {}
-
-
-def test_best_of_each_system(rows):
-    found = best_of_each_system(rows, 65536, 480)
-    assert len({row.system for row in found}) == len(found)
-    assert [row.edges_per_second for row in found] == sorted((row.edges_per_second for row in found), reverse=True)
-    assert "BF (SNIG authors' baseline)" in {row.system for row in found}  # it finished on other devices
 
 
 def test_default_table(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ def test_the_default_gives_every_key(default, schema):
     ("preset", "cases"),
     [
         ("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1), ("strong", 40), ("weak", 14), ("unstructured", 8),
-        ("schedules", 16),
+        ("schedules", 16), ("ops", 0),
         ("ladder", 7), ("ladder-cuda", 9),
     ],
 )  # fmt: skip
@@ -50,6 +50,43 @@ def test_presets(root, default, schema, preset, cases):
 def test_every_preset_is_tested(root):
     tested = next(mark for mark in test_presets.pytestmark if mark.name == "parametrize").args[1]
     assert {path.stem for path in (root / "config").glob("*.yaml")} == {preset for preset, _ in tested}
+
+
+OPS = {"sets": {"a": [90]}, "networks": None, "phases": ["inference"], "operations": ["spmm"], "models": [],
+       "libraries": "auto", "seconds": 1, "threads": 2, "seed": 0, "dlmc": None}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"sets": {}}, "ops.sets: {} is not allowed; problem sets, a "),
+        ({"sets": {"d": None}}, "ops.sets: the key 'd' is not known"),
+        ({"sets": {"a": [100]}}, "ops.sets.a: "),
+        ({"sets": {"a": []}}, "ops.sets.a: "),
+        ({"networks": []}, "ops.networks: [] is not allowed; networks of the sets"),
+        ({"phases": ["test"]}, "ops.phases.0: 'test' is not allowed; inference or training"),
+        ({"operations": ["gemm"]}, "ops.operations.0: 'gemm' is not allowed; spmm or sddmm"),
+        ({"models": ["bert"]}, "ops.models.0: 'bert' is not allowed; transformer-P or mobilenet-P"),
+        ({"libraries": "mkl"}, "ops.libraries: 'mkl' is not allowed; auto (all that are installed)"),
+        ({"seconds": 0}, "ops.seconds: 0 is not allowed; seconds of rounds on each problem"),
+        ({"threads": 0}, "ops.threads: 0 is not allowed; from 1 to 1024"),
+        ({"seed": -1}, "ops.seed: -1 is not allowed; seed of what is drawn"),
+        ({"dlmc": ""}, "ops.dlmc: '' is not allowed"),
+        ({"second": 1}, "ops: the key 'second' is not known; did you mean 'seconds'?"),
+    ],
+)
+def test_what_ops_may_not_be(default, schema, change, sentence):
+    with pytest.raises(InputError) as error:
+        config.check(default | {"ops": OPS | change}, schema)
+    assert sentence in str(error.value)
+
+
+def test_ops_need_no_network(default, schema):
+    nothing = default | {"neurons": [], "layers": []}
+    assert config.cases(config.check(nothing | {"ops": OPS}, schema)) == []
+    with pytest.raises(InputError, match="nothing to run"):
+        config.cases(config.check(nothing, schema))
+    assert config.check(default | {"ops": "null"}, schema)["ops"] is None
 
 
 def test_every_rung_is_an_engine_that_offers_its_reductions(root):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,63 @@ def test_nothing_stays_after_an_error(tmp_path, error):
         raise error
     assert target.read_text() == "before"
     assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    target = tmp_path / "out"
+    for name in ("one", "two"):
+        with files.replacing_folder(target) as whole:
+            (whole / name).write_text(name)
+            assert os.listdir(tmp_path) != ["out"]
+    assert os.listdir(target) == ["two"]
+    assert os.listdir(tmp_path) == ["out"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
+def test_a_folder_stays_as_it_was_after_an_error(tmp_path, error):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "before").touch()
+    with pytest.raises(error), files.replacing_folder(target) as whole:
+        (whole / "half").touch()
+        raise error
+    assert os.listdir(target) == ["before"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monkeypatch):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "before").touch()
+    replace = os.replace
+
+    def refuse(source, goal):
+        if Path(source).name == "whole":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, goal)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(SpdnnError, match="the disk is full"), files.replacing_folder(target):
+        pass
+    assert os.listdir(target) == ["before"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_folders_follow_links_and_replace_no_file(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with files.replacing_folder(tmp_path / "link") as whole:
+        (whole / "x").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert os.listdir(tmp_path / "real") == ["x"]
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file is not a folder"), files.replacing_folder(tmp_path / "file"):
+        pass
+    with pytest.raises(InputError, match="does not exist; make that folder"), files.replacing_folder(tmp_path / "a/b"):
+        pass
 
 
 def test_a_full_disk_is_one_sentence(tmp_path):

@@ -13,16 +13,17 @@ from spdnn import provenance
 LINES = [
     {"cli", "__main__"},
     {"report", "measure", "peers", "distributed", "estimates"},
-    {"engines", "machine"},
+    {"models"},
+    {"engines", "machine", "ops"},
     {"taskgraph"},
     {"kernels", "layouts"},
     {"model"},
     {"reduce"},
     {"sources", "formats", "reference", "verify"},
     {"network", "features"},
-    {"baselines", "records", "config"},
-    {"challenge", "distribution_checks", "intervals", "limits"},
-    {"errors", "files", "progress", "provenance", "tables", "jobs", "__init__"},
+    {"baselines", "compare", "records", "operation_baselines", "operation_records", "config"},
+    {"challenge", "distribution_checks", "intervals", "limits", "record_keys", "schema_checks"},
+    {"errors", "files", "progress", "provenance", "tables", "tellers", "jobs", "__init__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LINES) for name in names}
 MODULES = sorted(
@@ -68,6 +69,7 @@ HEAVY = (
     "sklearn",
     "requests",
     "jsonschema",
+    "jsonschema_rs",
     "jinja2",
     "snakemake",
     "graphblas",

@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 
 from spdnn import challenge
@@ -229,12 +230,12 @@ def test_absurd_numbers_as_floats(key):
     ("key", "value", "told"),
     [
         ("result.categories", -1, "result.categories: -1 is less than the minimum of 0"),
-        ("samples.inference_seconds", [0.1, "x"], "samples.inference_seconds[1]: 'x' is not of type 'number'"),
-        ("verdict.truth.kind", "trust", "verdict.truth.kind: 'trust' is not one of"),
-        ("verdict.missing", {}, "verdict.missing: 'count' is a required property"),
+        ("samples.inference_seconds", [0.1, "x"], 'samples.inference_seconds[1]: "x" is not of type "number"'),
+        ("verdict.truth.kind", "trust", 'verdict.truth.kind: "trust" is not one of "official", "oracle" or "file"'),
+        ("verdict.missing", {}, 'verdict.missing: "count" is a required property'),
         ("surprise", 1, "Additional properties are not allowed ('surprise' was unexpected)"),
-        ("span", "a" * 5000, "span: 'aaa"),
-        ("threads", True, "threads: True is not of type 'integer'"),
+        ("span", "a" * 5000, 'span: "aaa'),
+        ("threads", True, 'threads: true is not of type "integer"'),
         ("verdict", FAILED, "verdict.passed: the verdict is fail, and a record needs one that passed"),
         ("verdict.reasons", ["one"], "verdict.reasons: a verdict that passed has 1 of them"),
         ("verdict.truth.checked", 11, "verdict.truth.checked: 11 of 10 inputs"),
@@ -277,6 +278,22 @@ def test_unsound_records(tmp_path, key, value, told):
     assert not (tmp_path / "record.json").exists()
 
 
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[31mred\x00", "\u202egpj.exe", "two\nlines\u2028three", "\ud800", "'\"</script>"]
+)
+def test_sentences_have_no_control_characters(hostile):
+    for record in (
+        {**RECORD, hostile: 1},
+        changed(RECORD, "span", hostile),
+        changed(RECORD, "environment.versions", {hostile: 1}),
+        changed(RECORD, "engine.notes", {hostile: math.nan}),
+        changed(RECORD, "problem.official", hostile),
+    ):
+        with pytest.raises(InputError, match="^r: ") as caught:
+            check_record(record, "r")
+        assert str(caught.value).isprintable()
+
+
 def measured(record, load=1e6, **machine):
     """The record with a machine that loads `load` bytes a second at best."""
     best = {
@@ -314,7 +331,7 @@ def test_a_number_above_the_limit_is_refused():
         ({"load_bytes_per_second": 2e6}, "machine.load_bytes_per_second: 2e+06, but the best sample is 1e+06"),
         ({"fma_per_second": 0}, "machine.fma_per_second: 0 is less than or equal to the minimum of 0"),
         ({"threads": 2}, "machine.threads: 2, but the run had 1"),
-        ({"samples": {}}, "machine.samples: 'copy_bytes_per_second' is a required property"),
+        ({"samples": {}}, 'machine.samples: "copy_bytes_per_second" is a required property'),
         ({"speed": 1}, "machine: Additional properties are not allowed ('speed' was unexpected)"),
     ],
 )
@@ -359,14 +376,14 @@ def test_unreadable_files(tmp_path):
         read_record(tmp_path / "latin.json")
     for content in ("null", "[]", '"x"'):
         (tmp_path / "r.json").write_text(content)
-        with pytest.raises(InputError, match=r"r\.json: .* is not of type 'object'"):
+        with pytest.raises(InputError, match=r'r\.json: .* is not of type "object"'):
             read_record(tmp_path / "r.json")
 
 
 def test_unsound_verdicts(tmp_path):
     with pytest.raises(InputError, match="v: reasons: a verdict that failed has 0 of them"):
         check_verdict({**VERDICT, "passed": False}, "v")
-    with pytest.raises(InputError, match="v: 'passed' is a required property"):
+    with pytest.raises(InputError, match='v: "passed" is a required property'):
         check_verdict({key: value for key, value in VERDICT.items() if key != "passed"}, "v")
     (tmp_path / "verdict.json").write_text(json.dumps(changed(VERDICT, "borderline.first", [0])))
     with pytest.raises(InputError, match=r"verdict\.json: borderline\.first\[0\]: 0 is less than"):
@@ -407,41 +424,6 @@ def test_borderline_inputs_move_the_count(expected, borderline, sound):
             check_verdict(verdict, "v")
 
 
-def test_interval_does_not_depend_on_the_memory_it_takes(monkeypatch):
-    samples = [1.0, 1.2, 1.1, 5.0, 1.05]
-    whole = interval(samples)
-    monkeypatch.setattr("spdnn.intervals.RESAMPLED_AT_ONCE", 7)
-    assert interval(samples) == whole
-
-
-def test_interval_of_one_sample():
-    assert interval([0.25]) == (0.25, 0.25, 0.25, 0)
-
-
-def test_interval_is_deterministic_and_holds_the_median():
-    samples = [1.0, 1.2, 1.1, 5.0, 1.05]
-    found = interval(samples)
-    assert found == interval(samples)
-    assert found.low <= found.median == 1.1 <= found.high
-    assert found.resamples > 0
-    assert {found.low, found.high} <= set(samples)
-    narrow = interval(samples, confidence=0.5)
-    assert found.low <= narrow.low <= narrow.high <= found.high
-    assert interval([2.0, 2.0, 2.0])[:3] == (2.0, 2.0, 2.0)
-
-
-@pytest.mark.parametrize("samples", [[], [0.0], [-1.0], [math.nan], [math.inf], [[1.0]]])
-def test_interval_refuses(samples):
-    with pytest.raises(InputError):
-        interval(samples)
-
-
-@pytest.mark.parametrize("confidence", [0, 1, math.nan])
-def test_interval_refuses_confidence(confidence):
-    with pytest.raises(InputError, match="confidence"):
-        interval([1.0, 2.0], confidence)
-
-
 def test_many_records_of_one_file(tmp_path):
     other = {**RECORD, "case": "another"}
     path = tmp_path / "all.jsonl"
@@ -449,6 +431,53 @@ def test_many_records_of_one_file(tmp_path):
     assert read_records(path) == [RECORD, other]
     write_record(tmp_path / "one.json", RECORD)
     assert read_records(tmp_path / "one.json") == [RECORD]
+
+
+def test_a_line_ends_where_json_lets_it(tmp_path):
+    """Texts may hold what Python, but not JSON, takes for the end of a line."""
+    hostile = changed(RECORD, "environment.command", "a\u2028b\u2029c\u0085d\x1ce")
+    path = tmp_path / "all.jsonl"
+    for end in ("\n", ""):
+        path.write_text(f"{json.dumps(hostile, ensure_ascii=False)}\n{json.dumps(RECORD)}{end}", encoding="utf-8")
+        assert read_records(path) == [hostile, RECORD]
+    path.write_text("")
+    assert read_records(path) == []
+
+
+def test_text_that_is_no_unicode(tmp_path):
+    """A command that names a file in another encoding holds halves of surrogate pairs."""
+    record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.h5")
+    write_record(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == record
+    check_record(changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
+    for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
+        with pytest.raises(InputError, match=rf"^r: {key}") as caught:
+            check_record(changed(RECORD, key, value), "r")
+        assert str(caught.value).encode()
+
+
+def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
+    record = changed(RECORD, "samples.prepare_seconds", [np.float64(0.25)])
+    write_record(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == record
+    with pytest.raises(InputError, match=r'r: threads: "np\.int64\(1\)" is not of type "integer"'):
+        check_record(changed(RECORD, "threads", np.int64(1)), "r")
+    with pytest.raises(InputError, match="it cannot be written as JSON"):
+        write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
+
+
+def test_notes_may_be_nested(tmp_path):
+    notes = {}
+    for _ in range(200):
+        notes = {"deeper": [notes]}
+    write_record(tmp_path / "record.json", changed(RECORD, "engine.notes", notes))
+    assert read_record(tmp_path / "record.json")["engine"]["notes"] == notes
+    for _ in range(2000):
+        notes = {"deeper": [notes]}
+    for key in ("engine.notes", "threads"):
+        record = {**RECORD, **({"engine": {"name": "cpu", "notes": notes}} if key == "engine.notes" else {key: notes})}
+        with pytest.raises(InputError, match="it cannot be written as JSON|it is no JSON"):
+            write_record(tmp_path / "deep.json", record)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from spdnn import progress
 from spdnn.distributed.world import World
 from spdnn.errors import InputError
 from spdnn.files import existing
@@ -54,7 +55,8 @@ def _copied(folder: Path, paths: tuple[str | None, ...]) -> tuple[str, list[str 
     where = tempfile.mkdtemp(prefix="spdnn-", dir=folder)
     try:
         copies = []
-        for place, path in enumerate(files):  # names may say what a file holds, and stay
+        for place, path in enumerate(progress.bar(files, "stage files", len(files), "file")):
+            # names may say what a file holds, and stay
             near = Path(where, str(place))
             near.mkdir()
             copies.append(path and str(shutil.copyfile(path, near / path.name)))

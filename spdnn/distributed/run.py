@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from spdnn import measure, progress, provenance
+from spdnn import measure, provenance, tellers
 from spdnn.distributed import partition as parts
 from spdnn.distributed.devices import device
 from spdnn.distributed.gather import gathered, messages_cost, with_values
@@ -118,9 +118,10 @@ class Ranks:
         session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
         meetings = self._meetings(session, prepared)
         timer, digests, result = _Times(), [], None
-        for _ in progress.bar(range(repeats), f"{self.engine.name} inference", unit="repeats"):
+        for turn in range(repeats):
             check_ended()
-            mine, result = self._repeat(session, meetings, inputs, timer)
+            with tellers.repeat(turn, repeats):
+                mine, result = self._repeat(session, meetings, inputs, timer)
             digests.append(result.digest if result else "")
         if len(set(digests)) != 1:
             raise SpdnnError(f"engine {self.engine.name} gave different outputs in {repeats} repeats of the same run")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn import progress
 from spdnn.distributed.world import World
 from spdnn.engines.base import Engine, Prepared
 from spdnn.features import Inputs
@@ -167,17 +168,19 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
     headers, arrays, windows = [], [], []
     groups = _groups(prepared.network, engine) if world.leader else None
     own = False
-    while len(headers) < depth:
-        group = next(groups) if world.leader else None
-        part = _broadcast(world, [(header, own) for header, own, _ in group] if world.leader else None)
-        window = Window(world, [array for _, _, some in group for array in some] if world.leader else None)
-        windows.append(window)
-        own = part[0][1]
-        views = iter(window.arrays)
-        for header, _ in part:
-            taken = tuple(next(views) for _ in range(3 + (np.ndim(header.bias) > 0)))
-            headers.append(replace(header, bias=taken[3]) if len(taken) == 4 else header)
-            arrays.append(taken[:3])
+    with progress.Stage("share weights", depth) as stage:
+        while len(headers) < depth:
+            group = next(groups) if world.leader else None
+            part = _broadcast(world, [(header, own) for header, own, _ in group] if world.leader else None)
+            window = Window(world, [array for _, _, some in group for array in some] if world.leader else None)
+            windows.append(window)
+            own = part[0][1]
+            views = iter(window.arrays)
+            for header, _ in part:
+                taken = tuple(next(views) for _ in range(3 + (np.ndim(header.bias) > 0)))
+                headers.append(replace(header, bias=taken[3]) if len(taken) == 4 else header)
+                arrays.append(taken[:3])
+            stage.advance(len(part))
     last = prepared.network.neuron_classes(depth - 1) if world.leader else None
     if _broadcast(world, last is not None):
         windows.append(Window(world, [last] if world.leader else None))

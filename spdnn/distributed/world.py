@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NoReturn
 
+from spdnn import tellers
 from spdnn.errors import InputError, SpdnnError, Unavailable
 
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
@@ -80,6 +81,7 @@ class World:
                 f"{wanted} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
                 f"mpiexec of that MPI (that of this Python is beside {sys.executable})"
             )
+        tellers.on_rank(self.rank, self.size)
         self.nodes = self.comm.allgather(self.node)
         names = sorted(set(self.nodes))
         shared = self.comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)

@@ -53,7 +53,7 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
     weights = _weights(side)
     bits = np.empty((count, neurons // 8), dtype=np.uint8)
     step = max(1, BATCH // neurons)
-    for start in bar(range(0, count, step), f"digits at {side} x {side}", unit="batches"):
+    for start in bar(range(0, count, step), f"inputs, digits at {side} x {side}", -(-count // step), "batch"):
         part = slice(start, min(start + step, count))
         cells = digits[np.arange(part.start, part.stop) % len(digits)]
         # (images, columns, rows): columns first, as neurons are numbered.

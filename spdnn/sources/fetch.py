@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.files import existing, replacing
-from spdnn.progress import ticker
+from spdnn.progress import BYTES, Stage, bar
 from spdnn.sources.catalog import CHUNK, Source, read_sources
 
 RETRIES, TIMEOUT, BACKOFF = 3, 30.0, 1.0
@@ -230,18 +230,14 @@ def _receive_body(source: Source, answer, stream, have: int) -> None:
     if source.size is not None and total != source.size:
         stream.truncate(0)
         raise _Bad(f"the server has {total:,} bytes, not {source.size:,}", again=False)
-    advance, close = ticker(source.name, total, "B", scale=True)
-    try:
-        advance(have)
+    with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
         for chunk in answer.raw.stream(CHUNK, decode_content=False):
             stream.write(chunk)
             have += len(chunk)
-            advance(len(chunk))
+            stage.advance(len(chunk))
             if source.size is not None and have > source.size:
                 stream.truncate(0)
                 raise _Bad(f"more than {source.size:,} bytes", again=False)
-    finally:
-        close()
     if total is not None and have < total:
         raise _Bad(f"broke off after {have:,} of {total:,} bytes", again=True)
 
@@ -280,17 +276,12 @@ def unpack(archive: str | os.PathLike, folder: str | os.PathLike) -> Path:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    advance, close = ticker(f"unpack {archive.name}", None, " files")
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                for path in (member.name, member.linkname):
-                    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                        raise InputError(f"{archive}: member {member.name!r} might leave the folder ({path})")
-                try:
-                    tar.extract(member, folder, filter="data")
-                except tarfile.FilterError as error:
-                    raise InputError(f"{archive}: member {member.name!r} is refused ({error})") from error
-                advance(1)
-    finally:
-        close()
+    with tarfile.open(archive) as tar:
+        for member in bar(tar, f"unpack {archive.name}", unit="file"):
+            for path in (member.name, member.linkname):
+                if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+                    raise InputError(f"{archive}: member {member.name!r} might leave the folder ({path})")
+            try:
+                tar.extract(member, folder, filter="data")
+            except tarfile.FilterError as error:
+                raise InputError(f"{archive}: member {member.name!r} is refused ({error})") from error

@@ -40,7 +40,7 @@ from spdnn import challenge
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs
 from spdnn.files import existing
-from spdnn.progress import ticker
+from spdnn.progress import Stage
 from spdnn.sources.fetch import cache_folder, fetch
 
 NAME = "mnist-train-images"  # in config/data.tsv
@@ -133,18 +133,17 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
     """
     count, phases = len(images), side // GRID
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    advance, close = ticker(f"MNIST at {side} x {side}", 2 * phases, " phases")
     with contextlib.ExitStack() as stack:
-        stack.callback(close)
+        stage = stack.enter_context(Stage(f"inputs, MNIST at {side} x {side}", 2 * phases, "phase"))
         stack.enter_context(_one_blas_thread())
         pool = stack.enter_context(ThreadPoolExecutor(workers))
         columns = _Columns(images, side, pool)
         vertical = _Vertical(side, columns.nyquist)
         largest = _Largest(vertical, pool)
-        for block in columns.all_phases(advance):
+        for block in columns.all_phases(stage.advance):
             largest.add(block)
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
-        for phase, block in enumerate(columns.all_phases(advance)):
+        for phase, block in enumerate(columns.all_phases(stage.advance)):
             _threshold(block, vertical, 0.25 * largest.value, bits[phase::phases], pool)
     return bits.reshape(count, side * side // 8)
 
@@ -211,7 +210,7 @@ class _Columns:
         for phase in range(self.side // GRID):
             self._compute(phase)
             yield self.block
-            advance(1)
+            advance()
 
     def _compute(self, phase: int) -> None:
         from scipy.fft import irfft

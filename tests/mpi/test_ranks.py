@@ -132,6 +132,23 @@ def test_weights_that_do_not_fit_the_node_are_streamed_by_each_rank(mpiexec, tmp
     assert measurement["peak_memory_bytes"] < 230e6
 
 
+def test_rank_0_alone_tells_how_far_it_is(mpiexec, problem, tmp_path):
+    where = [f"--network={problem}/net.h5", f"--inputs={problem}/in.h5", f"--categories={tmp_path}/categories"]
+    given = [*SPDNN, "infer", *where, "--threads=1", "--partition=static"]
+    status, quiet, told = mpiexec(3, *given)
+    assert (status, "inference" in told) == (0, False)
+    status, out, told = mpiexec(3, *given, SPDNN_PROGRESS="lines=0")
+    assert (status, out) == (0, quiet)
+    assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
+    lines = [line for line in told.splitlines() if line.startswith("inference")]
+    assert all(line.startswith("inference on rank 0 of 3: ") for line in lines)
+    assert lines[0].endswith(": layer 0 of 30, 30 of 30 inputs left")
+    assert sum("done in" in line for line in lines) == 1
+    status, out, told = mpiexec(3, *given, SPDNN_PROGRESS="on")
+    assert (status, out) == (1, "")
+    assert told.count("SPDNN_PROGRESS='on': it must be off, bar, lines") == 1
+
+
 def test_two_nodes_have_a_leader_each(problem, tmp_path):
     command = [*SPDNN, "infer", "--network", problem / "net.h5", "--inputs", problem / "in.h5", "--threads", "1"]
     command += ["--record", tmp_path / "run.json"]

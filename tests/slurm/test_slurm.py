@@ -70,7 +70,7 @@ def test_a_job_plans_with_the_memory_that_it_was_given(smoke):
 
 
 def test_interrupted_and_started_again(run, smoke):
-    run = run(source=smoke, but=("runs", "records", "report.html"))
+    run = run(source=smoke, but=("runs", "records", "report.html", "figures"))
     run.start("--config", "count=20000", "repeats=400")
     run.wait_for(lambda: run.found("results/logs/infer/*-20000.*.log"), "the inference to begin")
     run.kill(signal.SIGINT)
@@ -108,7 +108,7 @@ def test_interrupted_and_started_again(run, smoke):
 
 
 def test_a_failed_verdict_ends_red_without_record(run, smoke):
-    run = run(source=smoke, but=("records", "report.html", "verdict.json"))
+    run = run(source=smoke, but=("records", "report.html", "figures", "verdict.json"))
     (result,) = run.found(f"results/runs/{CASE.format(count=3000, ranks='')}/result.npz")
     with np.load(result) as stored:
         parts = dict(stored)
@@ -120,11 +120,12 @@ def test_a_failed_verdict_ends_red_without_record(run, smoke):
     logs = "".join(path.read_text() for path in run.found("results/logs/benchmark/*.log"))
     assert "the verdict is fail (1 categories of the truth are missing" in logs
     assert not run.found("results/records/*.json")
-    assert not run.found("results/report.html")
+    assert "1 categories of the truth are missing" in (run.folder / "results/report.html").read_text()
+    assert not run.found("results/figures")
 
 
 def test_submit_commands_of_ones_own(run, smoke):
-    run = run("cluster-generic", source=smoke, but=("runs", "records", "report.html"))
+    run = run("cluster-generic", source=smoke, but=("runs", "records", "report.html", "figures"))
     run.start("--config", "count=1000", "ranks=2")
     (job,) = run.wait_for(lambda: run.running("infer_ranks"), "the ranks to run")
     subprocess.run(["scancel", job], check=True, timeout=10)  # told by the script status, and sent again

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spdnn.operation_records import read_operations
 from spdnn.records import read_record
+from spdnn.report.cases import read_cases
 
 CASE = "radixnet-1024-120.digits-1024-first-3000.cpu.all.t2"
 BIN = Path(sys.executable).parent
@@ -89,10 +94,54 @@ def test_changed_repeats_run_inference_again(root, smoke):
     assert "rule make_inputs" not in text
 
 
-def test_snakemakes_own_report(root, smoke):
+def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(root, smoke):
     status, text = snakemake(root, smoke, "--configfile", "config/smoke.yaml", "--report", "snakemake-report.html")
     assert status == 0, text
-    assert "verdicts and throughput" in (smoke / "snakemake-report.html").read_text()
+    page = (smoke / "snakemake-report.html").read_text()
+    results, categories = (
+        json.JSONDecoder().raw_decode(page.split(f'<script id="{name}">\n    var {name} = ')[1])[0]
+        for name in ("results", "categories")
+    )
+    assert results["results/report.html"]["labels"] == {"page": "verdicts and throughput"}
+    figures = {str(path.relative_to(smoke)): path for path in smoke.glob("results/figures/*/*.svg")}
+    assert {"results/figures/networks/throughput.svg", "results/figures/times/survivors.svg"} <= set(figures)
+    assert set(results) == {"results/report.html", *figures}
+    for name, path in figures.items():
+        shown, told = results[name], path.with_suffix(".rst").read_text()
+        assert name in categories[path.parent.name]["Other"]
+        assert shown["labels"] == {"figure": path.stem}
+        assert base64.b64decode(shown["data_uri"].split("base64,")[1]) == path.read_bytes()
+        caption = html.unescape(re.sub(r"<[^>]+>", "", shown["caption"]))
+        assert caption.startswith(told.strip().replace("*", "").replace("\\", ""))
+        assert "neurons 1024; layers 120; source formula; inputs digits; count 3000; engines cpu" in caption
+        assert "repeats 3. The same figure" in " ".join(caption.split())
+        assert "system-message" not in shown["caption"]
+
+
+def test_the_cases_of_the_configuration_are_written_down(smoke):
+    assert read_cases(smoke / "results/cases.json") == [CASE]
+    told = json.loads((smoke / "results/cases.json").read_text())
+    assert told["command"].endswith("--cores 2 --configfile config/smoke.yaml")
+    assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml"]
+
+
+def test_a_page_of_the_results_tells_what_is_missing(smoke, tmp_path):
+    results = shutil.copytree(smoke / "results", tmp_path / "results")
+    for path in (f"records/{CASE}.json", f"runs/{CASE}/verdict.json"):
+        (results / path).unlink()
+    (results / "records/other.json").write_text(
+        (smoke / f"results/records/{CASE}.json").read_text().replace(".t2", ".t3")
+    )
+    spdnn = [sys.executable, "-m", "spdnn", "report", results, "-o", tmp_path / "page.html"]
+    subprocess.run([*spdnn, "--figures", tmp_path / "figures"], check=True, capture_output=True)
+    page = (tmp_path / "page.html").read_text()
+    assert CASE in page
+    assert "1 case missing" in page
+    assert (tmp_path / "figures/networks/throughput.png").stat().st_size > 1000
+    (results / "cases.json").write_text("[]")
+    done = subprocess.run(spdnn, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"spdnn: .*cases\.json: .*\n", done.stderr)
 
 
 def test_a_failed_verdict_ends_red_without_record(root, tmp_path):
@@ -108,8 +157,9 @@ def test_a_failed_verdict_ends_red_without_record(root, tmp_path):
     status, text = snakemake(root, tmp_path, *arguments, "--rerun-triggers", "mtime")
     assert status != 0
     assert "the verdict is fail (1 categories of the truth are missing" in text
+    assert "results/report.html is of a run that failed: 0 of 1 cases passed verification, 1 failed" in text
     assert not list(tmp_path.glob("results/records/*.json"))
-    assert not (tmp_path / "results/report.html").exists()
+    assert "1 categories of the truth are missing" in (tmp_path / "results/report.html").read_text()
     (verdict,) = tmp_path.glob("results/runs/*/verdict.json")
     assert json.loads(verdict.read_text())["missing"]["count"] == 1
 
@@ -127,13 +177,16 @@ def test_interrupted_and_started_again(root, tmp_path):
     process.communicate(timeout=60)
     assert process.returncode != 0
     assert not list(tmp_path.glob("results/runs/*/samples.json"))
+    assert not (tmp_path / "results/report.html").exists()  # who stops a run wants no page of it
     status, text = snakemake(root, tmp_path, *arguments[:3], "count=20000", "repeats=1")
     assert status == 0, text
     assert "rule make_inputs" not in text  # what was whole is kept
     assert list(tmp_path.glob("results/records/*.json"))
 
 
-def test_a_network_of_ones_own(root, tmp_path):
+@pytest.fixture
+def own(tmp_path):
+    """A function that writes own.yaml: a small network of one's own for each name, with what else is said of it."""
     import scipy.sparse as sp
 
     rng = np.random.default_rng(2)
@@ -141,11 +194,19 @@ def test_a_network_of_ones_own(root, tmp_path):
     for k in (1, 2):
         sp.save_npz(tmp_path / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
     np.save(tmp_path / "x.npy", rng.random((100, 30)).astype(np.float32))
-    (tmp_path / "own.yaml").write_text(
-        "neurons: []\nrepeats: 2\nnetworks:\n"
-        "  - {name: mine, path: layers, layers: 2, inputs: x.npy, bias: -0.1, clip: 32}\n"
-    )
-    status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "own.yaml")
+
+    def configured(**names):
+        path = tmp_path / "own.yaml"
+        network = "path: layers, layers: 2, inputs: x.npy, bias: -0.1, clip: 32"
+        lines = [f"  - {{name: {name}, {network}{more}}}\n" for name, more in names.items()]
+        path.write_text("neurons: []\nrepeats: 2\nnetworks:\n" + "".join(lines))
+        return path
+
+    return configured
+
+
+def test_a_network_of_ones_own(root, tmp_path, own):
+    status, text = snakemake(root, tmp_path, "--configfile", own(mine=""))
     assert status == 0, text
     record = read_record(tmp_path / "results/records/mine-2.own-mine.cpu.all.t2.json")
     assert record["problem"]["official"] is None
@@ -155,6 +216,50 @@ def test_a_network_of_ones_own(root, tmp_path):
     assert status == 0, text
     assert "Nothing to be done" in text
     assert "mine-2" in (tmp_path / "results/report.html").read_text()
+
+
+def test_a_wrong_truth_fails_one_case_and_the_page_has_the_others(root, tmp_path, own):
+    """A whole run, one with a case that fails, the first again, and the failed one corrected."""
+    (tmp_path / "wrong.txt").write_text("1\n")
+    good, doubtful = "good-2.own-good.cpu.all.t2", "doubtful-2.own-doubtful.cpu.all.t2"
+    page, figures = tmp_path / "results/report.html", tmp_path / "results/figures"
+    status, text = snakemake(root, tmp_path, "--configfile", own(good=""))
+    assert status == 0, text
+    assert doubtful not in page.read_text()
+    assert list(figures.glob("*/*.svg"))
+
+    failing = own(good="", doubtful=", truth: wrong.txt")
+    status, text = snakemake(root, tmp_path, "--configfile", failing, "--dry-run")
+    assert status == 0, text
+    assert read_cases(tmp_path / "results/cases.json") == [good]
+    status, text = snakemake(root, tmp_path, "--configfile", failing, "--keep-going")
+    assert status == 1
+    told = (
+        f"spdnn: results/report.html is of a run that failed: 1 of 2 cases passed verification, 1 failed ({doubtful})\n"
+    )
+    assert told in text
+    assert read_cases(tmp_path / "results/cases.json") == [good, doubtful]
+    found = page.read_text()
+    assert "99 categories are not in the truth" in found
+    numbers = re.findall(r"<tr[^>]*>(?:(?!</tr>).)*<data(?:(?!</tr>).)*</tr>", found, re.DOTALL)
+    assert any(good in row for row in numbers)
+    assert not any(doubtful in row for row in numbers)
+    assert not list(tmp_path.glob("results/records/doubtful*"))
+    assert not figures.exists()
+
+    # The page is the newest file of all, and must not pass for the one that the first configuration asks for.
+    before = own(good="")
+    for arguments in ([], ["results/report.html", "--rerun-triggers", "mtime"]):
+        status, text = snakemake(root, tmp_path, *arguments, "--dry-run", "--configfile", before)
+        assert status == 0, text
+        assert re.search(r"^report +1$", text, re.MULTILINE), arguments
+
+    status, text = snakemake(root, tmp_path, "--configfile", own(good="", doubtful=""))
+    assert status == 0, text
+    found = page.read_text()
+    assert "99 categories" not in found
+    assert doubtful in found
+    assert list(figures.glob("*/*.svg"))
 
 
 def test_peers_are_compared_when_the_config_asks(root, tmp_path):
@@ -175,6 +280,30 @@ def test_peers_are_compared_when_the_config_asks(root, tmp_path):
     assert "Peers in the same run" in (tmp_path / "results/report.html").read_text()
     words = records[0]["environment"]["command"].split()
     status, text = snakemake(root, tmp_path, "--dry-run", *words[3:], "--config", "count=200")
+    assert status == 0, text
+    assert "Nothing to be done" in text
+
+
+def test_sparse_operations_alone_make_records_and_a_page(root, tmp_path):
+    status, text = snakemake(root, tmp_path, "--dry-run", "--configfile", "config/ops.yaml")
+    assert status == 0, text
+    assert re.search(r"^ops +1$", text, re.MULTILINE)
+    assert "rule infer" not in text
+    (tmp_path / "tiny.yaml").write_text(
+        "neurons: []\nlayers: []\n"
+        "ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],\n"
+        "      libraries: [scipy], seconds: 0.01, threads: 2, seed: 0, dlmc: null}\n"
+    )
+    status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "tiny.yaml")
+    assert status == 0, text
+    records = read_operations(tmp_path / "results/ops/operations.jsonl")
+    assert [record["program"]["name"] for record in records] == ["ours", "scipy"] * 4
+    assert {record["problem"]["network"] for record in records} == {"transformer"}
+    page = (tmp_path / "results/report.html").read_text()
+    assert "Sparse operations for deep learning" in page
+    assert "8 operation records, and all passed verification." in page
+    words = records[0]["environment"]["command"].split()
+    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
     assert status == 0, text
     assert "Nothing to be done" in text
 
