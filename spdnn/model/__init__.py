@@ -1,6 +1,6 @@
 """The cost model, the only one of the project: from measured costs to the time of any number of ranks."""
 
-from spdnn.model.calibration import check, from_record, known_shares, run_seconds
+from spdnn.model.calibration import UNREADABLE, check, from_record, known_shares, reading_notes, run_seconds
 from spdnn.model.costs import FREE, Device, Messages, Work
 from spdnn.model.prediction import PARTITIONS, Prediction, enough, predict
 from spdnn.model.published import Scaling, at_scale
@@ -8,6 +8,7 @@ from spdnn.model.published import Scaling, at_scale
 __all__ = [
     "FREE",
     "PARTITIONS",
+    "UNREADABLE",
     "Device",
     "Messages",
     "Prediction",
@@ -19,5 +20,6 @@ __all__ = [
     "from_record",
     "known_shares",
     "predict",
+    "reading_notes",
     "run_seconds",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,9 @@ from spdnn.model.prediction import Prediction, predict
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
 WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
+# What an engine notes, and what its reductions found, is free in a record's schema: what reading it may raise where it
+# is not what an engine of this project tells.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
@@ -27,10 +31,26 @@ def from_record(record: dict, run_seconds: float = 0.0) -> tuple[Device, Work]:
         run_seconds: known to be spent whatever is computed (see `run_seconds`).
 
     Raises:
-        InputError: a record of several ranks, or of a run that did nothing.
+        InputError: a record of several ranks, of a run that did nothing, or with notes that cannot be read.
     """
     if record["ranks"] != 1:
         raise InputError(f"{record['case']}: {record['ranks']} ranks; the model is calibrated by a record of one")
+    with reading_notes(record):
+        return _from_record(record, run_seconds)
+
+
+@contextlib.contextmanager
+def reading_notes(record: dict) -> Iterator[None]:
+    """Reads of what a record's schema leaves free: where it cannot be read, an InputError says so."""
+    try:
+        yield
+    except UNREADABLE as error:
+        told = "what its engine noted, or what its reductions found, is not what an engine of this project tells"
+        raise InputError(f"{record['case']}: {told}; the model cannot be calibrated by it") from error
+
+
+def _from_record(record: dict, run_seconds: float) -> tuple[Device, Work]:
+    """`from_record`, of one rank; what cannot be read raises one of UNREADABLE."""
     problem, result, found = record["problem"], record["result"], record["reductions"].get("found", {})
     inputs, layers, merged = problem["input_count"], problem["layers"], found.get("neurons", {})
     if not inputs or not layers:

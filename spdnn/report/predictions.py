@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from spdnn.model import Messages, Prediction, check, from_record, known_shares, predict
+from spdnn.errors import InputError
+from spdnn.model import UNREADABLE, Messages, Prediction, check, from_record, known_shares, predict
 from spdnn.report import words
 
 MOST_ROWS = 8  # of ranks that nobody ran, in one group
-# What engines note is free in a record's schema: notes that the model cannot read calibrate nothing.
-UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
 
 
@@ -27,7 +26,7 @@ def rows(groups: Sequence[dict]) -> list[dict]:
             try:
                 again = [_again(group, row) for row in several]
                 found += [*again, *(_further(group, several) if group["kind"] == "strong" else ())]
-            except UNREADABLE:
+            except (InputError, *UNREADABLE):  # notes that the model cannot read calibrate nothing
                 continue
     return found
 

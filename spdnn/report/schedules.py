@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 from spdnn.baselines import Baseline
 from spdnn.errors import InputError
+from spdnn.model import UNREADABLE
 from spdnn.report import series
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
 
 MOST_PANELS = 8  # of a figure of timelines
+MOST_TASKS = 50_000  # of a decomposition that is simulated, batches x stages: some seconds
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
 FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 
@@ -71,14 +73,14 @@ def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> d
 
 def _key(run: dict) -> tuple:
     """Schedules in their order, then devices and the rest of what can be asked for."""
-    notes = run["record"]["engine"]["notes"]
-    numbers = [notes["devices"], notes["pipeline"], notes["batches"], notes["buffers"] or 0]
-    return SCHEDULES.index(notes["schedule"]), *numbers, notes.get("device_memory_bytes") or 0, run["threads"]
+    made, promise = decomposition_of(run["record"]), run["record"]["engine"]["notes"].get("device_memory_bytes")
+    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, _bytes(promise) or 0
+    return SCHEDULES.index(made.schedule), *numbers, run["threads"]
 
 
 def _calibrates(record: dict) -> bool:
-    notes = record["engine"]["notes"]
-    return (notes["schedule"], notes["devices"], notes["batches"]) == (RESIDENT, 1, 1)
+    made = decomposition_of(record)
+    return (made.schedule, made.devices, made.batches) == (RESIDENT, 1, 1)
 
 
 def _row(run: dict, base: dict | None) -> dict:
@@ -86,14 +88,14 @@ def _row(run: dict, base: dict | None) -> dict:
     record, decomposition = run["record"], decomposition_of(run["record"])
     notes, (low, high) = record["engine"]["notes"], series.ends(run)
     predicted = None
-    if base is not None:
+    if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
         try:
             costs, cores = costs_of(base["record"], decomposition.devices)
             predicted = simulate(decomposition, costs, cores)
-        except InputError:  # of a decomposition that does not go through all layers, say
+        except (InputError, *UNREADABLE):  # of a decomposition that leaves layers out, or notes of something else
             predicted = None
     memory = notes.get("memory_bytes")
-    known = isinstance(memory, list) and memory and all(isinstance(one, int) for one in memory)
+    memory = [_bytes(one) for one in memory] if isinstance(memory, list) else []
     timeline = timeline_of(record)
     return {
         "run": run,
@@ -104,8 +106,8 @@ def _row(run: dict, base: dict | None) -> dict:
         "batches": decomposition.batches,
         "buffers": decomposition.buffers,
         "stages": len(decomposition.stages),
-        "promise": notes.get("device_memory_bytes"),
-        "memory": max(memory) if known else None,
+        "promise": _bytes(notes.get("device_memory_bytes")),
+        "memory": None if None in memory else max(memory, default=None),
         "seconds": run["seconds"]["inference"],
         "low": low,
         "high": high,
@@ -115,6 +117,11 @@ def _row(run: dict, base: dict | None) -> dict:
         "bound": predicted and predicted.bound,
         "simulated": predicted and [span.listed() for span in predicted.timeline],
     }
+
+
+def _bytes(value: object) -> int | None:
+    """A number of bytes that notes tell, or None where they tell something else."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def label(decomposition) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from spdnn.errors import InputError
-from spdnn.model import FREE, Device, Messages, Work, from_record, known_shares
+from spdnn.model import FREE, UNREADABLE, Device, Messages, Work, from_record, known_shares, reading_notes
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts
@@ -32,13 +32,14 @@ def costs_of(
         copy_bytes_per_second: of weights; None: half of what the machine copied (a copy reads and writes).
 
     Raises:
-        InputError: a record of several ranks or devices, or of a run that did nothing.
+        InputError: a record of several ranks or devices, of a run that did nothing, or with notes that cannot be read.
     """
     notes = record["engine"]["notes"]
     if notes.get("devices", 1) != 1:
         raise InputError(f"{record['case']}: {notes['devices']} devices; the model is calibrated by a record of one")
     device, work = from_record(record)
-    device, tasks = _timed(device, work, record)
+    with reading_notes(record):
+        device, tasks = _timed(device, work, record)
     machine = record.get("machine")
     if copy_bytes_per_second is None and machine:
         copy_bytes_per_second = machine["copy_bytes_per_second"] / 2
@@ -105,13 +106,16 @@ def decomposition_of(record: dict) -> Decomposition | None:
     notes = record["engine"]["notes"]
     try:
         stages, ranges = (tuple((int(first), int(last)) for first, last in notes[key]) for key in ("stages", "ranges"))
+        counts = [notes[key] for key in ("batch_inputs", "devices", "pipeline", "places")]
+        if notes["pipeline"] != len(ranges) or not all(type(one) is int for one in (*counts, notes["buffers"] or 0)):
+            return None
         layer = notes.get("joined_before_layer")
         joined = None if layer is None else [first + 1 for first, _ in stages].index(layer)
         return Decomposition(
             notes["schedule"], record["problem"]["input_count"], notes["batch_inputs"], stages, ranges,
             notes["devices"] // notes["pipeline"], notes["buffers"], notes["places"], bool(notes["drawn"]), joined,
         )  # fmt: skip
-    except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (InputError, *UNREADABLE):
         return None
 
 
@@ -123,7 +127,7 @@ def timeline_of(record: dict) -> list[Span] | None:
                  float(begin), float(end))
             for device, lane, kind, batch, first, last, begin, end in record["engine"]["notes"]["timeline"]
         ]  # fmt: skip
-    except (KeyError, TypeError, ValueError):
+    except UNREADABLE:
         return None
     sound = all(0 <= one.begin <= one.end < math.inf and 0 <= one.first < one.last for one in spans)
     return spans if spans and sound else None
