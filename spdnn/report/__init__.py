@@ -95,6 +95,8 @@ def _page(parts: Sequence[collection.Part], products: Sequence[dict], baselines_
     page = model.page(parts, read_baselines(baselines_path), products)
     page["operations"] = operations.section(products, read_operation_baselines() if products else ())
     page["reductions"] = reductions.section(page["own"])
+    numbers = {id(record): number for number, record in enumerate(products, len(page["runs"]))}
+    page["number_of"] = lambda record: numbers[id(record)]  # its place among the page's records
     link, told = embedded.records_link([*(run["record"] for run in page["runs"]), *products])
     table = embedded.link("records.csv", embedded.records_table(page["runs"], products), "text/csv")
     page["records"] = {"count": len(page["runs"]) + len(products), "csv": table, "json": link, "told": told}

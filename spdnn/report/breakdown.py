@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from spdnn.distribution_checks import CLOCK, TOLERANCE
+from spdnn.report.collection import fair
 from spdnn.report.words import STREAMED, plural
 from spdnn.taskgraph.calibration import decomposition_of, timeline_of
 from spdnn.taskgraph.graph import COMPUTE, LANES
@@ -68,7 +69,8 @@ def section(runs: Sequence[dict]) -> dict | None:
         that copied to a GPU; told: the rows with parts; streamed: whether others streamed weights; meanings: of the
         ways in which they are told.
     """
-    rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in runs]
+    alone = sorted(runs, key=lambda run: "comparison" in run["record"])  # those timed beside peers come last
+    rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
     if not rows:
         return None
     told = [row for row in rows if row["parts"]]
@@ -78,6 +80,16 @@ def section(runs: Sequence[dict]) -> dict | None:
         "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
         "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in told)],
     }
+
+
+def drawn(rows: Sequence[dict], most: int) -> list[dict]:
+    """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
+
+    def network(row: dict) -> tuple:
+        problem = row["run"]["record"]["problem"]
+        return problem["neurons"], problem["layers"], "comparison" in row["run"]["record"]
+
+    return fair(rows, most, network, lambda row: row["run"]["rate"]["median"])
 
 
 def _is_by(term: str, row: dict) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from spdnn.report import (
+    breakdown,
     breakdown_figures,
     figures,
     operation_figures,
@@ -16,7 +17,7 @@ from spdnn.report import (
     timelines,
     words,
 )
-from spdnn.report.drawing import MOST_DRAWN, About, Drawing
+from spdnn.report.drawing import MOST_BARS, MOST_DRAWN, About, Drawing
 
 Say = Callable[..., About]
 
@@ -49,13 +50,13 @@ def _networks(page: dict, say: Say) -> Iterator[Drawing]:
         )
         about = say("throughput", "networks", "TeraEdges/s of this project beside published results", caption)
         yield figures.throughput(points, about)
-    if curves := series.curves(page["own"]):
+    if curves := series.curves(page["own"], MOST_DRAWN):
         caption = (
             "Inputs with a nonzero row after each layer, both axes logarithmic. A run whose counts are the first "
             f"layers of a deeper one is not drawn again. Settings: {_listed(series.configurations(page['own']))}."
         )
         yield figures.survivors(
-            curves[:MOST_DRAWN], say("survivors", "times", "Inputs with a nonzero row after each layer", caption)
+            curves, say("survivors", "times", "Inputs with a nonzero row after each layer", caption)
         )
 
 
@@ -200,7 +201,7 @@ def _breakdown(page: dict, say: Say) -> Iterator[Drawing]:
     section = page["breakdown"]
     if not section:
         return
-    rows, told = (section[key][:MOST_DRAWN] for key in ("rows", "told"))
+    rows, told = (breakdown.drawn(section[key], MOST_BARS) for key in ("rows", "told"))
     bars, parts = [breakdown_figures.whole(row) for row in rows], [breakdown_figures.part(row) for row in told]
     how = (
         "The wholes differ very much, so each bar is all of its own case: its seconds are behind it."
@@ -210,7 +211,7 @@ def _breakdown(page: dict, say: Say) -> Iterator[Drawing]:
     settings = _listed(series.configurations([row["run"] for row in rows]))
     caption = (
         "Median seconds of reading, preparing and inference, in this order; only inference enters the rate. "
-        f"{how}{_first(rows, section['rows'])} Settings: {settings}."
+        f"{how}{_some(rows, section['rows'])} Settings: {settings}."
     )
     title = "Seconds of read, prepare and inference by case"
     yield breakdown_figures.wholes(bars, say("times-whole", "times", title, caption))
@@ -218,7 +219,7 @@ def _breakdown(page: dict, say: Say) -> Iterator[Drawing]:
         caption = (
             "What inference was made of, where the record tells: each bar is 100 % of the seconds that it tells of. "
             "Copies beside a kernel are hatched: they are hidden in its time and take none of their own."
-            f"{_first(told, section['told'])}"
+            f"{_some(told, section['told'])}"
         )
         title = "Shares of kernel, copy and wait in inference by case"
         yield breakdown_figures.shares(parts, say("times-parts", "times", title, caption))
@@ -231,10 +232,10 @@ def _roofline(page: dict, say: Say) -> Iterator[Drawing]:
     for panel in section["panels"][:MOST_DRAWN]:
         title = f"Roofline of {panel['name']}: edges a second over edges per byte moved"
         yield roofline_figures.roofline(panel, say(panel["id"], "limits", title, _under_roofs(panel)))
-    rows = section["rows"][:MOST_DRAWN]
+    rows = section["rows"][:MOST_BARS]
     caption = (
         "The machine's limit ÷ the median of the inference seconds, the nearest first. Colour: the ceiling that binds."
-        f"{_first(rows, section['rows'])}"
+        f"{_some(rows, section['rows'], 'first')}"
     )
     title = "Share of its machine's limit that each run reached"
     yield roofline_figures.distances(rows, say("limit-shares", "limits", title, caption))
@@ -257,9 +258,11 @@ def _under_roofs(panel: dict) -> str:
     return " ".join(filter(None, told))
 
 
-def _first(shown: Sequence, of: Sequence) -> str:
-    """That a figure has not all cases, where it has not."""
-    return "" if len(shown) == len(of) else f" The first {len(shown)} of {len(of):,} cases; the table has all."
+def _some(shown: Sequence, of: Sequence, which: str = "") -> str:
+    """That a figure has not all cases, where it has not; which they are: the first, or the fastest of each network."""
+    how = f" The first {len(shown)}" if which else f" {len(shown)}"
+    least = "" if which else ", the fastest of each network before others"
+    return "" if len(shown) == len(of) else f"{how} of {len(of):,} cases{least}; the table has all."
 
 
 def _on(caption: str, place: dict) -> str:

@@ -93,7 +93,9 @@ def _run(record: dict, number: int, placed: bool) -> dict:
         "inputs_text": words.described(problem["inputs"]),
         "notes": words.described({"source": record["engine"]["name"], **_notes(record)}),
     }
-    setting = f"{run['engine']}, {series.threads(run)}, {run['reductions'].replace('none', 'no reductions')}"
+    on = len(record["reductions"]["requested"])
+    reductions = {0: "no reductions", 3: "all three reductions"}.get(on, run["reductions"])
+    setting = f"{run['engine']}, {series.threads(run)}, {reductions}"
     return {**run, "told": f"{setting}, {where}" if where else setting}
 
 

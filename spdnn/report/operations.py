@@ -237,6 +237,7 @@ def _problem(one: Compared) -> dict:
         return known and {"name": words.printable(known[0]["program"]["name"]), "times": known[1]}
 
     return {
+        "record": one.ours,
         "case": words.printable(f"{problem['network']} {problem['layer']}"),
         "size": f"{problem['rows']:,} × {problem['columns']:,}",
         "columns": problem["batch_columns"],
@@ -275,6 +276,7 @@ def _models(records: Sequence[dict]) -> list[dict]:
             if other["program"]["kind"] != "ours":
                 rows.append(
                     {
+                        "record": one.ours,
                         "case": words.printable(f"{one.problem['network']} {one.problem['layer']}"),
                         "against": words.printable(other["program"]["name"]),
                         "seconds": statistics.median(one.ours["samples"]["seconds"]),

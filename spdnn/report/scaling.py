@@ -170,7 +170,8 @@ def _details(told: dict) -> dict:
 def published(baselines: Sequence[Baseline]) -> list[dict]:
     """Each system with a published curve over at least LEAST_DEVICES numbers of devices, and its curves by network.
 
-    A curve's efficiency is against the same hardware's one device; without that figure there is none.
+    A curve's efficiency is against the same hardware's one device; a system most of whose curves lack that figure is
+    left to the table of published results.
     """
     found: dict[tuple, dict[tuple, dict[int, Baseline]]] = {}
     for row in baselines:
@@ -182,7 +183,7 @@ def published(baselines: Sequence[Baseline]) -> list[dict]:
     widest = sorted(found.items(), key=lambda item: (-max(max(curve) for curve in item[1].values()), item[0]))
     for key, curves in widest:
         long = {size: curve for size, curve in curves.items() if len(curve) >= LEAST_DEVICES}
-        if long:
+        if long and 2 * sum(1 in curve for curve in long.values()) > len(long):  # most tell what efficiency is to
             system, hardware, span, source = key
             places = sorted({devices for curve in long.values() for devices in curve})
             told = {"system": system, "hardware": hardware, "span": span, "source": source, "devices": places}

@@ -10,6 +10,7 @@ from spdnn.report.drawing import INK, About, Drawing, drawn, libraries, plain, s
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
 BASE_MARK = "D"
 WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
+FEW = 100  # rates that differ by less have ticks between the powers of ten
 SHADE = "#e9ebee"
 COLUMNS = (
     "case", "ranks", "partition", "inference seconds", "low", "high", "speed-up", "efficiency", "imbalance of edges",
@@ -63,6 +64,8 @@ def _row(row: dict) -> tuple:
 def published(curves: Sequence[dict], hardware: str, about: About) -> Drawing:
     """Published rates and efficiencies over devices: colour is the width, dash and mark the depth."""
     seaborn, figure_class = libraries()
+    from matplotlib.ticker import LogLocator
+
     with style(seaborn):
         figure = figure_class(figsize=(8.4, 4.6), layout="constrained")
         rates, efficiency = figure.subplots(1, 2)
@@ -87,6 +90,8 @@ def published(curves: Sequence[dict], hardware: str, about: About) -> Drawing:
             _over(axes, sorted({point["devices"] for curve in curves for point in curve["points"]}), hardware)
             axes.set_ylabel(label)
         rates.set_yscale("log")
+        ends = [point["rate"] / 1e12 for curve in curves for point in curve["points"] if point["rate"]]
+        rates.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(ends) < FEW * min(ends) else (1.0,)))
         rates.yaxis.set_major_formatter(plain)
         rates.yaxis.set_minor_formatter("")
         efficiency.set_ylim(bottom=0)

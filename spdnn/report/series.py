@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.report.collection import fair_runs as fair
+from spdnn.report import collection
 from spdnn.report.figures import OURS, OURS_RANKS, OURS_REDUCED, Curve, Point, Rung
 
 LEAST_RUNGS = 3
@@ -26,7 +26,7 @@ def points(networks: Sequence[dict]) -> list[Point]:
                     f"{row.system}, {row.hardware}, {row.devices or 'devices not stated'}",
                 )
                 found.append(Point(label, rate, rate, rate, group["span"], who, exact, told))
-        for run in fair(network["runs"], MOST_POINTS):
+        for run in collection.fair_runs(network["runs"], MOST_POINTS):
             rate, who = run["rate"], OURS_REDUCED if run["reduced"] else OURS
             who = who if run["ranks"] == 1 else OURS_RANKS
             ends = rate["median"], rate["low"], rate["high"]
@@ -34,8 +34,11 @@ def points(networks: Sequence[dict]) -> list[Point]:
     return found
 
 
-def curves(runs: Sequence[dict]) -> list[Curve]:
-    """The survivors by network and inputs, less the runs whose counts begin those of a deeper one."""
+def curves(runs: Sequence[dict], most: int) -> list[Curve]:
+    """The survivors by network and inputs, less the runs whose counts begin those of a deeper one.
+
+    Of more than `most`, one of each width comes before the second of any, and official inputs before others.
+    """
     found: dict[tuple, list[Curve]] = {}
     for run in sorted(runs, key=lambda run: -run["record"]["problem"]["layers"]):
         problem, counts = run["record"]["problem"], tuple(run["record"]["result"]["survivors"])
@@ -43,7 +46,9 @@ def curves(runs: Sequence[dict]) -> list[Curve]:
         if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
             label = f"{problem['neurons']:,} neurons × {problem['layers']:,} layers, {run['inputs']} inputs"
             drawn.append(Curve(label, counts))
-    return [curve for key in sorted(found) for curve in found[key]]
+    known = [(key, curve) for key in sorted(found) for curve in found[key]]
+    shown = collection.fair(known, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
+    return [curve for _, curve in shown]
 
 
 def ladders(runs: Sequence[dict]) -> list[dict]:

@@ -469,7 +469,7 @@ def test_failed_record_is_refused(tmp_path):
 
 def test_curves_leave_out_what_a_deeper_run_shows():
     runs = model.page([Part(many())], [])["runs"]
-    labels = [curve.label for curve in series.curves(runs)]
+    labels = [curve.label for curve in series.curves(runs, 9)]
     assert labels == [
         "64 neurons × 12 layers, digits, 1,000 inputs",
         "1,024 neurons × 1,920 layers, official, 60,000 inputs",

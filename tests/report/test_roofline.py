@@ -15,7 +15,7 @@ from test_scaling import on
 
 from spdnn.report import gallery, model, render, roofline
 from spdnn.report.collection import Part
-from spdnn.report.drawing import MOST_DRAWN, folded
+from spdnn.report.drawing import MOST_BARS, MOST_DRAWN, folded
 
 FASTER = {"load_bytes_per_second": 2e12, "l2_load_bytes_per_second": 7e11, "copy_bytes_per_second": 1.5e11}
 
@@ -203,9 +203,12 @@ def test_many_runs_and_machines_are_all_in_the_table(tmp_path):
     assert f"The {MOST_DRAWN} nearest to their limit have their names." in drawn["roofline-1"].about.caption
     named = [record["case"] for record in records if f">{record['case']}</text>" in drawn["roofline-1"].svg]
     assert named == [record["case"] for record in records[:MOST_DRAWN]]  # the fastest
-    assert f"The first {MOST_DRAWN} of {len(records)} cases; the table has all." in drawn["limit-shares"].about.caption
+    assert "cases" not in drawn["limit-shares"].about.caption
     body = page.source[page.source.index('aria-label="Limits by case"') :]
     assert all(f">{record['case']}</th>" in body for record in records)
+    many = figures([run(f"run-{place:02}", (0.25 + place / 64,)) for place in range(MOST_BARS + 3)])["limit-shares"]
+    assert f"The first {MOST_BARS} of {MOST_BARS + 3} cases; the table has all." in many.about.caption
+    assert len(marks(many)) == MOST_BARS
     machines = [run(f"run-{place:02}", threads=place + 1) for place in range(MOST_DRAWN + 2)]
     page = shown(tmp_path, machines)
     assert f'id="roofline-{MOST_DRAWN}-record-' in page.source

@@ -260,8 +260,6 @@ def test_published_curves_stand_apart(tmp_path):
     systems = scaling.published(read_baselines(BASELINES))
     assert [(one["system"], one["devices"][0], one["devices"][-1], len(one["curves"])) for one in systems] == [
         ("at-scale SpDNN (Hidayetoglu)", 1, 768, 12),
-        ("PNNL CuPy SpGEMM (mpi4py)", 1, 8, 9),
-        ("PNNL CuPy SpGEMM (mpi4py)", 2, 8, 1),
         ("BF (SNIG authors' baseline)", 1, 4, 10),
         ("SNIG", 1, 4, 12),
     ]
