@@ -25,7 +25,7 @@ SETTINGS = {
 INK = "#1f2933"
 NO_COLOUR = "#9aa1ab"
 RECORD = "record-"  # begins the id, inside an SVG, of what shows one record; its number in the page's table follows
-MOST_DRAWN = 7  # figures of one kind on a page, and curves in one; the data of more are in its tables
+MOST_DRAWN = 5  # figures of one kind on a page, and curves in one; the data of more are in its tables
 MOST_BARS = 16  # cases in one figure
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from spdnn.baselines import SPANS
-from spdnn.report.drawing import INK, NO_COLOUR, RECORD, About, Drawing, drawn, libraries, plain, style
+from spdnn.report.drawing import INK, NO_COLOUR, RECORD, About, Drawing, drawn, folded, libraries, plain, style
 from spdnn.report.words import STREAMED
 
 OURS, OURS_REDUCED, OURS_RANKS = (
@@ -131,7 +131,8 @@ def survivors(curves: Sequence[Curve], about: About) -> Drawing:
         axes.set_xlabel("layer")
         axes.set_ylabel("inputs with a nonzero row")
         seaborn.despine(fig=figure, ax=axes)
-        figure.legend(lines, [curve.label for curve in curves], loc="outside lower left", frameon=False)
+        labels = [folded(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
+        figure.legend(lines, labels, loc="outside lower left", frameon=False)
         rows = [(curve.label, layer, count) for curve in curves for layer, count in enumerate(curve.survivors, 1)]
         return drawn(figure, about, ("network and inputs", "layer", "survivors"), rows)
 

@@ -95,7 +95,7 @@ def _reductions(page: dict, say: Say) -> Iterator[Drawing]:
         "bar is what one reduction leaves out after those to its right, and its length is how many times fewer edges "
         "that leaves; the number at the right is of all together. Diamond: what the run with most reductions computed. "
     )
-    shown = section["networks"][:MOST_DRAWN]
+    shown = section["networks"][:MOST_BARS]
     cases = {step["case"] for one in shown for step in one["steps"] if step["case"]}
     caption += f"Cases: {_listed(sorted(cases))}."
     yield reduction_figures.edges(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Sequence
 
 from spdnn import challenge, limits
@@ -16,6 +17,7 @@ REDUCTION_MEANINGS = {
     "neurons": "Identical neurons: outputs with the same inputs, weights and bias are computed once; their sums are "
     "taken in another order, so rounding may differ.",
 }
+MOST_ACCENTS = 2
 STREAMED = "layer loop, weights streamed"
 ONE_LAYER = "one layer, features in the engine's layout"
 RECORD_SPANS = {
@@ -162,9 +164,20 @@ def place(environment: dict) -> str:
 
 
 def printable(value: object, longest: int = 200) -> str:
-    """A text of unknown origin on one line, without control characters."""
+    """A text of unknown origin on one line, without control characters and without piles of accents."""
     text = "".join(sign if sign.isprintable() else " " for sign in str(value))
+    text = text if text.isascii() else _unpiled(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _unpiled(text: str) -> str:
+    """With two accents on a letter at most: more would be written over the lines above, and leave a figure no room."""
+    kept, piled = [], 0
+    for sign in text:
+        piled = piled + 1 if unicodedata.combining(sign) else 0
+        if piled <= MOST_ACCENTS:
+            kept.append(sign)
+    return "".join(kept)
 
 
 def reductions(names: list[str]) -> str:

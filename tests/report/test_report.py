@@ -514,3 +514,4 @@ def test_sizes_and_plurals():
     assert words.plural(1, "case") == "1 case"
     assert words.plural(1200, "case") == "1,200 cases"
     assert words.printable("a\x00b\n" + "c" * 300, 10) == "a b ccccc…"
+    assert words.printable("caf" + "e" + "\u0301" * 40 + " Việt") == "cafe\u0301\u0301 Việt"
