@@ -23,10 +23,10 @@ HERE = Path(__file__).resolve().parent
 class Most(NamedTuple):
     """Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads."""
 
-    runs: int = 200
-    rows: int = 150
-    details: int = 80
-    groups: int = 12
+    runs: int = 150
+    rows: int = 100
+    details: int = 60
+    groups: int = 8
     lines: int = 20
 
 
@@ -97,8 +97,8 @@ def _page(parts: Sequence[collection.Part], products: Sequence[dict], baselines_
     page["reductions"] = reductions.section(page["own"])
     numbers = {id(record): number for number, record in enumerate(products, len(page["runs"]))}
     page["number_of"] = lambda record: numbers[id(record)]  # its place among the page's records
-    link, told = embedded.records_link([*(run["record"] for run in page["runs"]), *products])
     table = embedded.link("records.csv", embedded.records_table(page["runs"], products), "text/csv")
+    link, told = embedded.records_link([*(run["record"] for run in page["runs"]), *products], len(table["href"]))
     page["records"] = {"count": len(page["runs"]) + len(products), "csv": table, "json": link, "told": told}
     return page
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from spdnn.report.drawing import table
 
 PLAIN_BYTES = 60_000  # longer texts are compressed
-MOST_CHARACTERS = 1_500_000  # of a link that holds records; browsers take addresses of 2 MB
+MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
+BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
 RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
 LONG_LIST, SHORT_LIST = 64, 8  # entries of a list that are kept where records are thinned
 COLUMNS = (
@@ -88,37 +89,44 @@ def _product_row(number: int, record: dict) -> tuple:
     return tuple(known.get(name) for name in COLUMNS)
 
 
-def records_link(records: Sequence[dict]) -> tuple[dict[str, str], str]:
+def records_link(records: Sequence[dict], beside: int = 0) -> tuple[dict[str, str], str]:
     """(link, what was left out of it) of records as a list in JSON, in their order.
 
     Where all of it would be too large, long lists are thinned; then what is told of single samples and ranks leaves;
     then records become null, the last first.
+
+    Args:
+        beside: characters of the link that has their table.
     """
-    found = _fitting(records)
+    room = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, BOTH_CHARACTERS - beside))
+    found = _fitting(records, room)
     if found is not None:
         return found, ""
     for most in (LONG_LIST, SHORT_LIST):
         told = f"lists of more than {most} entries, samples among them, are thinned to that many"
-        found = _fitting(_thinned(record, most) for record in records)
+        found = _fitting((_thinned(record, most) for record in records), room)
         if found is not None:
             return found, told
     count = len(records)
     while count:
         count //= 2
         kept = (_thinned(record, SHORT_LIST) if place < count else None for place, record in enumerate(records))
-        found = _fitting(kept)
+        found = _fitting(kept, room)
         if found is not None:
             return found, f"{told}, and of the others than the first {count:,} there is the table alone"
     return link("records.json", "[]", "application/json"), "empty, for no record fits; all are in the table"
 
 
-def _fitting(records: Iterable[object]) -> dict[str, str] | None:
-    """The link of these, if it is not too long."""
-    text = json.dumps(list(records), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
-    if len(text) > RATIO * MOST_CHARACTERS:
-        return None
-    found = link("records.json", text, "application/json")
-    return found if len(found["href"]) <= MOST_CHARACTERS else None
+def _fitting(records: Iterable[object], room: int) -> dict[str, str] | None:
+    """The link of these, if it has no more than `room` characters."""
+    texts, left = [], RATIO * room
+    for record in records:
+        texts.append(json.dumps(record, separators=(",", ":"), ensure_ascii=False, sort_keys=True))
+        left -= len(texts[-1]) + 1
+        if left < 0:
+            return None
+    found = link("records.json", f"[{','.join(texts)}]", "application/json")
+    return found if len(found["href"]) <= room else None
 
 
 def _thinned(content: object, most: int) -> object:

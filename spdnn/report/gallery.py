@@ -19,6 +19,7 @@ from spdnn.report import (
 )
 from spdnn.report.drawing import MOST_BARS, MOST_DRAWN, About, Drawing
 
+MOST_CUT = 3  # groups of schedules, each with a figure of what was measured, one of what is predicted, one of memory
 Say = Callable[..., About]
 
 
@@ -65,7 +66,8 @@ def _ladders(page: dict, say: Say) -> Iterator[Drawing]:
         size = _size(one["run"]["record"]["problem"])
         caption = (
             f"{size}, {one['run']['inputs']} inputs: median inference seconds on a logarithmic scale, lines are the "
-            f"medians' intervals. Cases: {_listed([run['case'] for run in one['runs']])}."
+            f"medians' intervals. On {words.place(one['run']['record']['environment'])}. "
+            f"Cases: {_listed([run['case'] for run in one['runs']])}."
         )
         about = say(one["id"], "times", f"Inference seconds by setting, {size}", caption)
         yield figures.ladder(one["rungs"], about)
@@ -143,7 +145,7 @@ def _scaling(page: dict, say: Say) -> Iterator[Drawing]:
 
 
 def _schedules(page: dict, say: Say) -> Iterator[Drawing]:
-    for group in page["schedules"]["groups"][:MOST_DRAWN] if page["schedules"] else ():
+    for group in page["schedules"]["groups"][:MOST_CUT] if page["schedules"] else ():
         yield from _timelines(group, say)
         known = [row for row in group["rows"] if row["memory"]]
         if len(known) > 1:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.report import collection
+from spdnn.report import collection, words
 from spdnn.report.figures import OURS, OURS_RANKS, OURS_REDUCED, Curve, Point, Rung
+from spdnn.taskgraph.calibration import decomposition_of
 
-LEAST_RUNGS = 3
+LEAST_RUNGS, MOST_RUNGS = 3, 24
 MOST_POINTS = 20  # of ours, of one network in the figure of all
 
 
@@ -52,9 +53,10 @@ def curves(runs: Sequence[dict], most: int) -> list[Curve]:
 
 
 def ladders(runs: Sequence[dict]) -> list[dict]:
-    """Runs of one rank on one network and the same inputs, of at least LEAST_RUNGS settings: {run, rungs, runs, id}.
+    """Runs of one rank on one machine, network and inputs, of at least LEAST_RUNGS settings: {run, rungs, runs, id}.
 
-    The slowest is first.
+    The slowest is first. Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many
+    evenly from the slowest to the fastest.
     """
     groups: dict[tuple, list[dict]] = {}
     for run in runs:
@@ -62,11 +64,12 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
             continue
         problem = run["record"]["problem"]
         same = (problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"])
-        groups.setdefault((*same, run["span"].startswith("one layer")), []).append(run)
+        where = words.place(run["record"]["environment"])
+        groups.setdefault((*same, run["span"].startswith("one layer"), where), []).append(run)
     found = []
-    for members in groups.values():
-        members = sorted(members, key=lambda run: -run["seconds"]["inference"])
-        labels = [f"{run['engine']}, {run['reductions'].replace('none', 'no reductions')}" for run in members]
+    for same in groups.values():
+        members = _rungs(same)
+        labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:
             continue
         several = len({threads(run) for run in members}) > 1
@@ -76,6 +79,23 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
             rungs.append(Rung(name, run["seconds"]["inference"], *ends(run)))
         found.append({"run": members[0], "rungs": rungs, "runs": members, "id": f"ladder-{len(found) + 1}"})
     return found
+
+
+def _rungs(runs: Sequence[dict]) -> list[dict]:
+    """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
+    latest = {}
+    for run in sorted(runs, key=lambda run: (run["record"]["created"], run["case"])):
+        latest[*_setting(run), threads(run)] = run
+    found = sorted(latest.values(), key=lambda run: (-run["seconds"]["inference"], run["number"]))
+    last, most = len(found) - 1, MOST_RUNGS - 1
+    return found if last <= most else [found[place * last // most] for place in range(MOST_RUNGS)]
+
+
+def _setting(run: dict) -> tuple[str, str, str]:
+    """Engine, reductions and, of the task graph, how it was cut."""
+    cut = decomposition_of(run["record"])
+    how = f"{cut.schedule}, {words.plural(cut.devices, 'device')}" if cut else ""
+    return run["engine"], run["reductions"].replace("none", "no reductions"), how
 
 
 def ends(run: dict) -> tuple[float, float]:

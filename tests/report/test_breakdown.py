@@ -238,7 +238,8 @@ def test_a_figure_has_the_fastest_of_each_network_and_the_table_all(tmp_path):
     page = shown(tmp_path, records)
     for name in ("times-whole", "times-parts"):
         drawing = figure(records, name)
-        assert {row["case"] for row in table(drawing)} == {*(f"case-{place:02}" for place in range(MOST_BARS - 1)), "other"}
+        fastest = {f"case-{place:02}" for place in range(MOST_BARS - 1)}
+        assert {row["case"] for row in table(drawing)} == {*fastest, "other"}
         assert f" {MOST_BARS} of {len(records)} cases, the fastest of each network before" in drawing.about.caption
         assert len(re.findall(rf'id="{name}-record-\d+"', page.source)) == MOST_BARS
     body = page.source[page.source.index('aria-label="Parts of inference by case"') :]
