@@ -21,7 +21,7 @@ from spdnn.sources.radixnet import RadixNet
     [
         (1024, "cuda", 0),
         (1024, "cuda-persistent", 1),
-        (4096, "cuda-ell", 2),
+        (1024, "cuda-ell", 2),
         (4096, "cuda-csr", 0),
         (16384, "cuda-staged", 0),
     ],
