@@ -47,6 +47,7 @@ def page(parts: Sequence[Part], baselines: Sequence[Baseline], products: Sequenc
         "ladders": series.ladders(own)[:MOST_DRAWN],
         "breakdown": breakdown.section(runs),
         "roofline": limited,
+        "on_gpu": any(record["environment"].get("gpu") for record in shown),
         "definitions": words.definitions(
             {name for record in shown for name in record["reductions"]["requested"]},
             limited=bool(limited),

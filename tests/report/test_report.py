@@ -515,3 +515,19 @@ def test_sizes_and_plurals():
     assert words.plural(1200, "case") == "1,200 cases"
     assert words.printable("a\x00b\n" + "c" * 300, 10) == "a b ccccc…"
     assert words.printable("caf" + "e" + "\u0301" * 40 + " Việt") == "cafe\u0301\u0301 Việt"
+
+
+def test_what_is_absent_leaves_one_line_on_how_to_get_it(tmp_path):
+    wanted = {
+        "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "make gpu-check": "No run here is",
+        "config/peers.yaml": "Peers", "config/ops.yaml": "Sparse operations", "config/ladder.yaml": "No ladder",
+        "spdnn challenge": "How far these runs are",
+    }  # fmt: skip
+    page = shown(tmp_path, [made_record()])
+    lines = re.findall(r'<p class="absent">(.*?)</p>', page.source)
+    for command, section in wanted.items():
+        assert sum(f"<code>{command}" in line.replace("snakemake --configfile ", "") for line in lines) == 1, command
+        assert any(line.startswith(section) for line in lines), section
+    record = made_record()
+    record["environment"]["gpu"] = "A GPU"
+    assert "make gpu-check" not in shown(tmp_path, [record]).source
