@@ -65,12 +65,16 @@ class Comparison(NamedTuple):
 
     Attributes:
         told: of A and of B, what may differ and is told: every value that the records in pairs have.
+        moved: the names of pairs whose records in A and in B are not of the same machines.
+        mixed: the names of pairs with records of several machines in one set.
     """
 
     pairs: list[Pair]
     only_a: list[Alone]
     only_b: list[Alone]
     told: tuple[dict[str, list[str]], dict[str, list[str]]]
+    moved: list[str]
+    mixed: list[str]
 
     @property
     def geometric_mean(self) -> float | None:
@@ -109,6 +113,8 @@ def compare(records_a: Iterable[dict], records_b: Iterable[dict]) -> Comparison:
         [Alone(names[key], key, len(a[key])) for key in order if key not in b],
         [Alone(names[key], key, len(b[key])) for key in order if key not in a],
         (_told(a, both), _told(b, both)),
+        [names[key] for key in both if _machines(a[key]) != _machines(b[key])],
+        [names[key] for key in both if max(len(_machines(found[key])) for found in (a, b)) > 1],
     )
 
 
@@ -158,6 +164,10 @@ def _told(found: dict[Key, list[dict]], keys: Iterable[Key]) -> dict[str, list[s
 def _machine(environment: dict) -> str:
     gpu = environment.get("gpu")
     return f"{environment['cpu']}, {environment['cores']} cores" + (f", {gpu}" if gpu else "")
+
+
+def _machines(records: Iterable[dict]) -> set[str]:
+    return {_machine(record["environment"]) for record in records}
 
 
 def _pair(name: str, key: Key, records_a: list[dict], records_b: list[dict]) -> Pair:

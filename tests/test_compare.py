@@ -402,3 +402,15 @@ def test_differences_are_those_of_the_pairs():
     }
     gpu = compare([mine], [run(environment__gpu="A GPU")]).differences["machine"]
     assert gpu == (["A CPU, 2 cores"], ["A CPU, 2 cores, A GPU"])
+
+
+def test_machines_are_told_pair_by_pair():
+    """Both sets are of the same two machines, so that only the pairs tell that the ratios are of machines too."""
+    fast, slow = {"environment__cpu": "Fast"}, {"environment__cpu": "Slow"}
+    found = compare([run(**fast), run(threads=3, **slow)], [run(**slow), run(threads=3, **fast)])
+    assert "machine" not in found.differences
+    assert sorted(found.moved) == sorted(pair.name for pair in found.pairs)
+    assert found.mixed == []
+    alike = compare([run(**fast), run(threads=3, **slow)], [run(**fast), run(scaled(TIGHT, 0.25), **slow)])
+    assert alike.mixed == [pair.name for pair in alike.pairs]
+    assert compare([run()], [run()]).moved == []

@@ -138,6 +138,12 @@ def _settings(found: Comparison) -> list[str]:
     if "machine" in differs:
         a, b = (_values(values, " and ") for values in differs["machine"])
         told.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
+    elif found.moved:
+        pairs = plural(len(found.moved), "pair")
+        names = _listed(found.moved, len(found.moved))
+        told.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
+    if found.mixed:
+        told.append(f"Samples of several machines taken together: {_listed(found.mixed, len(found.mixed))}.")
     rest = [name for name in differs if name not in ("machine", "commit", "date")]
     if rest:
         both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)

@@ -32,6 +32,7 @@ def add(commands, formatter) -> None:
 
 
 def _report(chosen) -> None:
+    from spdnn.errors import InputError
     from spdnn.report import Folder, render_all
     from spdnn.report.cases import read_cases
 
@@ -39,5 +40,8 @@ def _report(chosen) -> None:
     for name in chosen.records:
         files, cases = record_files(name), Path(name, "cases.json")
         folders.append(Folder(files.records, files.verdicts, read_cases(cases) if cases.is_file() else ()))
+    named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
+    if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
+        raise InputError(f"{', '.join(chosen.records)}: no record there")
     count = render_all(folders, Path(chosen.output), figures=chosen.figures)
     print(f"{chosen.output}: {count} records")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from spdnn.baselines import read_baselines
-from spdnn.errors import Unavailable
-from spdnn.files import write_text
+from spdnn.errors import InputError, Unavailable
+from spdnn.files import check_target, write_text
 from spdnn.operation_baselines import read_operation_baselines
 from spdnn.operation_records import read_all
 from spdnn.records import read_verdict
@@ -71,9 +72,11 @@ def render_all(
         figures: a folder for every figure as a file too (`files.write_figures`).
 
     Raises:
-        InputError: a record, verdict or table that is not sound, or a folder of figures that holds something else.
+        InputError: a record, verdict or table that is not sound, an output that is one of them, or a folder of
+            figures that holds something else. Nothing is written then.
         Unavailable: a package the report needs is absent.
     """
+    _check_places(folders, output, figures)
     parts, products = [], []
     for folder in folders:
         records, found = read_all(folder.records)
@@ -87,6 +90,16 @@ def render_all(
         files.write_figures(drawings.values(), figures)
     write_text(output, text)
     return sum(len(part.records) for part in parts) + len(products)
+
+
+def _check_places(folders: Sequence[Folder], output: Path, figures: Path | None) -> None:
+    """Raise InputError where the page or its figures would replace what they must not, before anything is written."""
+    target = check_target(output)
+    read = {os.path.realpath(path) for folder in folders for path in (*folder.records, *folder.verdicts)}
+    if str(target) in read:
+        raise InputError(f"{output} is one of the records; name another file for the page")
+    if figures is not None and Path(os.path.realpath(files.check_figures(figures))) in (target, *target.parents):
+        raise InputError(f"{output} is within {figures}, which is replaced whole; name another place for the figures")
 
 
 def _page(parts: Sequence[collection.Part], products: Sequence[dict], baselines_path: Path | None) -> dict:

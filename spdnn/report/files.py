@@ -38,7 +38,7 @@ def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
             part.mkdir(exist_ok=True)
             (part / f"{about.name}.svg").write_text(standalone(drawing.svg), "utf-8")
             (part / f"{about.name}.png").write_bytes(drawing.png)
-            (part / f"{about.name}.csv").write_text(drawing.csv, "utf-8")
+            (part / f"{about.name}.csv").write_text(drawing.csv, "utf-8", "backslashreplace")
             (part / f"{about.name}.rst").write_text(caption(about.title, about.caption), "utf-8")
 
 

@@ -66,11 +66,17 @@ def _ladders(page: dict, say: Say) -> Iterator[Drawing]:
         size = _size(one["run"]["record"]["problem"])
         caption = (
             f"{size}, {one['run']['inputs']} inputs: median inference seconds on a logarithmic scale, lines are the "
-            f"medians' intervals. On {words.place(one['run']['record']['environment'])}. "
+            f"medians' intervals. On {words.machine(one['run']['record']['environment'])}. {_includes(one['runs'])}"
             f"Cases: {_listed([run['case'] for run in one['runs']])}."
         )
         about = say(one["id"], "times", f"Inference seconds by setting, {size}", caption)
         yield figures.ladder(one["rungs"], about)
+
+
+def _includes(runs: Sequence[dict]) -> str:
+    """What the time of each includes, where all include the same."""
+    spans = {run["span"] for run in runs}
+    return f"Time: {spans.pop()}. " if len(spans) == 1 else "What each time includes stands with its setting. "
 
 
 def _peers(page: dict, say: Say) -> Iterator[Drawing]:

@@ -25,7 +25,7 @@ def page(parts: Sequence[Part], baselines: Sequence[Baseline], products: Sequenc
     """
     collected = collection.collect(parts)
     shown = collected.records
-    several = len({words.place(record["environment"]) for record in shown}) > 1
+    several = len({words.machine(record["environment"]) for record in shown}) > 1
     runs = [
         _run(record, number, placed=several or bool(record["environment"].get("gpu")))
         for number, record in enumerate(shown)
@@ -63,7 +63,7 @@ def page(parts: Sequence[Part], baselines: Sequence[Baseline], products: Sequenc
 def _run(record: dict, number: int, placed: bool) -> dict:
     """One record as the tables print it; `placed`: with where and when it ran."""
     problem, samples, rate = record["problem"], record["samples"], record["edges_per_second"]
-    where = f"{words.place(record['environment'])}, {record['created'][:10]}" if placed else None
+    where = f"{words.machine(record['environment'])}, {record['created'][:10]}" if placed else None
     seconds = {name: statistics.median(samples[f"{name}_seconds"]) for name in ("read", "prepare", "inference")}
     computed, nominal = record["result"]["edges_computed"], problem["input_count"] * problem["edges"]
     run = {

@@ -62,8 +62,7 @@ def _problem(run: dict) -> tuple:
 def _setting(run: dict) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
     place = run["record"]["environment"]
-    machine = place["cpu"], place["cores"], place.get("gpu") or ""
-    return *_problem(run), run["engine"], run["threads"], run["span"], *machine
+    return *_problem(run), run["engine"], series.cut(run["record"]), run["threads"], run["span"], words.machine(place)
 
 
 def _age(run: dict) -> tuple:
@@ -248,7 +247,8 @@ def _times(runs: Sequence[dict]) -> dict | None:
     if len(shown) < 2:
         return None
     rows = [_time(run, before) for run, before in zip(shown, [None, *shown[:-1]], strict=True)]
-    return {"run": shown[0], "problem": shown[0]["record"]["problem"], "rows": rows}
+    cut = series.cut(shown[0]["record"])
+    return {"run": shown[0], "cut": cut, "problem": shown[0]["record"]["problem"], "rows": rows}
 
 
 def _time(run: dict, before: dict | None) -> dict:

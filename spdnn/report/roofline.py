@@ -80,7 +80,7 @@ def _machine(run: dict, machine: limits.Machine) -> str:
     if record["ranks"] > 1:
         used = f"{record['ranks']:,} ranks" + (f" of {used}" if used else "")
     level = words.printable(machine.instruction_set)
-    return ", ".join(filter(None, (words.place(record["environment"]), level, used)))
+    return ", ".join(filter(None, (words.machine(record["environment"]), level, used)))
 
 
 def _panels(rows: Sequence[dict]) -> list[dict]:

@@ -61,7 +61,7 @@ def _setting(run: dict) -> tuple:
     problem, place = record["problem"], record["environment"]
     names = tuple(sorted(record["reductions"]["requested"]))
     network = problem["network_identity"], problem["layers"]
-    return *network, record["engine"]["name"], names, record["threads"], record["span"], place["cpu"], place["cores"]
+    return *network, record["engine"]["name"], names, record["threads"], record["span"], words.machine(place)
 
 
 def _by(runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[list[dict]]:

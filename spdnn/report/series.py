@@ -64,7 +64,7 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
             continue
         problem = run["record"]["problem"]
         same = (problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"])
-        where = words.place(run["record"]["environment"])
+        where = words.machine(run["record"]["environment"])
         groups.setdefault((*same, run["span"].startswith("one layer"), where), []).append(run)
     found = []
     for same in groups.values():
@@ -72,6 +72,8 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
         labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:
             continue
+        if len({run["span"] for run in members}) > 1:
+            labels = [f"{label}: {run['span']}" for label, run in zip(labels, members, strict=True)]
         several = len({threads(run) for run in members}) > 1
         rungs = []
         for label, run in zip(labels, members, strict=True):
@@ -85,7 +87,7 @@ def _rungs(runs: Sequence[dict]) -> list[dict]:
     """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
     latest = {}
     for run in sorted(runs, key=lambda run: (run["record"]["created"], run["case"])):
-        latest[*_setting(run), threads(run)] = run
+        latest[*_setting(run), threads(run), run["span"]] = run
     found = sorted(latest.values(), key=lambda run: (-run["seconds"]["inference"], run["number"]))
     last, most = len(found) - 1, MOST_RUNGS - 1
     return found if last <= most else [found[place * last // most] for place in range(MOST_RUNGS)]
@@ -93,9 +95,13 @@ def _rungs(runs: Sequence[dict]) -> list[dict]:
 
 def _setting(run: dict) -> tuple[str, str, str]:
     """Engine, reductions and, of the task graph, how it was cut."""
-    cut = decomposition_of(run["record"])
-    how = f"{cut.schedule}, {words.plural(cut.devices, 'device')}" if cut else ""
-    return run["engine"], run["reductions"].replace("none", "no reductions"), how
+    return run["engine"], run["reductions"].replace("none", "no reductions"), cut(run["record"])
+
+
+def cut(record: dict) -> str:
+    """The schedule of a run of the task graph and its devices, in words; empty for any other."""
+    made = decomposition_of(record)
+    return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
 
 
 def ends(run: dict) -> tuple[float, float]:

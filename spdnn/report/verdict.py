@@ -33,16 +33,10 @@ def section(collected: Collected, runs: Sequence[dict], twelve: Sequence[dict], 
         "operations": len(products),
         "networks_run": sum(bool(row["plain"] or row["reduced"]) for row in twelve),
         "timed": len(runs),
-        "machines": sorted({_machine(place) for place in places}),
+        "machines": sorted({words.machine(place) for place in places}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
         "commits": sorted({words.printable(place["commit"] or "not known", 40) for place in places}),
     }
-
-
-def _machine(place: dict) -> str:
-    cores = words.plural(place["cores"], "core")
-    processor = f"{words.printable(place['cpu'])}, {cores}"
-    return f"{words.printable(place['gpu'])} ({processor})" if place.get("gpu") else processor
 
 
 def _cases(collected: Collected) -> list[dict]:

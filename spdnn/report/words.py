@@ -163,6 +163,12 @@ def place(environment: dict) -> str:
     return printable(environment.get("gpu") or environment["cpu"])
 
 
+def machine(environment: dict) -> str:
+    """What tells one machine from another: the GPU if there is one, the processor and its cores."""
+    processor = f"{printable(environment['cpu'])}, {plural(environment['cores'], 'core')}"
+    return f"{printable(environment['gpu'])} ({processor})" if environment.get("gpu") else processor
+
+
 def printable(value: object, longest: int = 200) -> str:
     """A text of unknown origin on one line, without control characters and without piles of accents."""
     text = "".join(sign if sign.isprintable() else " " for sign in str(value))

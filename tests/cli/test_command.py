@@ -292,3 +292,10 @@ def test_a_stopped_run_leaves_nothing(tmp_path, number, status):
     word = "interrupted" if number == signal.SIGINT else "terminated"
     assert process.stderr.read() == f"spdnn: {word}; nothing was written under a final name\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_file_of_records_makes_no_page(tmp_path, capsys):
+    (tmp_path / "empty.jsonl").touch()
+    assert spdnn("report", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "page.html")) == 1
+    assert "empty.jsonl: no record there" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()

@@ -343,3 +343,16 @@ def test_help(capsys):
     text = capsys.readouterr().out
     assert "Mann-Whitney" in text
     assert "exit status" in text
+
+
+def test_machines_that_changed_places_are_told(tmp_path, capsys):
+    def both(first, second):
+        records = made_record("halved", TIGHT), made_record("doubled", TIGHT, layers=480)
+        for record, cpu in zip(records, (first, second), strict=True):
+            record["environment"]["cpu"] = cpu
+        return records
+
+    one, other = stored(tmp_path / "one", *both("Fast", "Slow")), stored(tmp_path / "other", *both("Slow", "Fast"))
+    text = shown(capsys, one, other)
+    assert "Different machines in A and in B in 2 pairs, and the ratios compare these too: doubled; halved." in text
+    assert "Different machines" not in shown(capsys, one, one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -162,3 +163,32 @@ def test_an_svg_opens_alone_with_its_text_on_white(tmp_path, opened, scheme):
         key: round(value) for key, value in whole.items()
     }
     assert not visit.noticed
+
+
+def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
+    paths, folder = stored(tmp_path, made_record()), tmp_path / "figures"
+    render(paths, [], tmp_path / "report.html", figures=folder)
+    before = {name: (folder / name).read_bytes() for name in listed(folder)}
+    (tmp_path / "more").mkdir()
+    others = stored(tmp_path / "more", made_record("another", (0.5, 0.6, 0.7)))
+    for output, told in (
+        (tmp_path / "nowhere" / "page.html", "does not exist"),
+        (folder, "is a folder"),
+        (folder / "page.html", "which is replaced whole"),
+        (others[0], "is one of the records"),
+    ):
+        with pytest.raises(InputError, match=told):
+            render(others, [], output, figures=folder)
+        assert {name: (folder / name).read_bytes() for name in listed(folder)} == before
+    assert json.loads(others[0].read_text())["case"] == "another"
+    with pytest.raises(InputError, match="which is replaced whole"):
+        render(paths, [], tmp_path / "new", figures=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_text_in_another_encoding_is_escaped(tmp_path):
+    record = made_record("d\udcff.case")
+    record["environment"]["command"] = "spdnn run d\udcff.h5"
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    render([tmp_path / "record.json"], [], tmp_path / "report.html", figures=tmp_path / "figures")
+    assert "spdnn run d .h5" in (tmp_path / "report.html").read_text("utf-8")

@@ -13,6 +13,7 @@ import statistics
 import pytest
 from test_report import HOSTILE, Page, made_record
 from test_report import shown as whole
+from test_schedules import scheduled
 
 from spdnn.intervals import interval
 from spdnn.records import check_record
@@ -397,3 +398,18 @@ def test_every_number_of_the_section_is_a_records(tmp_path):
     rest = values - known
     assert all(any(value == pytest.approx(end, rel=1e-9) for end in ends) for value in rest)
     assert len(rest) <= len(ends)
+
+
+def test_times_of_one_schedule_are_not_set_beside_another():
+    """The task graph on one device and on two, streamed and not: each is compared with itself alone."""
+    records = []
+    for place, (schedule, devices) in enumerate((("resident", 1), ("graph", 2))):
+        for on in (("dead",), ALL):
+            record = scheduled(schedule, devices)
+            record["reductions"] |= {"requested": list(on), "found": {}}
+            records.append(record | {"case": f"{schedule}-{place}-{len(on)}"})
+    times = reductions.section(model.page([Part(records)], [])["own"])["times"]
+    assert sorted((group["cut"], *(row["run"]["case"] for row in group["rows"])) for group in times) == [
+        ("graph, 2 devices", "graph-1-1", "graph-1-3"),
+        ("resident, 1 device", "resident-0-1", "resident-0-3"),
+    ]

@@ -388,18 +388,18 @@ def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
     there["environment"] = {**there["environment"], "gpu": "NVIDIA H<200>"}
     there["created"] = "2026-03-04T05:06:07Z"
     alone = shown(tmp_path, [here]).text
-    assert "A CPU, 20" not in alone
+    assert "A CPU, 2 cores, 20" not in alone
     (tmp_path / "results/records").mkdir(parents=True)
     (tmp_path / "results/measured/h200").mkdir(parents=True)
     (tmp_path / "results/records/here.json").write_text(json.dumps(here))
     (tmp_path / "results/measured/h200/2026.jsonl").write_text(f"{json.dumps(there)}\n")
     assert main(["report", str(tmp_path / "results"), "-o", str(tmp_path / "both.html")]) == 0
     page = Page(tmp_path / "both.html")
-    assert "NVIDIA H<200>, 2026-03-04" in page.text
-    assert f"A CPU, {here['created'][:10]}" in page.text
+    assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in page.text
+    assert f"A CPU, 2 cores, {here['created'][:10]}" in page.text
     assert "2 timed runs" in page.text
     assert main(["report", str(tmp_path / "results/measured/h200"), "-o", str(tmp_path / "there.html")]) == 0
-    assert "NVIDIA H<200>, 2026-03-04" in Page(tmp_path / "there.html").text
+    assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in Page(tmp_path / "there.html").text
 
 
 def test_only_the_reductions_that_were_on_are_explained(tmp_path):
@@ -519,7 +519,7 @@ def test_sizes_and_plurals():
 
 def test_what_is_absent_leaves_one_line_on_how_to_get_it(tmp_path):
     wanted = {
-        "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "make gpu-check": "No run here is",
+        "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "make gpu-check": "No run here used",
         "config/peers.yaml": "Peers", "config/ops.yaml": "Sparse operations", "config/ladder.yaml": "No ladder",
         "spdnn challenge": "How far these runs are",
     }  # fmt: skip
@@ -531,3 +531,18 @@ def test_what_is_absent_leaves_one_line_on_how_to_get_it(tmp_path):
     record = made_record()
     record["environment"]["gpu"] = "A GPU"
     assert "make gpu-check" not in shown(tmp_path, [record]).source
+
+
+def test_a_ladder_is_of_one_machine_and_tells_what_times_include():
+    reductions = ((), ("dead",), ("dead", "inputs"))
+    here = [made_record(f"here-{len(on)}", (1.0 + len(on),), on) for on in reductions]
+    there = [made_record(f"there-{len(on)}", (0.1,), on) for on in reductions]
+    for record in there:
+        record["environment"]["cores"] = 64
+    here[0]["span"] = words.STREAMED
+    own = model.page([Part([*here, *there])], [])["own"]
+    found = {one["run"]["record"]["environment"]["cores"]: one for one in series.ladders(own)}
+    assert {cores: len(one["rungs"]) for cores, one in found.items()} == {2: 3, 64: 3}
+    assert all(run["case"].startswith("here") for run in found[2]["runs"])
+    assert sum(rung.label.endswith(f": {words.STREAMED}") for rung in found[2]["rungs"]) == 1
+    assert not any(":" in rung.label for rung in found[64]["rungs"])

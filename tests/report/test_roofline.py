@@ -174,8 +174,9 @@ def test_each_machine_has_roofs_of_its_own(tmp_path):
     ]  # fmt: skip
     panels = model.page([Part(records)], [])["roofline"]["panels"]
     assert [panel["name"] for panel in panels] == [
-        "A CPU, x86_64_v3, 1 thread", "A CPU, x86_64_v3, 2 threads", "A CPU, x86_64_v3, 2 ranks of 2 threads",
-        "A GPU, sm_90",
+        "A CPU, 2 cores, x86_64_v3, 1 thread", "A CPU, 2 cores, x86_64_v3, 2 threads",
+        "A CPU, 8 cores, x86_64_v3, 2 ranks of 2 threads",
+        "A GPU (A CPU, 2 cores), sm_90",
     ]  # fmt: skip
     assert [[row["case"] for row in panel["rows"]] for panel in panels] == [["one"], ["two"], ["ranks"], ["gpu"]]
     assert panels[2]["roofs"]["loaded_edges"] == (5e11, 5e11)
@@ -191,7 +192,7 @@ def test_devices_of_a_task_graph_are_one_machine():
     records = [run("one", gpu="A GPU"), run("two", gpu="A GPU")]
     records[1]["engine"]["notes"]["devices"] = 2
     names = [panel["name"] for panel in model.page([Part(records)], [])["roofline"]["panels"]]
-    assert names == ["A GPU, sm_90", "A GPU, sm_90, 2 GPUs"]
+    assert names == ["A GPU (A CPU, 2 cores), sm_90", "A GPU (A CPU, 2 cores), sm_90, 2 GPUs"]
     records[1]["engine"]["notes"]["devices"] = "two"
     assert len(model.page([Part(records)], [])["roofline"]["panels"]) == 1
 
