@@ -156,7 +156,7 @@ def ladder(rungs: Sequence[Rung], about: About) -> Drawing:
         axes.set_xscale("log")
         axes.set_xlim(floor, rungs[0].high * 12)
         axes.xaxis.set_major_formatter(plain)
-        axes.set_yticks(range(len(rungs)), [rung.label for rung in rungs])
+        axes.set_yticks(range(len(rungs)), [folded(rung.label, 56) for rung in rungs], fontsize=8)
         axes.set_ylim(len(rungs) - 0.5, -0.5)
         axes.set_xlabel("inference seconds")
         axes.grid(visible=False, axis="y")
