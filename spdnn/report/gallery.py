@@ -219,7 +219,7 @@ def _breakdown(page: dict, say: Say) -> Iterator[Drawing]:
     settings = _listed(series.configurations([row["run"] for row in rows]))
     caption = (
         "Median seconds of reading, preparing and inference, in this order; only inference enters the rate. "
-        f"{how}{_some(rows, section['rows'])} Settings: {settings}."
+        f"{how}{_fastest(rows, section['rows'])} Settings: {settings}."
     )
     title = "Seconds of read, prepare and inference by case"
     yield breakdown_figures.wholes(bars, say("times-whole", "times", title, caption))
@@ -227,7 +227,7 @@ def _breakdown(page: dict, say: Say) -> Iterator[Drawing]:
         caption = (
             "What inference was made of, where the record tells: each bar is 100 % of the seconds that it tells of. "
             "Copies beside a kernel are hatched: they are hidden in its time and take none of their own."
-            f"{_some(told, section['told'])}"
+            f"{_fastest(told, section['told'])}"
         )
         title = "Shares of kernel, copy and wait in inference by case"
         yield breakdown_figures.shares(parts, say("times-parts", "times", title, caption))
@@ -243,7 +243,7 @@ def _roofline(page: dict, say: Say) -> Iterator[Drawing]:
     rows = section["rows"][:MOST_BARS]
     caption = (
         "The machine's limit ÷ the median of the inference seconds, the nearest first. Colour: the ceiling that binds."
-        f"{_some(rows, section['rows'], 'first')}"
+        f"{_first(rows, section['rows'])}"
     )
     title = "Share of its machine's limit that each run reached"
     yield roofline_figures.distances(rows, say("limit-shares", "limits", title, caption))
@@ -266,11 +266,15 @@ def _under_roofs(panel: dict) -> str:
     return " ".join(filter(None, told))
 
 
-def _some(shown: Sequence, of: Sequence, which: str = "") -> str:
-    """That a figure has not all cases, where it has not; which they are: the first, or the fastest of each network."""
-    how = f" The first {len(shown)}" if which else f" {len(shown)}"
-    least = "" if which else ", the fastest of each network before others"
-    return "" if len(shown) == len(of) else f"{how} of {len(of):,} cases{least}; the table has all."
+def _first(shown: Sequence, of: Sequence) -> str:
+    """That a figure has the first cases alone, where it has not all."""
+    return "" if len(shown) == len(of) else f" The first {len(shown)} of {len(of):,} cases; the table has all."
+
+
+def _fastest(shown: Sequence, of: Sequence) -> str:
+    """That a figure has the cases that `breakdown.drawn` chose, where it has not all."""
+    chosen = f" {len(shown)} of {len(of):,} cases, the fastest of each network before others; the table has all."
+    return "" if len(shown) == len(of) else chosen
 
 
 def _on(caption: str, place: dict) -> str:

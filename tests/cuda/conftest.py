@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from recorded_cupy import Cuda
 from shim import ShimDevice
@@ -35,3 +37,11 @@ def on_shim(monkeypatch):
         return there[0]
 
     return use
+
+
+@pytest.fixture
+def gpu(root, monkeypatch):
+    """A function that imports a module of tests/gpu or benchmarks."""
+    for folder in ("tests/gpu", "benchmarks"):
+        monkeypatch.syspath_prepend(root / folder)
+    return importlib.import_module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
@@ -29,14 +28,6 @@ from spdnn.limits import Machine
 from spdnn.records import read_records
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
-
-
-@pytest.fixture
-def gpu(root, monkeypatch):
-    """A function that imports a module of tests/gpu or benchmarks."""
-    for folder in ("tests/gpu", "benchmarks"):
-        monkeypatch.syspath_prepend(root / folder)
-    return importlib.import_module
 
 
 @pytest.fixture

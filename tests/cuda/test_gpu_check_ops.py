@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from dataclasses import replace
 
@@ -21,14 +20,6 @@ SHAPES = [
     problems.Shape("a", "transformer", "some_layer", 24, 40, 8, None, 2, "random", "", "made up"),
     problems.Shape("a", "resnet-50", "last", 10, 30, 1, None, 1, "random", "", "made up"),
 ]
-
-
-@pytest.fixture
-def gpu(root, monkeypatch):
-    """A function that imports a module of tests/gpu."""
-    for folder in ("tests/gpu", "benchmarks"):
-        monkeypatch.syspath_prepend(root / folder)
-    return importlib.import_module
 
 
 @pytest.fixture
