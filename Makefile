@@ -5,6 +5,8 @@ CORES ?= $(shell nproc)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
+# What the tests compile, kept by the digest of sources, compiler and options.
+export SPDNN_TEST_CACHE := $(CURDIR)/build/tests
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # One sentence for each thing that only the user can mend.
@@ -13,10 +15,11 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: run test gpu-check screenshot setup lint clean help
+.PHONY: run test test-full gpu-check screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
-	@echo "make test    set up, then lint, check the workflow, run the tests"
+	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
+	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
 	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
 	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec"
@@ -26,8 +29,11 @@ run: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES) $(ARGS)
 	@echo "report: $(CURDIR)/results/report.html"
 
-test: $(VENV)/.tested setup
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/run.sh $(ARGS)
+test: lint
+	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py $(ARGS)
+
+test-full: test
+	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py -m full $(ARGS)
 
 # With VENV= nothing is set up: PYTHON runs it as it is.
 gpu-check:

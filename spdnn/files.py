@@ -109,14 +109,15 @@ def _check_parent(target: Path) -> None:
 _ended_by: int | None = None  # the signal that is ending this process
 
 
-def clean_on_terminate() -> None:
-    """Let SIGTERM and SIGHUP end the process as an error does, so that temporary files are removed.
+@contextlib.contextmanager
+def clean_on_terminate() -> Iterator[None]:
+    """In this block, let SIGTERM and SIGHUP end the process as an error does, so that temporary files are removed.
 
     The exit status is 128 + the signal's number. A signal that is ignored (nohup) stays so. SIGINT raises
-    KeyboardInterrupt as ever, and is remembered like the others for `check_ended`.
+    KeyboardInterrupt as ever, and is remembered like the others for `check_ended`. At the end of the block the handlers
+    of before are back.
     """
     global _ended_by
-    _ended_by = None
 
     def ended(number, frame):
         global _ended_by
@@ -130,10 +131,18 @@ def clean_on_terminate() -> None:
         if _ended_by is None or unraisable.exc_type not in (KeyboardInterrupt, SystemExit):
             default(unraisable)
 
-    sys.unraisablehook = untold
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
+    before = _ended_by, sys.unraisablehook
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handled = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
+    _ended_by, sys.unraisablehook = None, untold
+    try:
+        for number in handled:
             signal.signal(number, ended)
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # None: it was not Python's
+        _ended_by, sys.unraisablehook = before
 
 
 def check_ended() -> None:

@@ -18,10 +18,9 @@ def logged(log: str) -> Iterator[None]:
 
     The sentence goes to the log and to the terminal, and how far the job is (spdnn/progress.py) to the log.
     """
-    clean_on_terminate()
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w")
-    with open(log, "w", encoding="utf-8", buffering=1) as stream:
+    with clean_on_terminate(), open(log, "w", encoding="utf-8", buffering=1) as stream:
         os.dup2(stream.fileno(), 2)
         try:
             tellers.begin()

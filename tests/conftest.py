@@ -1,12 +1,15 @@
-"""Shared fixtures; and the rule on what may be left out.
+"""Shared fixtures; and the rules on what may be left out.
 
 A test marked `needs("x")` is left out where x is absent, with a reason that `make test` lists; with CI set it fails.
+A test marked `full("x")` is of the set that `make test-full` adds, and the last line of the default set says so.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,6 +57,59 @@ NEEDS = {
     "slurm": (slurm_installed, "root, and the Debian packages slurm-wlm and munge"),
     "chromium": (browser_driven, "the browser chromium (Debian package chromium) and the packages of envs/test.txt"),
 }
+
+
+# What `full` tests are about, and why the default set can do without them.
+FULL = {
+    "architectures": "CUDA kernels compiled for every architecture; by default for three",
+    "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
+    "official": "whole official problems on the CUDA shim; by default parts of them",
+    "ranks": "four and eight ranks; by default two and three",
+    "slurm": "the workflow through a real Slurm",
+    "workflow": "further whole runs of the workflow; by default one of each kind of rule",
+}
+
+
+def pytest_configure(config):
+    # Started with `&` or nohup SIGINT is ignored, and pytest-xdist's workers ignore it; what tests start would too.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[LEFT_OUT] = Counter()
+
+
+LEFT_OUT = pytest.StashKey[Counter]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for marker in item.iter_markers("full"):
+            if marker.args[0] not in FULL:
+                raise pytest.UsageError(f"{item.nodeid}: full({marker.args[0]!r}); choose from {', '.join(FULL)}")
+    # Groups are long, and must not be what one processor is left with at the end.
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+def pytest_deselected(items):
+    for item in items:
+        for marker in item.iter_markers("full"):
+            item.config.stash[LEFT_OUT][marker.args[0]] += 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left out", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if left_out := config.stash[LEFT_OUT]:
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(left_out.items()))
+        terminalreporter.write_line(f"left out: {counts}; `make test-full` runs them too (pytest -m full: them alone)")
 
 
 def pytest_runtest_setup(item):

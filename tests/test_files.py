@@ -124,19 +124,15 @@ def test_folders_that_are_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
-def test_a_signal_that_a_library_swallowed_is_raised_again(number, raised, monkeypatch):
-    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    monkeypatch.setattr(files, "_ended_by", None)
-    try:
-        files.clean_on_terminate()
+def test_a_signal_that_a_library_swallowed_is_raised_again(number, raised):
+    before = signal.getsignal(number)
+    with pytest.raises(raised), files.clean_on_terminate():
         files.check_ended()
         with contextlib.suppress(BaseException):
             signal.raise_signal(number)
-        with pytest.raises(raised):
-            files.check_ended()
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
+        files.check_ended()
+    files.check_ended()  # nobody else's run ends
+    assert signal.getsignal(number) == before
 
 
 def test_a_signal_swallowed_by_a_finalizer_is_silent_and_still_ends_the_run():
@@ -148,10 +144,10 @@ class Swallows:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
 
-clean_on_terminate()
-thing = Swallows()
-del thing
-check_ended()
+with clean_on_terminate():
+    thing = Swallows()
+    del thing
+    check_ended()
 print("went on")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

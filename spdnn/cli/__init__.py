@@ -60,8 +60,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     On several ranks, an error of one ends all of them.
     """
+    with clean_on_terminate():
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
-        clean_on_terminate()
         chosen = _parsed(arguments)
         try:
             tellers.begin()

@@ -13,12 +13,12 @@ into: `sanitized` starts one.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,8 @@ from spdnn.kernels import cuda
 from spdnn.kernels.cuda.device import Properties
 
 HERE = Path(__file__).parent
+# What depends on sources, compiler and options alone is kept here from run to run; `make clean` removes it.
+CACHE = Path(os.environ.get("SPDNN_TEST_CACHE", HERE.parents[1] / "build/tests"))
 COMPILER = os.environ.get("CXX", "g++")
 POISON = 0xFF
 MOST_THREADS = 1024  # of a block
@@ -238,10 +240,13 @@ def _compiled(text: str, flags: list[str], what: str) -> Path:
     """
     parts = [text, (HERE / "shim.hpp").read_text(), _version(), *flags]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    folder = Path(tempfile.gettempdir()) / f"spdnn-shim-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = CACHE / "shim"
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{digest}.so"
-    if not path.exists():
+    with open(folder / f"{digest}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
+        if path.exists():
+            return path
         with replacing(path) as temporary:
             command = [COMPILER, *flags, f"-I{HERE}", "-x", "c++", "-", "-o", str(temporary)]
             done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)

@@ -1,0 +1,111 @@
+"""Runs pytest on every processor, and gives back all that it took, however it ends.
+
+`python tests/run.py ARGUMENTS` passes its arguments on. Temporary files go into a folder that is removed at the end. What
+the tests started and did not end is killed, and so is everything when this is interrupted or terminated; a test that
+leaves a process or a file behind fails the run. Source of the idea: prctl(2), PR_SET_CHILD_SUBREAPER.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+SUBREAPER, PARENT_DEATH = 36, 1  # of prctl: orphans become our children; a signal when the parent ends
+SECONDS = 15  # that the tests have to put back what they changed, when they are stopped
+KEPT = ("pytest-of-",)  # pytest's own folders, the last three of which it keeps
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status of pytest; 1 where it left something behind, 128 + N where signal N ended it."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(SUBREAPER, 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stopped)  # nohup and `&` ignore some of them, and would make the tests' children do so
+    folder = Path(tempfile.mkdtemp(prefix="spdnn-tests-"))
+    workers = str(len(os.sched_getaffinity(0)))
+    command = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadgroup", *arguments]
+    # A session of its own: a signal to the terminal's group reaches the tests through this process alone.
+    tests = subprocess.Popen(
+        command,
+        env={"OMP_WAIT_POLICY": "passive", **os.environ, "TMPDIR": str(folder)},
+        start_new_session=True,
+        preexec_fn=lambda: libc.prctl(PARENT_DEATH, signal.SIGKILL),
+    )
+    try:
+        status = tests.wait()
+        left = [*map(described, descendants()), *(str(path) for path in folder.iterdir() if not kept(path))]
+        for what in left:
+            print(f"tests/run.py: left behind by the tests: {what}", file=sys.stderr)
+        return status or bool(left)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if tests.poll() is None:
+            interrupt(tests)
+        end_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def stopped(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def descendants() -> list[psutil.Process]:
+    """Every process below this one that is no zombie."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+def described(process: psutil.Process) -> str:
+    try:
+        return f"process {process.pid}: {' '.join(process.cmdline())[:200]}"
+    except psutil.NoSuchProcess:
+        return f"process {process.pid}"
+
+
+def kept(path: Path) -> bool:
+    return path.name.startswith(KEPT)
+
+
+def interrupt(tests: subprocess.Popen) -> None:
+    """Let fixtures end: pytest and its workers get SIGINT, and some time."""
+    for process in (*psutil.Process(tests.pid).children(), psutil.Process(tests.pid)):
+        try:
+            process.send_signal(signal.SIGINT)
+        except psutil.NoSuchProcess:
+            pass
+    try:
+        tests.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+def end_all() -> None:
+    """Kill what is left, until nothing is: a process that is killed may leave children of its own to us."""
+    deadline = time.monotonic() + SECONDS
+    while (found := descendants()) and time.monotonic() < deadline:
+        for process in found:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                pass
+        psutil.wait_procs(found, timeout=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
