@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,6 +12,9 @@ from spdnn.engines import engine, infer
 from spdnn.engines.base import Options, Session
 from spdnn.features import Inputs, projection_weights
 from spdnn.network import from_matrices
+from spdnn.sources.mnist import mnist_inputs
+
+official_inputs = functools.cache(mnist_inputs)  # seconds each; tests that use them are of the xdist_group "mnist"
 
 # Name: inputs, widths, and what random_network takes.
 SHAPES = {

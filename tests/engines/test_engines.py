@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 import numpy as np
 import pytest
 from engine_cases import SHAPES, around_sixteen_bits, assert_same, opened, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ladders import LEVELS, covering, each_level, rung
 
-from spdnn import kernels, reduce, reference
+from spdnn import reduce, reference
 from spdnn.engines import infer
 from spdnn.errors import InputError, SpdnnError
 from spdnn.features import Inputs
 from spdnn.network import from_matrices
 from spdnn.sources.radixnet import RadixNet
 
-LEVELS = [level.name for level in kernels.levels()]
 pytestmark = pytest.mark.parametrize("name", ["cpu", "spgemm"])
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("level", each_level)
+@pytest.mark.parametrize(("shape", "kind"), covering(SHAPES, ["bits", "dense", "csr"]))
 def test_awkward_shapes(name, random_network, monkeypatch, shape, kind, level):
     monkeypatch.setenv("SPDNN_ISA", level)
     count, widths, options = SHAPES[shape]
@@ -30,9 +32,8 @@ def test_awkward_shapes(name, random_network, monkeypatch, shape, kind, level):
     assert abs(got.survivors - expected.survivors).max() <= 1  # a value that ties with zero may fall either way
 
 
-@pytest.mark.parametrize("reductions", ["none", "all"])
 @pytest.mark.parametrize("degree", [0, 1, 31, 32, 33, 70])
-@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(("single", "reductions"), covering([True, False], ["none", "all"]))
 def test_any_number_of_nonzeros(name, degree, single, reductions):
     rng = np.random.default_rng(degree)
     matrix = np.zeros((80, 40), np.float32)
@@ -76,14 +77,14 @@ def test_a_bias_without_activation_keeps_dead_rows(name, random_network):
     assert (got.all_values() == -1).all()
 
 
-@pytest.mark.parametrize("reductions", ["none", "dead", "inputs", "dead,inputs", "all"])
+@pytest.mark.parametrize("reductions", ["none", "dead,inputs", "all", *map(rung, ["dead", "inputs"])])
 def test_threads_batches_and_streaming_change_nothing(name, reductions):
     network = RadixNet(1024, 40)
-    inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.35, 700)[:, None])
+    inputs = rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
     # Merging neurons changes the order of sums; the other reductions change no bit.
     alike = "none" if reductions != "all" else "neurons"
     one = infer(network, inputs, name, threads=1, reductions=alike)
-    assert 0 < one.alive.size < 700
+    assert 0 < one.alive.size < 300
     for threads in (1, 2, 5):
         got = infer(network, inputs, name, threads=threads, reductions=reductions)
         assert got.digest == one.digest
@@ -91,11 +92,11 @@ def test_threads_batches_and_streaming_change_nothing(name, reductions):
         np.testing.assert_array_equal(got.row_projection, one.row_projection)
     for resident_layers in (True, False):
         session = opened(name, network, inputs, reduce.parse(reductions), threads=2)
-        session.batch = 128
+        session.batch = 64
         session.layers = session.layers if resident_layers else None
         batched = session.run()
         assert batched.digest == one.digest
-        assert batched.notes["batches"] == 6
+        assert batched.notes["batches"] == 5
         np.testing.assert_array_equal(batched.survivors, one.survivors)
 
 
@@ -113,7 +114,7 @@ def test_more_inputs_than_stored_repeat(name):
     np.testing.assert_array_equal(twice.alive, expected)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", each_level)
 @pytest.mark.parametrize(
     ("first", "last"),
     [
@@ -143,22 +144,31 @@ def test_a_level_that_is_not_here(name, monkeypatch):
         infer(RadixNet(32, 1, -0.1), rows(1, 32), name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_network_equals_the_oracle(name, data):
-    widths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=5), label="widths")
+    """After n layers values are multiples of 2^-(2n + 1), and small enough that no sum in float32 is rounded.
+
+    A sum has at most 40 products with weights up to 3/4, and a bias up to 1/4. With a clip of 32 it is below 2^10, and
+    six layers take 23 bits; without, from inputs up to 2, three layers stay below 2^16 and take 23 bits, too.
+    """
+    clip = data.draw(st.sampled_from([None, 1.0, 32.0]), label="clip")
+    most = 4 if clip is None else 7
+    widths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=most), label="widths")
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), label="seed"))
     matrices = [
         np.where(rng.random((a, b)) < 0.4, rng.integers(-3, 4, (a, b)) / 4, 0)
         for a, b in zip(widths[:-1], widths[1:], strict=True)
     ]
     biases = [rng.integers(-2, 3, b) / 8 for b in widths[1:]]
-    clip = data.draw(st.sampled_from([None, 1.0, 32.0]))
     network = from_matrices(matrices, biases, clip, data.draw(st.sampled_from(["relu", "none"])))
     values = rng.integers(-2, 3, (data.draw(st.integers(1, 70)), widths[0])).astype(np.float32)
-    got = infer(network, Inputs.from_array(values), name, values=True, threads=data.draw(st.integers(1, 3)))
+    threads = data.draw(st.integers(1, 3), label="threads")
     expected = reference.infer(network, Inputs.from_array(values), values=True)
-    # Every number above is a small multiple of a power of two, so float32 and float64 agree exactly.
-    np.testing.assert_array_equal(got.all_values(), expected.all_values())
-    np.testing.assert_array_equal(got.categories, expected.categories)
-    np.testing.assert_array_equal(got.survivors, expected.survivors)
+    for level in LEVELS:
+        with mock.patch.dict(os.environ, SPDNN_ISA=level):
+            got = infer(network, Inputs.from_array(values), name, values=True, threads=threads)
+        assert got.notes["instruction_set"] == level
+        np.testing.assert_array_equal(got.all_values(), expected.all_values())
+        np.testing.assert_array_equal(got.categories, expected.categories)
+        np.testing.assert_array_equal(got.survivors, expected.survivors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from engine_cases import rows
+from ladders import covering
 
 from spdnn import reference
 from spdnn.engines import PEERS, engine, infer
@@ -123,8 +125,7 @@ SHAPES = {
 
 
 @every_library
-@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "kind"), covering(SHAPES, ["bits", "dense", "csr"]))
 def test_awkward_shapes(random_network, shape, kind, library):
     count, widths, options = SHAPES[shape]
     network = random_network(widths, **options)
@@ -156,17 +157,22 @@ def test_rows_leave_only_while_no_later_bias_is_positive(random_network, library
     np.testing.assert_array_equal(got.survivors, expected.survivors)
 
 
+@functools.cache
+def official():
+    """Layers of an official network, inputs of which some survive, and their result."""
+    network, inputs = RadixNet(1024, 30), rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
+    return network, inputs, infer(network, inputs)
+
+
 @every_library
 def test_an_official_network_repeats_itself_to_the_bit(library):
-    network = RadixNet(1024, 40)
-    inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.35, 700)[:, None])
-    expected = infer(network, inputs)
+    network, inputs, expected = official()
     runner = engine(library)
     prepared = runner.prepare(network, runner.offers)
     session = runner.open(prepared, inputs, Options(THREADS))
     first, second = session.run(), session.run()
     assert first.digest == second.digest
-    assert 0 < first.alive.size < 700
+    assert 0 < first.alive.size < 300
     np.testing.assert_array_equal(first.categories, expected.categories)
     np.testing.assert_array_equal(first.survivors, expected.survivors)
     most = inputs.count * network.edges

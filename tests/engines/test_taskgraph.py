@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_cases import SHAPES, assert_same, rows
+from engine_cases import SHAPES, assert_same, official_inputs, rows
+from ladders import covering, rung
 
 from spdnn import measure, verify
 from spdnn.engines import engine, infer
@@ -18,7 +20,6 @@ from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.features import Inputs
 from spdnn.network import from_matrices
 from spdnn.reduce import parse
-from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph import SCHEDULES, Decomposition, Graph, Kind, Wanted
 from spdnn.taskgraph.check import wrong
@@ -35,20 +36,28 @@ CUTS = {
     "a streamed pipeline": Wanted("pipeline", 3, batches=4, buffers=2),
     "chosen": Wanted(),
 }
+INPUTS = 700
 
 
+@functools.cache
 def problem():
     """40 layers of 1024 and inputs of which few to many die."""
-    inputs = rows(700, 1024, kind="bits", density=np.linspace(0, 0.35, 700)[:, None])
+    inputs = rows(INPUTS, 1024, kind="bits", density=np.linspace(0, 0.35, INPUTS)[:, None])
     return RadixNet(1024, 40), inputs
 
 
-@pytest.mark.parametrize("reductions", ["none", "dead,inputs", "all"])
-@pytest.mark.parametrize("wanted", CUTS.values(), ids=CUTS)
-def test_schedules_change_nothing(wanted, reductions):
+@functools.cache
+def expected(reductions="all"):
+    """What the engine `cpu` makes of the problem on one thread."""
     network, inputs = problem()
-    one = infer(network, inputs, "cpu", threads=1, reductions=reductions)
-    assert 0 < one.alive.size < 700
+    found = infer(network, inputs, "cpu", threads=1, reductions=reductions, values=True)
+    assert 0 < found.alive.size < INPUTS
+    return found
+
+
+@pytest.mark.parametrize(("cut", "reductions"), covering(CUTS, ["all", "dead,inputs", "none"]))
+def test_schedules_change_nothing(cut, reductions):
+    (network, inputs), one, wanted = problem(), expected(reductions), CUTS[cut]
     got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, wanted=wanted)
     assert got.digest == one.digest
     np.testing.assert_array_equal(got.survivors, one.survivors)
@@ -77,10 +86,8 @@ def serially(monkeypatch, choose):
     "name", ["stream on 2", "graph on 4", "each to its end alone", "a streamed pipeline", "pipelines side by side"]
 )
 def test_any_order_that_the_edges_allow(monkeypatch, name):
-    network, inputs = problem()
-    one = infer(network, inputs, "cpu", threads=1)
-    orders = [min, max, *(random.Random(seed).choice for seed in range(3))]
-    for order in orders:
+    (network, inputs), one = problem(), expected()
+    for order in (min, max, random.Random(0).choice):
         choose = (lambda ready, pick=order: pick(ready, key=lambda task: task.number)) if order in (min, max) else order
         ran = serially(monkeypatch, choose)
         got = infer(network, inputs, "taskgraph", threads=4, wanted=replace(CUTS[name], batches=5))
@@ -93,19 +100,11 @@ def test_any_order_that_the_edges_allow(monkeypatch, name):
 @pytest.mark.parametrize("reductions", ["dead", "all"])
 def test_batches_with_few_rows_left_go_on_as_one(monkeypatch, reductions):
     """At layer 32 a batch of 117 inputs has about 60 left, so two of three go on as one."""
-    network, inputs = problem()
-    one = infer(network, inputs, "cpu", threads=1, values=True, reductions=reductions)
-    for seed in range(3):
+    (network, inputs), one = problem(), expected(reductions)
+    options = {"reductions": reductions, "threads": 2, "values": True}
+    for seed in range(2):
         ran = serially(monkeypatch, random.Random(seed).choice)
-        got = infer(
-            network,
-            inputs,
-            "taskgraph",
-            threads=2,
-            values=True,
-            reductions=reductions,
-            wanted=Wanted("stream", 1, batches=6),
-        )
+        got = infer(network, inputs, "taskgraph", **options, wanted=Wanted("stream", 1, batches=6))
         assert got.notes["batches_joined"] >= 2
         assert got.notes["joined_before_layer"] == 33
         graph = ran[-1][1]
@@ -119,8 +118,7 @@ def test_batches_with_few_rows_left_go_on_as_one(monkeypatch, reductions):
 @pytest.mark.parametrize("kind", [Kind.COPY, Kind.LAYER])
 def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
     """The same orders find a graph in which copies wait for no reader, or layers not for their place."""
-    network, inputs = problem()
-    one = infer(network, inputs, "cpu", threads=1, reductions="dead")
+    (network, inputs), one = problem(), expected("dead")
     task = Graph._task
 
     def without(self, made, batch, stage, device, buffer, place, after, target=None):
@@ -140,10 +138,10 @@ def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
     assert found - {one.digest}
 
 
-@pytest.mark.parametrize(("shape", "cut"), list(zip(SHAPES, itertools.cycle(CUTS.values()), strict=False)))
-@pytest.mark.parametrize("kind", ["bits", "dense", "csr"])
-def test_awkward_shapes(random_network, shape, cut, kind):
+@pytest.mark.parametrize(("shape", "kind"), covering(SHAPES, ["bits", "dense", "csr"]))
+def test_awkward_shapes(random_network, shape, kind):
     count, widths, options = SHAPES[shape]
+    cut = [*CUTS.values()][5 * [*SHAPES].index(shape) % len(CUTS)]
     pipeline = min(cut.pipeline or cut.devices, len(widths) - 1) if cut.schedule == "pipeline" else cut.pipeline
     cut = replace(cut, pipeline=pipeline, devices=pipeline or cut.devices)
     if (cut.pipeline or 1) > len(widths) - 1:
@@ -157,13 +155,11 @@ def test_awkward_shapes(random_network, shape, cut, kind):
 def test_devices_read_one_source_at_once(monkeypatch, schedule):
     """Where the process has no room for the weights, each device reads stages of its own from a formula."""
     monkeypatch.setattr(executor.CpuGraphSession, "_keeps", lambda self, made: False)
-    network, inputs = problem()
-    one = infer(network, inputs, "cpu", threads=1, reductions="dead")
-    for _ in range(3):
-        wanted = Wanted(schedule, 4, batches=8, buffers=2)
+    inputs, wanted = problem()[1], Wanted(schedule, 4, batches=8, buffers=2)
+    for _ in range(2):
         got = infer(RadixNet(1024, 40), inputs, "taskgraph", threads=4, reductions="dead", wanted=wanted)
         assert got.notes["streamed_from"] == "the network's source"
-        assert got.digest == one.digest
+        assert got.digest == expected("dead").digest
 
 
 def test_what_is_copied_and_moved_counts_as_moved():
@@ -182,8 +178,7 @@ def test_what_is_copied_and_moved_counts_as_moved():
 
 
 def test_values_come_in_the_order_of_the_inputs():
-    network, inputs = problem()
-    one = infer(network, inputs, "cpu", threads=1, values=True)
+    (network, inputs), one = problem(), expected()
     got = infer(network, inputs, "taskgraph", threads=4, values=True, wanted=Wanted("graph", 4, batches=9))
     np.testing.assert_array_equal(got.values, one.values)
     np.testing.assert_array_equal(got.row_sum, one.row_sum)
@@ -261,17 +256,21 @@ def test_wishes_out_of_range_are_one_sentence(wanted):
 
 
 @pytest.mark.needs("mnist")
-@pytest.mark.parametrize("neurons", [1024, 4096])
-def test_all_inputs_against_the_official_truth(mnist_file, neurons):
-    """Every schedule on 1, 2 and 4 devices, each of which may take less than weights and inputs of its batches need."""
-    network, chosen, inputs = RadixNet(neurons, 120), engine("taskgraph"), mnist_inputs(neurons, mnist_file)
+@pytest.mark.xdist_group("mnist")
+@pytest.mark.parametrize(
+    ("neurons", "devices"),
+    [rung(1024, 2, default=True), *(rung(*one) for one in ((1024, 1), (1024, 4), (4096, 1), (4096, 2), (4096, 4)))],
+)
+def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
+    """Every schedule on devices of which each may take less than weights and inputs of its batches need."""
+    network, chosen, inputs = RadixNet(neurons, 120), engine("taskgraph"), official_inputs(neurons, mnist_file)
     prepared = chosen.prepare(network, parse("all", chosen.offers))
     official = verify.official(neurons, inputs.count)
     assert measure.official(network, inputs)
-    for schedule, devices in itertools.product(SCHEDULES, (1, 2, 4)):
+    for schedule in SCHEDULES:
         wanted = Wanted(schedule, devices, device_memory=40_000_000)
         found = chosen.open(prepared, inputs, Options(4, wanted=wanted)).run()
         verdict = verify.judge(found, official)
-        assert verdict["passed"], (schedule, devices, verdict["reasons"])
+        assert verdict["passed"], (schedule, verdict["reasons"])
         assert max(found.notes["memory_bytes"]) <= 40_000_000
         assert found.notes["batches"] > 1

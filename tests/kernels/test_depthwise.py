@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from ladders import LEVELS, every_level
 from ops_cases import ULP, assert_within, numbers
 
-from spdnn import kernels
 from spdnn.kernels import _cpu
 
-LEVELS = [level.name for level in kernels.levels()]
-every_level = pytest.mark.parametrize("level", LEVELS)
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 every_stride = pytest.mark.parametrize("stride", [1, 2])
 every_layout = pytest.mark.parametrize("nhwc", [False, True])
@@ -48,20 +48,19 @@ def reference(x, weights, bias, stride):
     return sums, sizes
 
 
-@every_level
 @every_dtype
 @every_stride
-@every_layout
 @pytest.mark.parametrize("channels", [1, 3, 24, 32])
-def test_sums_are_those_of_float64(level, dtype, stride, nhwc, channels):
+def test_sums_are_those_of_float64(dtype, stride, channels):
     weights, bias = numbers(dtype, channels, 3, 3, seed=1), numbers(np.float32, channels, seed=2)
     for height, width in SIZES:
         x = numbers(dtype, 2, channels, height, width)
         sums, sizes = reference(x, weights, bias, stride)
         for low, high in (ALL, (0.0, np.inf), (-0.5, 0.25)):
-            got, nan = depthwise(level, x, weights, bias, (low, high), stride, nhwc)
-            assert_within(got, np.clip(sums, low, high), 10 * ULP * sizes)
-            assert not nan
+            for level, nhwc in itertools.product(LEVELS, (False, True)):
+                got, nan = depthwise(level, x, weights, bias, (low, high), stride, nhwc)
+                assert_within(got, np.clip(sums, low, high), 10 * ULP * sizes)
+                assert not nan
 
 
 @every_level
@@ -73,7 +72,7 @@ def test_bits_do_not_depend_on_threads_images_and_layout(level, dtype, stride, c
     x = numbers(dtype, 3, channels, 13, 21)
     expected, _ = depthwise(level, x, weights, bias, (0.0, 6.0), stride, threads=1)
     for nhwc in (False, True):
-        for threads in range(1, 6):
+        for threads in (1, 2, 5):
             got, _ = depthwise(level, x, weights, bias, (0.0, 6.0), stride, nhwc, threads)
             np.testing.assert_array_equal(got, expected)
         got, _ = depthwise(level, x[1:2], weights, bias, (0.0, 6.0), stride, nhwc)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from ladders import LEVELS, each_level
 
 from spdnn import kernels, layouts
 from spdnn.network import IDENTITY, Layer
 from spdnn.sources.radixnet import RadixNet
 
-LEVELS = [level.name for level in kernels.levels()]
 TILES = (1, *layouts.TILES)
-every_level = pytest.mark.parametrize("level", LEVELS, indirect=True)
+every_level = pytest.mark.parametrize("level", each_level, indirect=True)
+all_levels = pytest.mark.parametrize("level", LEVELS, indirect=True)  # by default, too
 every_tile = pytest.mark.parametrize("tile", TILES)
 
 
@@ -48,16 +51,16 @@ def test_tiles_go_and_come_back(level, tile):
 
 @every_level
 @every_tile
-@pytest.mark.parametrize("to", TILES)
-def test_compacting_to_any_tile(level, tile, to):
+def test_compacting_to_any_tile(level, tile):
     rows = np.random.default_rng(0).normal(size=(200, 7)).astype(np.float32)
     features, _ = tiled(level, rows, tile)
-    for kept in (
+    some = (
         np.array([0, 3, 50, 99, 163]),
         np.arange(200)[::3],
         np.flatnonzero(rows[:, 0] > 0),
         np.empty(0, np.int64),
-    ):
+    )
+    for to, kept in itertools.product(TILES, some):
         compacted = layouts.buffer(200, 7, to)
         compacted.fill(np.nan)
         level.compact(features, tile, compacted, to, 7, kept, 2)
@@ -97,7 +100,7 @@ def test_hashes_and_comparisons_know_every_bit(level, tile):
     np.testing.assert_array_equal(sampled, alone)
 
 
-@every_level
+@all_levels
 @pytest.mark.parametrize("valued", [False, True])
 @pytest.mark.parametrize("degrees", ["equal", "ragged"])
 def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
@@ -111,41 +114,39 @@ def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
         layers.append(layouts.bind(Layer.from_matrix(matrix, rng.normal(size=outputs) / 10)))
     rows = rng.normal(size=(150, 70)).astype(np.float32)
     found = []
-    for tile in TILES:
-        for threads in (1, 3):
-            for cut in (0, 1, 2):  # one pass, or two
-                source, target = layouts.buffer(150, 90, tile), layouts.buffer(150, 90, tile)
-                masks = np.zeros((3, layouts.tiles_of(150, tile)), np.uint64)
-                first = 3 if cut == 0 else cut
-                assert (
-                    level.layers_dense(layers[:first], rows, np.arange(150), source, tile, 3, masks[:first], threads)
-                    == -1
-                )
-                if cut:
-                    assert level.layers(layers[cut:], source, target, 150, tile, 3, masks[cut:], threads) == -1
-                    source = target
-                found.append(untiled(level, source, 150, 65, tile))
-                alive = [layouts.active_slots(part, tile, 150) for part in masks]
-                np.testing.assert_array_equal(alive[-1], np.flatnonzero(found[-1].any(axis=1)))
+    for tile, threads, cut in itertools.product(TILES, (1, 3), (3, 1, 2)):  # one pass, or two
+        source, target = layouts.buffer(150, 90, tile), layouts.buffer(150, 90, tile)
+        masks = np.zeros((3, layouts.tiles_of(150, tile)), np.uint64)
+        done = level.layers_dense(layers[:cut], rows, np.arange(150), source, tile, 3, masks[:cut], threads)
+        if cut < 3:
+            assert done == -1
+            done = level.layers(layers[cut:], source, target, 150, tile, 3, masks[cut:], threads)
+            source = target
+        assert done == -1
+        found.append(untiled(level, source, 150, 65, tile))
+        alive = layouts.active_slots(masks[-1], tile, 150)
+        np.testing.assert_array_equal(alive, np.flatnonzero(found[-1].any(axis=1)))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
 
 
 @every_level
 @every_tile
-@pytest.mark.parametrize("neurons", [1, 8, 63, 64, 65, 511, 513, 1000])
-def test_bits_are_the_rows_that_they_stand_for(level, tile, neurons):
-    rng = np.random.default_rng(neurons)
-    bits = rng.random((150, neurons)) < 0.4
-    numbers = rng.integers(0, 150, 90)
-    matrix = rng.normal(size=(neurons, 20)).astype(np.float32) * (rng.random((neurons, 20)) < 0.5)
-    layer = layouts.bind(Layer.from_matrix(matrix, 0.1))
-    outputs = []
-    for run, data in ((level.layers_bits, np.packbits(bits, axis=1)), (level.layers_dense, bits.astype(np.float32))):
-        out, masks = layouts.buffer(90, 20, tile), np.zeros((1, layouts.tiles_of(90, tile)), np.uint64)
-        assert run([layer], data, numbers, out, tile, 1, masks, 2) == -1
-        outputs.append(untiled(level, out, 90, 20, tile))
-    np.testing.assert_array_equal(*outputs)
+def test_bits_are_the_rows_that_they_stand_for(level, tile):
+    for neurons in (1, 8, 63, 64, 65, 511, 513, 1000):
+        rng = np.random.default_rng(neurons)
+        bits = rng.random((150, neurons)) < 0.4
+        numbers = rng.integers(0, 150, 90)
+        matrix = rng.normal(size=(neurons, 20)).astype(np.float32) * (rng.random((neurons, 20)) < 0.5)
+        layer, outputs = layouts.bind(Layer.from_matrix(matrix, 0.1)), []
+        for run, data in (
+            (level.layers_bits, np.packbits(bits, axis=1)),
+            (level.layers_dense, bits.astype(np.float32)),
+        ):
+            out, masks = layouts.buffer(90, 20, tile), np.zeros((1, layouts.tiles_of(90, tile)), np.uint64)
+            assert run([layer], data, numbers, out, tile, 1, masks, 2) == -1
+            outputs.append(untiled(level, out, 90, 20, tile))
+        np.testing.assert_array_equal(*outputs, err_msg=f"{neurons} neurons")
 
 
 @every_level
