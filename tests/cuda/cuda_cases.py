@@ -8,7 +8,7 @@ from shim import ShimDevice
 from spdnn import reference
 from spdnn.engines import infer
 from spdnn.features import Inputs
-from spdnn.network import from_matrices
+from spdnn.network import MemoryNetwork, from_matrices
 
 RUNGS = ("cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")
 ENGINES = ("cuda", *RUNGS)
@@ -28,17 +28,42 @@ DEVICES = {
 }
 
 
-def exact_network(rng, widths, density=0.4, biases=(-2, 3), clip=None, last="relu", single=None):
-    """Weights and biases of few bits, so that float32 and float64 give the same values: no sum is rounded."""
+def exact_network(rng, widths, density=0.4, biases=(-2, 3), clip=None, last="relu", single=None, inputs=None):
+    """Weights and biases of few bits; with `inputs`, only as many layers as float32 and float64 agree on."""
     matrices = [
         np.where(rng.random((a, b)) < density, rng.integers(-3, 4, (a, b)) / 4 if single is None else single, 0)
         for a, b in zip(widths[:-1], widths[1:], strict=True)
     ]
-    return from_matrices(matrices, [rng.integers(*biases, b) / 8 for b in widths[1:]], clip, last)
+    biases = [rng.integers(*biases, b) / 8 for b in widths[1:]]
+    network = from_matrices(matrices, biases, clip, last)
+    if inputs is None:
+        return network
+    depth = exact_depth(network, inputs)
+    return from_matrices(matrices[:depth], biases[:depth], clip, last)
+
+
+def exact_depth(network, inputs) -> int:
+    """Layers, from the first on, in which float32 rounds no sum, in whatever order it is added up."""
+    values = inputs.dense(np.arange(inputs.count), np.float64)
+    for k, layer in enumerate(network.layers()):
+        weights, bias = layer.matrix(np.float64), np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
+        unit = min(_unit(values) * _unit(weights.data), _unit(bias))
+        if (abs(values) @ abs(weights) + abs(bias)).max() > unit * 2**24:
+            return k
+        values, _ = reference.forward(MemoryNetwork([layer]), values)
+    return network.depth
+
+
+def _unit(values: np.ndarray) -> float:
+    """The largest power of two, at most 1, of which all values are multiples."""
+    mantissas, exponents = np.frexp(values[values != 0])
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    return np.ldexp((whole & -whole).astype(float), exponents - 53).min(initial=1.0)
 
 
 def assert_exact(name, network, inputs, **options):
     """An engine's values, categories and survivors are the oracle's to the bit; its result."""
+    assert exact_depth(network, inputs) == network.depth
     got = infer(network, inputs, name, values=True, **options)
     expected = reference.infer(network, inputs, values=True)
     np.testing.assert_array_equal(got.survivors, expected.survivors)

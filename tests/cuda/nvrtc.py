@@ -2,21 +2,28 @@
 
 `python tests/cuda/nvrtc.py` prints it all as a table. The compilers are NVRTC 12.9, of the test environment, and NVRTC
 13, in the folder nvrtc13 beside it (envs/nvrtc13.txt). They make machine code, so ptxas has its say, with the options
-that CuPy adds to a kernel's own: what is checked here is what runs.
+that CuPy adds to a kernel's own: what is checked here is what runs. What they said is kept (shim.CACHE), by the digest
+of all that they were given.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from shim import CACHE
+
+from spdnn.files import replacing
 from spdnn.kernels.cuda import Kernel, source
 from spdnn.kernels.cuda.settings import SETTINGS, Setting
 
@@ -33,10 +40,11 @@ HOLDS = {
     120: (1536, 24),
 }
 TOOLKITS = {12: tuple(HOLDS), 13: tuple(arch for arch in HOLDS if arch >= 75)}  # NVRTC 13 has no sm_70
+MATRIX = [(toolkit, arch) for toolkit, architectures in TOOLKITS.items() for arch in architectures]
 CUPY_ADDS = ("-ftz=true", "--device-as-default-execution-space")
 REGISTERS = 65_536
 PARTITIONS, GRANULE = 4, 256  # of a multiprocessor's registers; what a warp is given is a multiple of 256
-FOLDER_13 = Path(sys.prefix) / "nvrtc13"
+FOLDERS = {12: Path(sysconfig.get_path("purelib")), 13: Path(sys.prefix) / "nvrtc13"}  # with a compiler's package
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 
 
@@ -131,37 +139,56 @@ def resources(kernel: Kernel, arch: int, log: str) -> Resources:
 
 
 def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, extra: Iterable[str] = ()) -> Compiled:
-    """Compile each source at each of its settings once, in as many processes as there are processors.
+    """Compile each source at each of its settings once, in a process of its own, unless the outcome is known.
 
     Args:
         toolkit: a key of TOOLKITS; arch: 90 for sm_90; extra: more options.
 
     Raises:
-        RuntimeError: a compiling process failed (not: a kernel does not compile).
+        RuntimeError: the compiling process failed (not: a kernel does not compile).
     """
     added = (f"-arch=sm_{arch}", "--ptxas-options=-v", *CUPY_ADDS, *extra)
-    jobs = list(dict.fromkeys((setting.kernel.file, setting.kernel.options) for setting in settings))
-    processes = min(len(os.sched_getaffinity(0)), len(jobs))
-    parts = [jobs[first::processes] for first in range(processes)]
-    with ThreadPoolExecutor(processes) as pool:  # each thread waits for a process
-        answers = list(pool.map(lambda part: _answer(toolkit, part, added), parts))
-    logs = {
-        job: log
-        for part, answer in zip(parts, answers, strict=True)
-        for job, log in zip(part, answer["logs"], strict=True)
+    jobs = {
+        (one.kernel.file, one.kernel.options): (source(one.kernel.file), [*one.kernel.options, *added])
+        for one in settings
     }
+    files = {job: _file(toolkit, *given) for job, given in jobs.items()}
+    missing = [job for job, file in files.items() if not file.exists()]
+    if missing:
+        answer = _answer(toolkit, [jobs[job] for job in missing])
+        logs = answer.pop("logs")
+        for job, log in zip(missing, logs, strict=True):
+            with replacing(files[job]) as temporary:
+                temporary.write_text(json.dumps({**answer, "log": log}))
+    answers = {job: json.loads(file.read_text()) for job, file in files.items()}
     outcomes = tuple(
-        _outcome(setting, arch, *logs[setting.kernel.file, setting.kernel.options]) for setting in settings
+        _outcome(setting, arch, *answers[setting.kernel.file, setting.kernel.options]["log"]) for setting in settings
     )
-    return Compiled(tuple(answers[0]["version"]), tuple(answers[0]["architectures"]), outcomes)
+    ((version, known),) = {(tuple(one["version"]), tuple(one["architectures"])) for one in answers.values()}
+    return Compiled(version, known, outcomes)
 
 
-def _answer(toolkit: int, jobs: list[tuple[str, tuple[str, ...]]], added: tuple[str, ...]) -> dict:
-    """What a process of this toolkit says of (file, options)."""
-    folder = [str(FOLDER_13)] if toolkit == 13 else []
+def _file(toolkit: int, text: str, options: list[str]) -> Path:
+    """Where the outcome is kept; its name is the digest of all that makes it what it is."""
+    given = json.dumps([PROCESS.read_text(), _toolkit(toolkit), text, options])
+    folder = CACHE / "nvrtc"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(given.encode()).hexdigest()[:32]}.json"
+
+
+@cache
+def _toolkit(toolkit: int) -> str:
+    """The names and digests of the compiler's files, as its package lists them."""
+    (record,) = FOLDERS[toolkit].glob("nvidia_cuda_nvrtc*.dist-info/RECORD")
+    return record.read_text()
+
+
+def _answer(toolkit: int, jobs: list[tuple[str, list[str]]]) -> dict:
+    """What a process of this toolkit says of (source, options)."""
+    folder = [str(FOLDERS[13])] if toolkit == 13 else []
     done = subprocess.run(
         [sys.executable, str(PROCESS), *folder],
-        input=json.dumps([{"source": source(file), "options": [*options, *added]} for file, options in jobs]),
+        input=json.dumps([{"source": text, "options": options} for text, options in jobs]),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folder)},
         capture_output=True,
         text=True,
@@ -188,34 +215,10 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield row(kernel.name, setting, f"sm_{outcome.arch}", *told, outcome.setting.blocks)
 
 
-def overview(toolkits: dict[int, Sequence[Outcome]]) -> Iterator[str]:
-    """A line a kernel and setting: registers/blocks of each toolkit and architecture."""
-    columns = {(toolkit, outcome.arch): None for toolkit, outcomes in toolkits.items() for outcome in outcomes}
-    cells = {
-        (toolkit, outcome.arch, outcome.setting.kernel): outcome
-        for toolkit, outcomes in toolkits.items()
-        for outcome in outcomes
-    }
-    kernels = dict.fromkeys(kernel for _, _, kernel in cells)
-    yield f"{'registers/blocks; NVRTC:sm_':64}" + "".join(f"{f'{toolkit}:{arch}':>8}" for toolkit, arch in columns)
-    for kernel in kernels:
-        setting = " ".join(f"{name}={value}" for name, value in kernel.defines.items())
-        found = [cells.get((*column, kernel)) for column in columns]
-        yield f"{kernel.name} {setting}"[:64].ljust(64) + "".join(f"{_cell(outcome):>8}" for outcome in found)
-
-
-def _cell(outcome: Outcome | None) -> str:
-    if outcome is None:
-        return ""
-    found = outcome.resources
-    return f"{found.registers}/{found.blocks}{'!' if any(outcome.faults()) else ''}" if found else "fails"
-
-
 def main() -> int:
     faults = []
-    for toolkit, architectures in TOOLKITS.items():
-        for arch in architectures:
-            done = compiled(toolkit, arch)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # each thread waits for a process
+        for done in pool.map(lambda pair: compiled(*pair), MATRIX):
             print(f"\nNVRTC {'.'.join(map(str, done.version))}", *table(done.outcomes), sep="\n")
             faults += done.faults()
     print("", *faults, sep="\n")

@@ -188,7 +188,7 @@ def sanitized(*selection: str) -> subprocess.CompletedProcess:
 
 def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedProcess:
     """Run pytest with these arguments in a process of its own that has these environment variables."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *selection]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", *selection]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
@@ -249,7 +249,9 @@ def _compiled(text: str, flags: list[str], what: str) -> Path:
             return path
         with replacing(path) as temporary:
             command = [COMPILER, *flags, f"-I{HERE}", "-x", "c++", "-", "-o", str(temporary)]
-            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            # Without AddressSanitizer's library, which a compiler of its own would be slow with.
+            environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+            done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise SpdnnError(f"{what} does not compile:\n{done.stderr}")
     return path

@@ -3,6 +3,8 @@ meant; and what is not so is caught."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import nvrtc
 import pytest
 
@@ -10,7 +12,10 @@ from spdnn.kernels.cuda import Kernel
 from spdnn.kernels.cuda.settings import SETTINGS, Setting
 
 VERSIONS = {12: (12, 9), 13: (13,)}
-MATRIX = [(toolkit, arch) for toolkit, architectures in nvrtc.TOOLKITS.items() for arch in architectures]
+DEFAULT = [(12, 70), (13, 90), (13, 120)]  # the oldest, the one that is measured on, the newest
+MATRIX = [
+    pytest.param(*pair, marks=() if pair in DEFAULT else pytest.mark.full("architectures")) for pair in nvrtc.MATRIX
+]
 CROWDED = """
 extern "C" __global__ void __launch_bounds__(THREADS) crowded(float* __restrict__ values, int count)
 {
@@ -43,26 +48,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) wrong(float* __restrict__ 
 """
 
 
-class Table:
-    """Printed when the tests end: registers and blocks of what was compiled."""
-
-    def __init__(self):
-        self.outcomes: dict[int, list[nvrtc.Outcome]] = {}
-
-    def pytest_terminal_summary(self, terminalreporter):
-        if self.outcomes:
-            terminalreporter.section("CUDA kernels, compiled")
-            for line in nvrtc.overview(self.outcomes):
-                terminalreporter.write_line(line)
-
-
-@pytest.fixture(scope="module")
-def printed(request):
-    table = Table()
-    request.config.pluginmanager.register(table)
-    return table.outcomes
-
-
 def setting(folder, name, text, threads=128, blocks=1, **macros):
     """A kernel that is not in the package."""
     path = folder / f"{name}.cu"
@@ -76,9 +61,8 @@ def told(folder, name, text, toolkit=12, **chosen):
 
 
 @pytest.mark.parametrize(("toolkit", "arch"), MATRIX)
-def test_compiles_as_meant(toolkit, arch, printed):
+def test_compiles_as_meant(toolkit, arch):
     done = nvrtc.compiled(toolkit, arch)
-    printed.setdefault(toolkit, []).extend(done.outcomes)
     assert done.version[: len(VERSIONS[toolkit])] == VERSIONS[toolkit]
     assert len(done.outcomes) == len(SETTINGS)
     if done.faults():
@@ -161,4 +145,25 @@ def test_the_table_has_a_line_a_kernel(tmp_path):
     assert head.split() == ["kernel", "setting", "arch", *names]
     values = [found.registers, 0, 0, 0, found.blocks, 1]
     assert line.split() == ["crowded", "THREADS=1024", "VALUES=8", "sm_80", *map(str, values)]
-    assert f"{found.registers}/{found.blocks}" in list(nvrtc.overview({12: done.outcomes}))[1]
+
+
+def test_an_outcome_is_kept_for_all_that_it_depends_on(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(toolkit, jobs):
+        asked.extend(jobs)
+        return {"version": [toolkit, 0], "architectures": [80], "logs": [[False, "log"]] * len(jobs)}
+
+    monkeypatch.setattr(nvrtc, "CACHE", tmp_path)
+    monkeypatch.setattr(nvrtc, "_answer", answer)
+    kernel = setting(tmp_path, "crowded", CROWDED, VALUES=4).kernel
+    other = replace(kernel, macros=(("VALUES", 5),))
+    edited = setting(tmp_path, "edited", CROWDED + " ", VALUES=4).kernel
+    for toolkit, arch, one in ((12, 80, kernel), (12, 90, kernel), (13, 80, kernel), (12, 80, other), (12, 80, edited)):
+        for _ in range(2):
+            (outcome,) = nvrtc.compiled(toolkit, arch, [Setting(one)]).outcomes
+            assert outcome.log == "log"
+    assert len(asked) == 5
+    monkeypatch.setattr(nvrtc, "_toolkit", lambda toolkit: "another")
+    nvrtc.compiled(12, 80, [Setting(kernel)])
+    assert len(asked) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
@@ -14,22 +15,25 @@ from spdnn.reduce import parse
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 
+pytestmark = pytest.mark.xdist_group("official")
+mnist = cache(mnist_inputs)
+
 
 @pytest.mark.needs("mnist")
 @pytest.mark.parametrize(
     ("neurons", "name", "order"),
     [
-        (1024, "cuda", 0),
-        (1024, "cuda-persistent", 1),
-        (1024, "cuda-ell", 2),
-        (4096, "cuda-csr", 0),
-        (16384, "cuda-staged", 0),
+        (1024, "cuda", 2),
+        pytest.param(1024, "cuda-persistent", 1, marks=pytest.mark.full("official")),
+        pytest.param(1024, "cuda-ell", 0, marks=pytest.mark.full("official")),
+        pytest.param(4096, "cuda-csr", 0, marks=pytest.mark.full("official")),
+        pytest.param(16384, "cuda-staged", 0, marks=pytest.mark.full("official")),
     ],
 )
 def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, name, order):
     on_shim(order=order)
     network, chosen = RadixNet(neurons, 120), engine(name)
-    inputs = mnist_inputs(neurons, mnist_file)
+    inputs = mnist(neurons, mnist_file)
     prepared = chosen.prepare(network, parse("all", chosen.offers))
     found = chosen.open(prepared, inputs, Options()).run()
     verdict = measure.judge(network, inputs, found)

@@ -136,8 +136,8 @@ def test_what_fits_no_block_is_told_by_the_rung_and_done_by_the_engine(on_shim):
 
 SELECTION = (
     "test_cuda_engines.py::test_awkward_shapes[rectangular-bits-cuda-csr]",
-    "test_cuda_engines.py::test_awkward_shapes[rectangular-csr-cuda-ell]",
-    "test_cuda_engines.py::test_awkward_shapes[several parts-dense-cuda-staged]",
+    "test_cuda_engines.py::test_awkward_shapes[rectangular-dense-cuda-ell]",
+    "test_cuda_engines.py::test_awkward_shapes[several parts-csr-cuda-staged]",
     "test_cuda_engines.py::test_every_device_gives_the_same_bits[one value-little shared memory-cuda-staged]",
     "test_cuda_engines.py::test_persistent_blocks_of_every_width[4-True-1]",
     "test_cuda_engines.py::test_persistent_blocks_of_every_width[32-False-1]",

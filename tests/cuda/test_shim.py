@@ -64,21 +64,19 @@ SHUFFLES = {
 }
 
 
-@pytest.mark.parametrize("name", SHUFFLES)
-@pytest.mark.parametrize("kind", ["float", "int", "unsigned int", "double", "long long", "unsigned long long"])
-def test_shuffles(run, name, kind):
+@pytest.mark.parametrize("kind", ["float", "unsigned int", "long long", "double"])
+def test_shuffles(run, kind):
     dtype = cuda.TYPES[kind]
     values = (np.arange(64) * 2**20 + 3).astype(dtype)
-    body = f"""
-        const int t = threadIdx.x, b = blockIdx.x;
-        out[b * 64 + t] = {name}({FULL}, values[t], b % 32, 1 << b / 32);"""
+    calls = (f"out[at + {i}] = {name}({FULL}, values[t], b % 32, 1 << b / 32);" for i, name in enumerate(SHUFFLES))
+    body = f"const int t = threadIdx.x, b = blockIdx.x, at = 4 * (b * 64 + t);{' '.join(calls)}"
     parameters = f"const {kind}* __restrict__ values, {kind}* out"
-    arrays = {"values": values, "out": np.zeros(6 * 32 * 64, dtype)}
-    out = run(parameters, body, arrays, blocks=6 * 32, threads=64)["out"].reshape(6, 32, 64)
-    for power, by, thread in np.ndindex(out.shape):
+    arrays = {"values": values, "out": np.zeros(6 * 32 * 64 * 4, dtype)}
+    out = run(parameters, body, arrays, blocks=6 * 32, threads=64)["out"].reshape(6, 32, 64, 4)
+    for power, by, thread in np.ndindex(out.shape[:3]):
         lane, width = thread % 32, 1 << power
-        source = thread - lane + SHUFFLES[name](lane, by, lane // width * width, width)
-        assert out[power, by, thread] == values[source], (width, by, thread)
+        sources = [read(lane, by, lane // width * width, width) for read in SHUFFLES.values()]
+        assert (out[power, by, thread] == values[[thread - lane + one for one in sources]]).all(), (width, by, thread)
 
 
 def test_the_width_of_a_shuffle_is_a_whole_warp_by_default(run):
@@ -190,7 +188,7 @@ def test_minima_and_maxima(run):
     assert math.copysign(1, out[11]) == -1
 
 
-@pytest.mark.parametrize("kind", ["int", "unsigned int", "unsigned long long"])
+@pytest.mark.parametrize("kind", ["int", "unsigned long long"])
 def test_atomics_over_blocks(run, kind):
     dtype = cuda.TYPES[kind]
     body = """
@@ -247,8 +245,8 @@ SCAN = """
     out[blockIdx.x * THREADS + t] = all[THREADS - 1 - t];"""
 
 
-@pytest.mark.parametrize("order", range(4))
-@pytest.mark.parametrize("threads", [32, 256, 1024])
+@pytest.mark.parametrize("order", [0, 2])
+@pytest.mark.parametrize("threads", [32, 1024])
 def test_a_scan_through_dynamic_and_static_shared_memory(run, order, threads):
     values = np.random.default_rng(4).integers(-9, 9, (20, threads)).astype(np.int32)
     arrays = {"values": values, "out": values}
@@ -455,9 +453,8 @@ WRONG = {  # body, and what is found
 }
 if shim.SANITIZED:
 
-    @pytest.mark.parametrize("wrong", WRONG)
-    @pytest.mark.parametrize("time", ["first", "second"])  # what was found once is found again
-    def test_sanitized(run, wrong, time):
+    @pytest.mark.parametrize("wrong", [*WRONG, "read"])  # what was found once is found again
+    def test_sanitized(run, wrong):
         body, found = WRONG[wrong]
         arrays = {"in": np.ones(32, np.float32), "out": np.zeros(32, np.float32)}
         with pytest.raises(SpdnnError, match=f"^kernel run .*: block 0: {re.escape(found)}"):
@@ -491,11 +488,12 @@ else:
         )
         done = shim.sanitized(__file__, "-k", chosen)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"{2 * len(WRONG) + 1 + 12 + 1 + 1 + 3 + 1} passed" in done.stdout
+        assert f"{len(WRONG) + 2 + 4 + 1 + 1 + 3 + 1} passed" in done.stdout
         assert "AddressSanitizer" not in done.stderr
 
+    @pytest.mark.full("architectures")
     def test_elsewhere_fibers_are_contexts_of_the_system():
         chosen = "test_a_scan or test_a_barrier or test_a_device_goes_on"
         done = shim.pytest_again(__file__, "-k", chosen, SHIM_FLAGS="-DSHIM_UCONTEXT")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "14 passed" in done.stdout
+        assert "6 passed" in done.stdout
