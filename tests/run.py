@@ -1,12 +1,13 @@
 """Runs pytest on every processor, and gives back all that it took, however it ends.
 
-`python tests/run.py ARGUMENTS` passes its arguments on. Temporary files go into a folder that is removed at the end. What
-the tests started and did not end is killed, and so is everything when this is interrupted or terminated; a test that
-leaves a process or a file behind fails the run. Source of the idea: prctl(2), PR_SET_CHILD_SUBREAPER.
+`python tests/run.py ARGUMENTS` passes its arguments on. Temporary files go into a folder that is removed at the end.
+What the tests started and did not end is killed, and so is everything when this is interrupted or terminated; a test
+that leaves a process or a file behind fails the run. Source of the idea: prctl(2), PR_SET_CHILD_SUBREAPER.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -21,7 +22,7 @@ import psutil
 
 SUBREAPER, PARENT_DEATH = 36, 1  # of prctl: orphans become our children; a signal when the parent ends
 SECONDS = 15  # that the tests have to put back what they changed, when they are stopped
-KEPT = ("pytest-of-",)  # pytest's own folders, the last three of which it keeps
+KEPT = "pytest-of-"  # pytest's own folders
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +43,10 @@ def main(arguments: list[str]) -> int:
     )
     try:
         status = tests.wait()
-        left = [*map(described, descendants()), *(str(path) for path in folder.iterdir() if not kept(path))]
+        left = [
+            *map(described, descendants()),
+            *(str(path) for path in folder.iterdir() if not path.name.startswith(KEPT)),
+        ]
         for what in left:
             print(f"tests/run.py: left behind by the tests: {what}", file=sys.stderr)
         return status or bool(left)
@@ -63,11 +67,9 @@ def descendants() -> list[psutil.Process]:
     """Every process below this one that is no zombie."""
     found = []
     for process in psutil.Process().children(recursive=True):
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except psutil.NoSuchProcess:
-            pass
     return found
 
 
@@ -78,21 +80,13 @@ def described(process: psutil.Process) -> str:
         return f"process {process.pid}"
 
 
-def kept(path: Path) -> bool:
-    return path.name.startswith(KEPT)
-
-
 def interrupt(tests: subprocess.Popen) -> None:
     """Let fixtures end: pytest and its workers get SIGINT, and some time."""
     for process in (*psutil.Process(tests.pid).children(), psutil.Process(tests.pid)):
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGINT)
-        except psutil.NoSuchProcess:
-            pass
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         tests.wait(SECONDS)
-    except subprocess.TimeoutExpired:
-        pass
 
 
 def end_all() -> None:
@@ -100,10 +94,8 @@ def end_all() -> None:
     deadline = time.monotonic() + SECONDS
     while (found := descendants()) and time.monotonic() < deadline:
         for process in found:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                pass
         psutil.wait_procs(found, timeout=1)
 
 

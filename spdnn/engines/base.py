@@ -12,7 +12,7 @@ from spdnn import progress, reduce
 from spdnn.engines.meetings import Meetings
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.errors import InputError
-from spdnn.features import BLOCK, Inputs, Result, projection_weights
+from spdnn.features import Inputs, Result, projection_weights
 from spdnn.limits import Machine
 from spdnn.network import Layer, Network
 from spdnn.taskgraph import Wanted
@@ -111,6 +111,14 @@ class Prepared:
         return Prepared(source, network, self.reductions, found)
 
 
+BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their places, twice for their classes
+
+
+def values_bytes(inputs: int, outputs: int) -> int:
+    """Bytes that `LastLayer.gathered` holds of so many inputs: values of the batches, of all together, and a block."""
+    return 8 * inputs * outputs + max(BLOCK_BYTES, 8 * outputs)
+
+
 class LastLayer:
     """The outputs of a prepared network, and those of the original one where identical neurons were merged.
 
@@ -129,15 +137,16 @@ class LastLayer:
 
     def gathered(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], places: np.ndarray | None = None) -> np.ndarray:
         """float32 (inputs, outputs of the original network), from parts of (values, rows): float32 (distinct rows,
-        outputs here), and int64, for each input the row that has its values. Holds nothing else of any size.
+        outputs here), and int64, for each input the row that has its values. `values_bytes` tells what it holds.
 
         Args:
             places: int64, where each of the inputs goes; None: they stay in their order.
         """
         found, place = np.empty((sum(rows.size for _, rows in parts), self.outputs), np.float32), 0
+        most = max(1, BLOCK_BYTES // (8 * self.outputs))
         for values, rows in parts:
-            for start in range(0, rows.size, BLOCK):
-                block = values[rows[start : start + BLOCK]]
+            for start in range(0, rows.size, most):
+                block = values[rows[start : start + most]]
                 where = slice(place, place + len(block)) if places is None else places[place : place + len(block)]
                 found[where] = block if self._classes is None else block[:, self._classes]
                 place += len(block)

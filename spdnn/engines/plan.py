@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.engines.base import Options
+from spdnn.engines.base import Options, values_bytes
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.errors import MemoryTooSmall
 from spdnn.features import Inputs
@@ -126,10 +126,8 @@ def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, t
 
 
 def kept_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
-    """Bytes of what is told of the inputs. Values of the batches, and of all when they are put together; as many rows
-    as there are inputs may survive.
-    """
-    return INPUT_BYTES * inputs.count + (8 * inputs.count * outputs if options.values else 0)
+    """Bytes of what is told of the inputs, as many of which as there are may survive."""
+    return INPUT_BYTES * inputs.count + (values_bytes(inputs.count, outputs) if options.values else 0)
 
 
 def batches(

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from spdnn import kernels, progress
-from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session
+from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session, values_bytes
 from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
 from spdnn.engines.duplicates import Looks, representatives
 from spdnn.engines.meetings import Meetings
@@ -264,7 +264,7 @@ def _plan(network: Network, inputs: Inputs, options: Options, panel: int, shared
     scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
     given = 2 * inputs.nbytes if inputs.kind == "csr" else 0
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    kept = 8 * inputs.count * LastLayer(network).outputs if options.values else 0
+    kept = values_bytes(inputs.count, LastLayer(network).outputs) if options.values else 0
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
     fixed = held + reading + scratch + given + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
