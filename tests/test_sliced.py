@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.layouts import sliced as layouts
@@ -58,6 +58,7 @@ def check_sliced(layer, layout, zero):
     assert layout.padding == pytest.approx(1 - layer.edges / max(1, layout.indices.size))
 
 
+@settings(max_examples=40, deadline=None)
 @given(layers(), st.booleans())
 def test_every_edge_is_in_its_slice(layer, farther):
     zero = layer.inputs + 3 if farther else None
@@ -89,11 +90,13 @@ def check_staged(layer, layout, outputs, room):
             assert found == pairs
 
 
+@settings(max_examples=40, deadline=None)
 @given(layers(), st.sampled_from([4, 8, 32, 256]), st.sampled_from([1, 2, 7, 33, 65_535]))
 def test_every_edge_is_in_a_stage_of_its_part(layer, outputs, room):
     check_staged(layer, staged(layer, outputs, room), outputs, room)
 
 
+@settings(max_examples=40, deadline=None)
 @given(layers(), st.sampled_from([4, 32]), st.sampled_from([3, 100]))
 def test_both_ways_of_finding_footprints_agree(layer, outputs, room):
     by_marks = staged(layer, outputs, room)

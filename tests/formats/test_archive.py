@@ -16,7 +16,7 @@ CONTENT = random.Random(3).randbytes(300_000) + b"spdnn" * 100_000
 PACKED = gzip.compress(CONTENT[:500_000], 1) + gzip.compress(CONTENT[500_000:])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(CONTENT) + 10), st.integers(0, 9999)), max_size=12), st.integers(2, 9))
 def test_reads_at_any_place(reads, most):
     raw = io.BufferedReader(io.BytesIO(PACKED))

@@ -37,7 +37,7 @@ def refused(path, said, read=matrices.read_network, **options):
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_matrix_market_round_trip(tmp_path_factory, data):
     shape = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))

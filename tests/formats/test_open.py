@@ -130,7 +130,7 @@ def test_import_of_an_archive_in_one_pass(tmp_path, monkeypatch, folder, reverse
 
 
 def test_import_keeps_one_layer_in_memory(tmp_path):
-    big = RadixNet(1024, 60)
+    big = RadixNet(1024, 24)
     text.write_layers(big, tmp_path / "layers")
     archive = packed(tmp_path / "layers", tmp_path / "neuron1024.tar.gz")
     unpacked = sum(path.stat().st_size for path in (tmp_path / "layers").iterdir())
@@ -139,7 +139,7 @@ def test_import_keeps_one_layer_in_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert made.sha256() == big.sha256()
-    assert peak < unpacked / 3  # 41 MB of text
+    assert peak < unpacked / 3  # 16 MB of text
 
 
 def test_import_that_fails_leaves_nothing(tmp_path, folder):

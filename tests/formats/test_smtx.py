@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.errors import InputError
@@ -15,6 +15,7 @@ from spdnn.ops import SparseMatrix, Topology
 GOOD = "3, 5, 4\n0 2 2 4 \n1 4 0 3 \n"
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_what_is_written_is_read_again(rows, columns, random):
     import tempfile

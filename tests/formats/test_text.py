@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ladders import rung
 
 from spdnn import files, network
 from spdnn.errors import InputError, SpdnnError
@@ -51,18 +52,20 @@ def texts(radixnet):
     return {k + 1: text.layer_text(radixnet.layer(k), sources) for k in range(radixnet.depth)}
 
 
-def test_official_export(root, tmp_path):
+@pytest.mark.parametrize("layers", [rung(24, default=True), rung(120)])
+def test_official_export(root, tmp_path, layers):
     table = (root / "tests" / "data" / "neuron1024-layers-1-120.sha256").read_text().split()
     expected = dict(zip(table[1::2], table[::2], strict=True))
-    made = text.write_layers(RadixNet(1024, 120), tmp_path / "official")
-    assert {path.name: files.sha256(path) for path in made} == expected
+    made = text.write_layers(RadixNet(1024, layers), tmp_path / "official")
+    assert len(made) == layers
+    assert {path.name: files.sha256(path) for path in made}.items() <= expected.items()
     assert made[0].stat().st_size == 682_816
     read = text.TextNetwork(tmp_path / "official", layers=7)
     assert read.sha256() == RadixNet(1024, 7).sha256()
     assert (read.depth, read.inputs, read.outputs, read.header(6).edges) == (7, 1024, 1024, 32768)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_round_trip(tmp_path_factory, data):
     n = data.draw(st.integers(1, 9))
@@ -360,7 +363,7 @@ FIELD = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(FIELD, min_size=2, max_size=4), max_size=4), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_fast_parser_agrees_with_the_slow_one(rows, end):
     for form, part in ((FORM, "\t"), (BLANKS, " ")):
@@ -379,6 +382,7 @@ def test_parsing_without_pandas_is_the_same(monkeypatch):
     assert all(np.array_equal(a, b) for a, b in zip(quick, lines.parse(SQUARE, "f", FORM), strict=True))
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=60), st.integers(1, 20))
 def test_blocks_are_whole_lines(content, size):
     parts = list(lines.blocks(io.BytesIO(content), size))

@@ -7,6 +7,8 @@ import struct
 
 import numpy as np
 import pytest
+from engine_cases import official_inputs
+from ladders import rung
 
 from spdnn import challenge
 from spdnn.errors import InputError, SpdnnError
@@ -40,9 +42,8 @@ def strokes(count: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("side", [32, 64, 128, 256])
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_resize_is_the_literal_formula(side, count):
-    for seed in range(3):
+def test_resize_is_the_literal_formula(side):
+    for seed, count in enumerate((1, 2, 7)):
         images = strokes(count, seed)
         np.testing.assert_array_equal(mnist.resized_bits(images, side), literal(images, side))
 
@@ -64,9 +65,10 @@ def test_the_largest_modulus_is_found_whatever_the_blocks(monkeypatch):
 
 
 @pytest.mark.needs("mnist")
-@pytest.mark.parametrize("neurons", [1024, 4096])
+@pytest.mark.xdist_group("mnist")
+@pytest.mark.parametrize("neurons", [rung(1024, default=True), rung(4096)])
 def test_official_digests(neurons, mnist_file):
-    inputs = mnist.mnist_inputs(neurons, mnist_file)
+    inputs = official_inputs(neurons, mnist_file)
     assert inputs.sha256 == challenge.INPUT_SHA256[neurons]
     assert inputs.nonzeros == challenge.INPUT_ONES[neurons]
     assert (inputs.count, inputs.neurons, inputs.kind) == (60_000, neurons, "bits")

@@ -43,14 +43,14 @@ def test_identity_is_of_numbers_not_of_their_types():
 @pytest.mark.parametrize("merged", [False, True])
 def test_threads_read_out_of_step(merged):
     """Six readers, more than there are cursors, forwards, backwards and at random, get what one gets in order."""
-    network = RadixNet(256, 120, -0.3)
+    network = RadixNet(256, 40, -0.3)
     if merged:
         network = merge_neurons(network, 0)[0]  # each layer is merged again when it is read
-    expected = [network.layer(k).sha256() for k in range(120)]
+    expected = [network.layer(k).sha256() for k in range(40)]
     wrong = []
 
     def read(reader):
-        order = list(range(120))
+        order = list(range(40))
         if reader % 3 == 1:
             order.reverse()
         elif reader % 3 == 2:

@@ -85,7 +85,7 @@ def test_nothing_fits_is_one_sentence_of_what_needs_least():
         choose(SIZES, 4, None, costs(), schedule="pipeline", pipeline=3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(decompositions(), st.sampled_from([None, 1, 2]), st.integers(1, 3))
 def test_no_run_is_faster_than_its_least(drawn, cores, threads):
     decomposition, sizes, _ = drawn

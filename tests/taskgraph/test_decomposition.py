@@ -14,7 +14,7 @@ from spdnn.taskgraph.decomposition import ranges_of, stages_of
 SIZES = Sizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(decompositions())
 def test_the_promise_on_memory_is_kept(drawn):
     decomposition, sizes, memory = drawn
@@ -51,7 +51,7 @@ def test_every_group_has_as_many_batches():
     assert cut("resident", SIZES, 2, memory=room).batches == 4
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(sizes(), st.sampled_from(SCHEDULES), st.integers(1, 3), st.booleans(), st.integers(0, 400))
 def test_the_least_that_is_told_is_enough(sizes, schedule, pipeline, leaving, memory):
     devices = min(pipeline, sizes.layers)
@@ -76,6 +76,7 @@ def test_a_number_of_batches_that_does_not_fit_is_told():
         cut("resident", SIZES, memory=8000, batches=2)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 8))
 def test_ranges_are_as_even_as_they_can_be(costs, devices):
     if devices > len(costs):

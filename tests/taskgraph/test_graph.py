@@ -22,14 +22,14 @@ def whole(stages=3, batches=3, **settings):
     return Decomposition("stream", 16 * batches, 16, tuple((k, k + 1) for k in range(stages)), **settings)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(decompositions())
 def test_every_decomposition_makes_a_sound_graph(drawn):
     decomposition, _, _ = drawn
     assert wrong(decomposition, Graph.of(decomposition).tasks) == []
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(decompositions(), st.integers(0, 99))
 def test_whatever_order_it_runs_in(drawn, seed):
     """Batches that are drawn, or joined, make a sound graph too, and all of it runs, in any order."""
@@ -42,7 +42,7 @@ def test_whatever_order_it_runs_in(drawn, seed):
     assert all(at.get(number, -1) < at[task.number] for task in ran for number in task.after)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(decompositions(), st.randoms(use_true_random=False))
 def test_a_missing_edge_is_seen(drawn, choice):
     """Every edge that no path stands for is needed."""

@@ -8,6 +8,8 @@ import pytest
 
 from spdnn.taskgraph.published import BATCH, BF, CLOSE, FAULTS, GPIPE, OVERHEAD, SNIG, snig_table
 
+pytestmark = pytest.mark.xdist_group("published schedules")  # which share the fixture
+
 
 @pytest.fixture(scope="module")
 def table():

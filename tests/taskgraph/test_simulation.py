@@ -163,7 +163,7 @@ def test_fixed_costs_are_paid_by_whom_they_belong_to():
     assert found.parts["fixed costs of the run"] == 7
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(decompositions(), st.sampled_from([None, 1, 2, 8]), st.integers(0, 99))
 def test_whatever_is_simulated(drawn, cores, seed):
     """Every task once; a lane never overlaps itself; nothing begins before what it waits for; and the time is neither
