@@ -1,10 +1,19 @@
-"""A stand-in for the module cupy that records every call that CupyDevice makes of it."""
+"""A stand-in for the module cupy on the shim's streams: what CupyDevice asks for is done only where it waits.
+
+So a copy of what has changed since, work on another stream and results that nobody waited for are seen in numbers. On
+its clock a launch takes a millisecond, a fill ten.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 
 import numpy as np
+import shim_streams
+from shim_streams import Capture, Node, Op, Token
+
+NOT_READY = 600
 
 
 class Fault(RuntimeError):
@@ -30,141 +39,171 @@ class OutOfMemory(MemoryError):
     pass
 
 
-class Stream:
-    """Also stands for a device: both are entered."""
+class Device:
+    def __init__(self, cuda, ordinal):
+        self.cuda, self.ordinal = cuda, ordinal
 
-    def __init__(self, cuda, name, ptr=0):
-        self.cuda, self.name, self.ptr, self.entered = cuda, name, ptr, 0
+    def __enter__(self):
+        self.cuda.entered.append(self.ordinal)
+
+    def __exit__(self, *_):
+        self.cuda.entered.pop()
+
+    def use(self):
+        self.cuda.used = self.ordinal
+
+    def synchronize(self):
+        self.cuda.fail()
+        self.cuda.node.until(lambda: not any(one.queue for one in self.cuda.streams if one.ordinal == self.ordinal))
+
+
+class Stream(shim_streams.Stream):
+    def __init__(self, cuda, non_blocking):
+        assert non_blocking
+        super().__init__(cuda.node)
+        self.cuda, self.ordinal, self.ptr, self.entered = cuda, cuda.current, len(cuda.streams), 0
+        cuda.streams.append(self)
 
     def __enter__(self):
         self.entered += 1
-        return self
 
     def __exit__(self, *_):
         self.entered -= 1
 
-    def use(self):
-        self.cuda.calls.append((self.name, "use"))
-
     def synchronize(self):
-        self.cuda.calls.append((self.name, "synchronize"))
         self.cuda.fail()
+        self.node.waits("the host waits for a stream")
+        self.node.until(lambda: not self.queue)
 
     def wait_event(self, event):
-        self.cuda.calls.append((self.name, "waits for", event.name))
-        self.cuda.fail()
+        self.cuda.issue(self, Op(wait=event.token))
 
     def begin_capture(self):
-        self.cuda.calls.append((self.name, "begin_capture"))
+        self.node.capture = Capture(self)
 
     def end_capture(self):
-        self.cuda.calls.append((self.name, "end_capture"))
+        capture, self.node.capture = self.node.capture, None
         self.cuda.fail()
-        return Graph(self.cuda)
+        return Graph(self.cuda, capture)
 
 
 class Graph:
-    def __init__(self, cuda):
-        self.cuda = cuda
+    def __init__(self, cuda, capture):
+        self.cuda, self.capture = cuda, capture
 
     def launch(self, stream):
-        self.cuda.calls.append(("graph", "launch", stream.name))
         self.cuda.fail()
+        self.capture.replay(self.cuda.node, stream)
 
 
 class Event:
-    def __init__(self, cuda, timed):
-        self.cuda, self.timed, self.name = cuda, timed, f"event {len(cuda.events)}"
-        self.ptr, self.status = len(cuda.events), 600  # cudaErrorNotReady
+    def __init__(self, cuda, disable_timing=False):
+        self.cuda, self.timed, self.token, self.ptr = cuda, not disable_timing, None, len(cuda.events)
         cuda.events.append(self)
 
     def record(self, stream):
-        self.cuda.calls.append(("record", stream.name))
+        self.token = Token(self.cuda.node.capture)
+        self.cuda.issue(stream, Op(self.stamp, self.token))
+
+    def stamp(self):
+        self.time = self.cuda.now
+
+    @property
+    def come(self):
+        return self.token is None or self.token.done
 
     def synchronize(self):
-        self.cuda.calls.append((self.name, "synchronize"))
         self.cuda.fail()
+        self.cuda.node.until(lambda: self.come)
 
 
 class Array:
     def __init__(self, cuda, shape, dtype):
         self.cuda, self.held = cuda, np.empty(shape, dtype)
+        self.held.reshape(-1).view(np.uint8).fill(0xFF)
         self.dtype, self.size, self.nbytes, self.flags = dtype, self.held.size, self.held.nbytes, self.held.flags
-        self.data = SimpleNamespace(ptr=4096, memset_async=self.memset)  # two arrays are never told apart by it
+        place = self.held.ctypes.data
+        self.data = SimpleNamespace(ptr=place, device_id=cuda.current, memset_async=self.memset)
+        cuda.arrays.append(self)
 
     def memset(self, byte, size, stream):
-        assert (size, stream.name) == (self.nbytes, self.cuda.expected)
-        self.held.view(np.uint8)[...] = byte
+        assert size == self.nbytes
+        self.cuda.issue(stream, Op(lambda: self.cuda.passes(10) or self.held.reshape(-1).view(np.uint8).fill(byte)))
 
     def set(self, host, stream):
-        assert stream.name == self.cuda.expected
-        self.cuda.calls.append(("set", host.shape))
-        self.held[...] = host
+        self.cuda.issue(stream, Op(lambda: np.copyto(self.held, host)))
 
     def get(self, stream):
-        assert stream.name == self.cuda.expected
-        self.cuda.fail()
-        return self.held.copy()
+        host = np.empty_like(self.held)
+        self.cuda.issue(stream, Op(lambda: np.copyto(host, self.held)))
+        return host
 
 
 class Function:
     """A kernel of RawModule and, as its `kernel`, what is launched."""
 
-    shared_size_bytes = 376
+    shared_size_bytes, allowed, preferred_shared_memory_carveout = 376, 48 << 10, None
 
     def __init__(self, cuda, name):
-        self.__dict__.update(cuda=cuda, name=name, kernel=self)
+        self.cuda, self.name, self.kernel = cuda, name, self
 
-    def __setattr__(self, name, value):
-        self.cuda.calls.append((name, value))
+    @property
+    def max_dynamic_shared_size_bytes(self):
+        return self.allowed
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, size):
         self.cuda.fail()
+        self.allowed = size
 
     def __call__(self, grid, block, values, shared_mem, stream):
-        assert stream.name == self.cuda.expected
-        assert self.cuda.device.entered
-        self.cuda.fail()
-        self.cuda.launched.append((self.name, grid, block, values, shared_mem))
+        assert shared_mem <= self.allowed
+        given = self.name, grid, block, values, shared_mem
+        self.cuda.issue(stream, Op(lambda: self.cuda.passes(1) or self.cuda.launched.append(given)))
 
 
 class Cuda:
     """Stands in for the module cupy; `fault` is raised once, by the next call that can fail.
 
     Attributes:
-        expected: the name of the stream that calls are to be given.
+        launched: what kernels were given, once they have run; broken: what events are told to be, if not 0.
+        used, entered: the thread's device, and those that were entered.
     """
 
     __version__ = "14.0"
 
     def __init__(self):
-        self.calls, self.launched, self.compiled = [], [], []
+        self.node, self.now = Node(order=1), 0
+        self.launched, self.compiled, self.functions, self.arrays = [], [], [], []
+        self.streams, self.events, self.used, self.entered = [], [], None, []
         self.fault = self.compile_fault = None
-        self.free, self.limit, self.pool = 10_000, 0, True
+        self.free, self.limit, self.pool, self.broken = 10_000, 0, True, 0
+        self.kept, self.pinned = {"pool", "pinned pool"}, 0
         self.nvrtc = 12, 9
-        self.device, self.streams, self.events, self.expected = Stream(self, "device"), [], [], "stream"
-        self.peers, self.enabled = True, False
+        self.peers, self.enabled = True, set()
         told = {"name": b"Made up", "major": 8, "minor": 6, "multiProcessorCount": 4, "l2CacheSize": 512}
         told |= {"maxThreadsPerMultiProcessor": 1536, "sharedMemPerBlockOptin": 101_376, "totalGlobalMem": 10_000}
         told |= {"sharedMemPerMultiprocessor": 102_400}
         self.told = told
         self.cuda = SimpleNamespace(
-            Device=lambda ordinal: self.device,
-            Stream=self.make_stream,
-            Event=lambda disable_timing=False: Event(self, not disable_timing),
+            Device=lambda ordinal: Device(self, ordinal),
+            Stream=lambda non_blocking: Stream(self, non_blocking),
+            Event=lambda disable_timing=False: Event(self, disable_timing),
             get_elapsed_time=self.elapsed,
-            alloc_pinned_memory=self.alloc_pinned,
-            PinnedMemory=self.pin,
+            alloc_pinned_memory=lambda size: self.pin(1 << max(9, size - 1).bit_length()),  # in units of its own
+            PinnedMemory=lambda size, flags: self.pin(size),
             PinnedMemoryPointer=lambda memory, offset: memory,
             runtime=SimpleNamespace(
                 CUDARuntimeError=RuntimeFault,
                 getDeviceProperties=lambda ordinal: told,
                 memGetInfo=lambda: (self.free, 10_000),
-                eventQuery=lambda event: self.events[event].status,
+                eventQuery=lambda event: self.broken or (0 if self.events[event].come else NOT_READY),
                 hostAllocPortable=1,
                 memcpyHostToDevice=1,
                 memcpyDeviceToHost=2,
                 memcpyDeviceToDevice=3,
-                memcpyAsync=lambda *given: self.call("memcpyAsync", *given),
-                memcpyPeerAsync=lambda *given: self.call("memcpyPeerAsync", *given),
+                memcpyAsync=self.copy,
+                memcpyPeerAsync=self.copy_to_peer,
                 deviceCanAccessPeer=lambda device, peer: device != peer and self.peers,
                 deviceEnablePeerAccess=self.enable,
                 driverGetVersion=lambda: 12_090,
@@ -176,70 +215,83 @@ class Cuda:
             nvrtc=SimpleNamespace(getVersion=lambda: self.nvrtc),
         )
 
+    @property
+    def current(self):
+        """The number of the device that CuPy uses."""
+        return self.entered[-1] if self.entered else self.used
+
     def fail(self):
         fault, self.fault = self.fault, None
         if fault:
             raise fault
 
-    def make_stream(self, non_blocking):
-        assert non_blocking
-        number = len(self.streams)
-        self.streams.append(Stream(self, "stream" if not number else f"stream {number}", 77 + number))
-        return self.streams[-1]
+    def passes(self, milliseconds):
+        self.now += milliseconds
 
-    @property
-    def stream(self):
-        return self.streams[0]
+    def issue(self, stream, op):
+        assert self.entered[-1] == stream.ordinal
+        self.fail()
+        self.node.issue(stream, op)
 
     def elapsed(self, before, after):
         assert before.timed
         assert after.timed
-        return 1500.0
+        return after.time - before.time
 
-    def alloc_pinned(self, size):
-        self.calls.append(("alloc_pinned_memory", size))
+    def pin(self, size):
+        assert self.entered
         self.fail()
-        return bytearray(size + 100)  # CuPy gives more, in units of its own
-
-    def pin(self, size, flags):
-        self.call("hostAlloc", size, flags)
+        self.pinned += size
         return bytearray(size)
 
-    def call(self, *given):
-        assert self.device.entered
-        self.calls.append(given)
-        self.fail()
+    def holder(self, address):
+        """The device that has this memory; None: it is the host's."""
+        found = (one for one in self.arrays if one.data.ptr <= address < one.data.ptr + one.nbytes)
+        return next((one.data.device_id for one in found), None)
+
+    def copy(self, target, source, size, kind, stream):
+        stream = self.streams[stream]
+        here = stream.ordinal
+        assert (self.holder(target), self.holder(source)) == ((here, None), (None, here), (here, here))[kind - 1]
+        self.issue(stream, Op(lambda: ctypes.memmove(target, source, size)))
+
+    def copy_to_peer(self, target, target_device, source, source_device, size, stream):
+        assert (self.holder(target), self.holder(source)) == (target_device, source_device)
+        self.issue(self.streams[stream], Op(lambda: ctypes.memmove(target, source, size)))
 
     def enable(self, peer):
-        self.call("deviceEnablePeerAccess", peer)
-        if self.enabled:
+        self.fail()
+        assert self.entered
+        if (self.current, peer) in self.enabled:
             raise RuntimeFault("cudaErrorPeerAccessAlreadyEnabled: already", 704)
-        self.enabled = True
+        self.enabled.add((self.current, peer))
 
     def get_default_memory_pool(self):
-        emptied = lambda: self.calls.append(("pool", "free_all_blocks"))  # noqa: E731
-        told = {
-            "set_limit": lambda size: setattr(self, "limit", size),
-            "used_bytes": lambda: 700,
-            "free_bytes": lambda: 24,
-            "get_limit": lambda: self.limit,
-        }
-        return SimpleNamespace(**told, free_all_blocks=emptied)
+        return SimpleNamespace(
+            set_limit=lambda size: setattr(self, "limit", size),
+            used_bytes=lambda: 700,
+            free_bytes=lambda: 24,
+            get_limit=lambda: self.limit,
+            free_all_blocks=lambda: self.kept.discard("pool"),
+        )
 
     def get_default_pinned_memory_pool(self):
-        return SimpleNamespace(free_all_blocks=lambda: self.calls.append(("pinned pool", "free_all_blocks")))
+        return SimpleNamespace(free_all_blocks=lambda: self.kept.discard("pinned pool"))
 
     def empty(self, shape, dtype):
-        assert self.device.entered
-        assert next(one for one in self.streams if one.name == self.expected).entered
+        assert any(one.entered and one.ordinal == self.entered[-1] for one in self.streams)
         self.fail()
-        array = Array(self, shape, np.dtype(dtype))
-        if array.nbytes > self.free:
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if nbytes > self.free:
             raise OutOfMemory("Out of memory") if self.pool else RuntimeFault("cudaErrorMemoryAllocation", 2)
-        return array
+        return Array(self, shape, np.dtype(dtype))
 
     def RawModule(self, code, options, backend):
         if self.compile_fault:
             raise self.compile_fault
         self.compiled.append((code, options, backend))
-        return SimpleNamespace(get_function=lambda name: Function(self, name))
+        return SimpleNamespace(get_function=self.get_function)
+
+    def get_function(self, name):
+        self.functions.append(Function(self, name))
+        return self.functions[-1]
