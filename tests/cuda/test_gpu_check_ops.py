@@ -70,40 +70,29 @@ def played(libraries, device, product):
     yield lambda: program("cublas-half", DENSE, np.float16, np.float16, 2.0**-11)
 
 
-def test_the_part_is_whole_and_its_records_are_sound(ops, gpu, on_shim, tmp_path):
-    device, check, tally = on_shim(), gpu("check"), gpu("tally").Tally(tell=lambda told: None)
-    store = check.OperationRecords(tmp_path / "all-ops.jsonl")
-    lines = ops.run(tally, device, 3, store.add, str(tmp_path / "all"), False)
-    assert tally.failures == []
-    products = 2 * 2 + 2  # shapes: spmm at two sparsities, sddmm at one
-    assert tally.passed == 2 * 2 * 6 + 1 + products  # operations of each dtype and index, the ceilings
-    assert len(lines) == 1 + 5 * products + 3
-    told = json.loads((tmp_path / "all-ops.json").read_text())
+def test_the_part_is_whole_and_its_records_are_sound(ops, gpu, on_shim, tmp_path, capsys):
+    on_shim()
+    assert gpu("check").main(["--parts", "ops", "--seed", "3", "--results", str(tmp_path)]) == 0
+    said, products = capsys.readouterr().out, 2 * 2 + 2  # shapes: spmm at two sparsities, sddmm at one
+    passed = 2 * 2 * 6 + 1 + products  # operations of each dtype and index, the ceilings
+    assert f"gpu-check pass: {passed} passed, 0 failed, 0 left out" in said
+    table = said[said.rindex(ops.HEAD) :].splitlines()
+    assert table[5 * products + 1].startswith("spmm at 90 %: times ours, geometric mean: ours 1.00, ")
+    told, found = sorted(tmp_path.iterdir(), key=lambda path: path.suffix)
+    assert (told.name[-9:], found.name[-10:]) == ("-ops.json", "-ops.jsonl")
+    told = json.loads(told.read_text())
     assert set(told["times_ours"]) == {"spmm at 90 %", "spmm at 80 %", "sddmm at 90 %"}
     for means in told["times_ours"].values():
         assert means["ours"] == 1
         assert set(means) == {"ours", "ours-half", "cusparse", "cublas", "cublas-half"}
     assert all(one["share_of_peak"] > 0 for one in told["products"])
-    assert store.finish()[0].startswith("operation records: ")
-    found = read_operations(tmp_path / "all-ops.jsonl")
+    assert f"operation records: {found}\n" in said
+    found = read_operations(found)
     assert len(found) == 3 * products  # those whose operands are rounded have none
     assert {record["program"]["name"] for record in found} == {"ours", "cusparse", "cublas"}
     assert {record["device"]["kind"] for record in found} == {"cuda"}
     assert {record["caches"] for record in found} == {"warm"}
     assert all(record["program"]["notes"]["chosen"] for record in found)
-
-
-def test_it_is_a_part_of_the_check(ops, gpu, on_shim, monkeypatch, tmp_path, capsys):
-    on_shim()
-    monkeypatch.setattr(ops, "check", lambda *given: None)
-    monkeypatch.setattr(ops, "QUICK_LAYERS", ("last",))
-    assert gpu("check").main(["--parts", "ops", "--quick", "--seed", "1", "--results", str(tmp_path)]) == 0
-    told, found = sorted(tmp_path.iterdir(), key=lambda path: path.suffix)
-    assert (told.name[-9:], found.name[-10:]) == ("-ops.json", "-ops.jsonl")
-    assert len(read_operations(found)) == 3 * 2
-    said = capsys.readouterr().out
-    assert said.count(ops.HEAD) == 1
-    assert "spmm at 90 %: times ours, geometric mean: ours 1.00, " in said
 
 
 def test_a_library_that_is_not_there_is_told_once(ops, gpu, on_shim, monkeypatch, tmp_path):
