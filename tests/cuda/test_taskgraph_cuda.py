@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from functools import cache
 
@@ -15,7 +16,7 @@ from shim_streams import Node
 
 from spdnn import reduce, reference
 from spdnn.engines import Options, engine, infer
-from spdnn.engines.cuda import CudaEngine, place, schedule
+from spdnn.engines.cuda import CudaEngine, choice, place, schedule
 from spdnn.engines.cuda.session import CudaSession
 from spdnn.engines.taskgraph import cuda as session_module
 from spdnn.engines.taskgraph import cuda_probe
@@ -40,6 +41,8 @@ def short_stages(monkeypatch):
     monkeypatch.setattr(decomposition, "LONGEST", 3)
     monkeypatch.setattr(decomposition, "JOINED", 4)
     monkeypatch.setattr(schedule, "AHEAD", 0)
+    monkeypatch.setattr(choice, "WARM", 0.0)
+    monkeypatch.setattr(choice, "SAMPLES", 1)
 
 
 def devices_of(count, order=0, **arguments):
@@ -72,12 +75,30 @@ def deep():
     return network, repeated(rng, rng.integers(0, 3, (60, 48)), 230)
 
 
-@pytest.mark.parametrize("reductions", ["none", "dead,inputs", "all"])
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("name", SCHEDULES)
+@cache
+def deep_result(reductions="none"):
+    return expected(*deep(), reductions)
+
+
+def by_default(chosen, *rest):
+    """Parameters; all but `chosen` are of the full set."""
+    return [*chosen, *(pytest.param(*given, marks=pytest.mark.full("ladder")) for given in rest if given not in chosen)]
+
+
+# Each schedule with each number of devices and each of the reductions, and each of these with each other.
+SQUARE = [
+    (name, 1 + (i + shift) % 3, ("none", "dead,inputs", "all")[i])
+    for shift, name in enumerate(SCHEDULES) for i in range(3)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "reductions"),
+    by_default(SQUARE, *itertools.product(SCHEDULES, (1, 2, 3), ("none", "dead,inputs", "all"))),
+)
 def test_every_schedule_gives_the_same_bits_in_every_order(name, count, reductions):
     network, inputs = deep()
-    told = expected(network, inputs, reductions)
+    told = deep_result(reductions)
     for order in range(4):
         session = opened(network, inputs, Wanted(name, count, batches=None if order == 3 else 4), reductions, order)
         for _ in range(2):  # and the second run begins as the first did
@@ -95,33 +116,39 @@ def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):
     session = opened(network, inputs, Wanted("stream", 1, batches=4), "dead")
     monkeypatch.setenv("SPDNN_PROGRESS", "lines=0")
     capsys.readouterr()
-    same(session.run(), expected(network, inputs, "dead"))
+    same(session.run(), deep_result("dead"))
     lines = [line for line in capsys.readouterr().err.splitlines() if "issued" in line]
     assert lines[:4] == [f"inference: issued batch {turn} of 4" for turn in range(4)]
     assert lines[4].startswith("inference: issued batch 4 of 4, done in ")
 
 
-@pytest.mark.parametrize("wanted", [
-    Wanted("graph", 4, pipeline=2, batches=6), Wanted("graph", 2, pipeline=2, batches=5, buffers=2),
-    Wanted("graph", 2, batches=5, buffers=2), Wanted("graph", 1, batches=3, buffers=3),
-    Wanted("graph", 3, batches=2), Wanted("stream", 4, pipeline=2, batches=5, buffers=3),
-    Wanted("stream", 2, pipeline=2, batches=3), Wanted("pipeline", 4, pipeline=4, batches=7, buffers=2),
-    Wanted("resident", 4, pipeline=2, batches=7), Wanted(None, 2),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("wanted", by_default(
+    [
+        Wanted("graph", 2, pipeline=2, batches=5, buffers=2), Wanted("graph", 1, batches=3, buffers=3),
+        Wanted("graph", 3, batches=2), Wanted("stream", 4, pipeline=2, batches=5, buffers=3),
+        Wanted("pipeline", 4, pipeline=4, batches=7, buffers=2), Wanted("resident", 4, pipeline=2, batches=7),
+        Wanted(None, 2),
+    ],
+    (Wanted("graph", 4, pipeline=2, batches=6),), (Wanted("graph", 2, batches=5, buffers=2),),
+    (Wanted("stream", 2, pipeline=2, batches=3),),
+), ids=str)  # fmt: skip
 def test_combinations(wanted):
     network, inputs = deep()
-    told = expected(network, inputs, "dead,inputs")
-    for order in range(4):
-        for peers in (True, False) if order == 0 else (True,):
-            got = opened(network, inputs, wanted, "dead,inputs", order, peers=peers).run()
-            same(got, told)
-            several = got.notes["pipeline"] > 1
-            way = "from device to device" if peers else "through the host"
-            assert got.notes["moves"] == (way if several else None)
+    for order, peers in ((0, True), (1, False), (2, True), (3, False)):
+        got = opened(network, inputs, wanted, "dead,inputs", order, peers=peers).run()
+        same(got, deep_result("dead,inputs"))
+        several = got.notes["pipeline"] > 1
+        way = "from device to device" if peers else "through the host"
+        assert got.notes["moves"] == (way if several else None)
 
 
-@pytest.mark.parametrize("kind", [None, "ell", "staged", "persistent"])
-@pytest.mark.parametrize("given", ["bits", "dense", "csr"])
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    by_default(
+        [(None, "csr"), ("ell", "dense"), ("staged", "bits"), ("persistent", "csr")],
+        *itertools.product((None, "ell", "staged", "persistent"), ("bits", "dense", "csr")),
+    ),
+)
 def test_kernels_and_inputs_of_every_kind(monkeypatch, kind, given):
     """With weights in buffers that are filled again and again, in which the persistent kernel finds them by a table."""
     monkeypatch.setattr(place, "EARLY", 2)
@@ -174,7 +201,8 @@ EDGES = {
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
-    """One kind of edge is left out, after a run that filled all memory with what is harmless to read."""
+    """One kind of edge is left out, after a run that filled all memory with what is harmless to read. Some order shows
+    it, and not the order of issue."""
     monkeypatch.setattr(decomposition, "LENGTHS", ())
     monkeypatch.setattr(decomposition, "LONGEST", 1)
     rng = np.random.default_rng(1)
@@ -182,21 +210,22 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
     inputs = Inputs.from_array(abs(inputs.data))
     told = expected(network, inputs)
     name, count, dropped = EDGES[edge]
-    kept, found = Going._wait, 0
+    kept = Going._wait
+
+    def wait(self, owner, task, before):
+        if (before.kind, task.kind) != dropped:
+            kept(self, owner, task, before)
+
     for order in range(10):
         session = opened(network, inputs, Wanted(name, count, batches=6), order=order)
         same(session.run(), told)
-
-        def wait(self, owner, task, before):
-            if (before.kind, task.kind) != dropped:
-                kept(self, owner, task, before)
-
-        monkeypatch.setattr(Going, "_wait", wait)
-        differs = session.run().digest != told.digest
-        monkeypatch.setattr(Going, "_wait", kept)
-        assert order or not differs  # the order of issue shows nothing
-        found += differs
-    assert found
+        with monkeypatch.context() as patch:
+            patch.setattr(Going, "_wait", wait)
+            differs = session.run().digest != told.digest
+        if differs:
+            break
+    assert differs
+    assert order
 
 
 def test_rows_are_counted_before_they_move(monkeypatch):
@@ -204,7 +233,7 @@ def test_rows_are_counted_before_they_move(monkeypatch):
     session = opened(network, inputs, Wanted("pipeline", 2, batches=4), "dead", order=1)
     monkeypatch.setattr(Going, "_counted", lambda self, task: True)
     with pytest.raises((SpdnnError, ValueError, AssertionError)):
-        same(session.run(), expected(network, inputs, "dead"))
+        same(session.run(), deep_result("dead"))
 
 
 def test_a_graph_is_captured_once_for_batches_of_all_sizes():
@@ -234,22 +263,20 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name,
     inputs = Inputs.from_array(given.astype(np.float32))
     told = reference.infer(network, inputs, values=True)
     assert told.alive.size == len(living)
-    for order in range(4):
-        for count in (1, 2):
-            wanted = Wanted(name, count, batches=6)
-            session = opened(network, inputs, wanted, "dead", order, values=True)
-            for _ in range(2):
-                got = session.run()
-                np.testing.assert_array_equal(got.all_values(), told.all_values())
-                np.testing.assert_array_equal(got.survivors, told.survivors)
-                np.testing.assert_array_equal(got.alive, told.alive)
-            assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
-            joined = got.notes["batches_joined"]
-            # A device that draws a single batch has none to join it to.
-            most = sum(n for n in Counter(got.notes["groups"]).values() if n > 1)
-            assert joined == most if few else 0 < joined < 6
-            if session.graphs:
-                assert len(session.graphs.held) == 2 * count
+    for order, count in ((0, 1), (1, 2), (2, 1), (3, 2)):
+        session = opened(network, inputs, Wanted(name, count, batches=6), "dead", order, values=True)
+        for _ in range(2):
+            got = session.run()
+            np.testing.assert_array_equal(got.all_values(), told.all_values())
+            np.testing.assert_array_equal(got.survivors, told.survivors)
+            np.testing.assert_array_equal(got.alive, told.alive)
+        assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
+        joined = got.notes["batches_joined"]
+        # A device that draws a single batch has none to join it to.
+        most = sum(n for n in Counter(got.notes["groups"]).values() if n > 1)
+        assert joined == most if few else 0 < joined < 6
+        if session.graphs:
+            assert len(session.graphs.held) == 2 * count
 
 
 @pytest.mark.parametrize("name", ["stream", "graph"])
@@ -295,7 +322,7 @@ def test_the_timeline_tells_every_task_once():
 def test_no_more_memory_is_taken_than_was_promised(name):
     network, inputs = deep()
     count = 2 if name == "pipeline" else 1
-    told = expected(network, inputs, "dead,inputs")
+    told = deep_result("dead,inputs")
     free = opened(network, inputs, Wanted(name, count, batches=1), "dead,inputs")
     whole = free.cut.most_memory(free.sizes)
     devices = [one.device for one in free.devices]
@@ -317,7 +344,7 @@ def test_no_more_memory_is_taken_than_was_promised(name):
         assert all(one.device.most <= promise for one in session.devices)
         assert max(got.notes["memory_bytes"]) <= promise
         assert got.notes["device_memory_bytes"] == int(promise)
-        promise *= 0.8
+        promise *= 0.7
     assert opens > 1
     assert session.batches > 1
     assert "bytes" in refused
@@ -334,7 +361,7 @@ def test_a_promise_makes_weights_stream_by_what_was_measured():
     assert got.notes["buffers"] >= 2
     assert "would not fit the memory of a device" in got.notes["why"]
     assert 0 < got.notes["predicted_seconds"] < 100
-    same(got, expected(network, inputs, "dead"))
+    same(got, deep_result("dead"))
 
 
 def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
@@ -358,8 +385,7 @@ def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
 def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
     """Else copies would go on to memory that another session has been given."""
     network, inputs = deep()
-    told = expected(network, inputs)
-    for order in (1, 2, 3):
+    for order in (1, 2):
         session = opened(network, inputs, Wanted(schedule, 2, batches=4), order=order)
         streams = session.devices[0].device.node.streams
         with monkeypatch.context() as patch:
@@ -367,7 +393,7 @@ def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
             with pytest.raises(KeyboardInterrupt):
                 session.run()
         assert not any(stream.queue for stream in streams)
-        same(session.run(), told)
+        same(session.run(), deep_result())
 
 
 def _ended(*_):
