@@ -1,4 +1,4 @@
-# make run: the default workflow, from nothing to results/report.html.  make test: everything that is checked.
+# make run: the default workflow, from nothing to results/report.html.  make test: what a change can break, each once.
 SHELL := /bin/sh
 PYTHON ?= python3
 CORES ?= $(shell nproc)
@@ -62,9 +62,9 @@ $(VENV)/.locked: envs/run.txt
 # NVRTC 13 has a folder of its own: its cuda-bindings cannot live beside those of 12.9.
 $(VENV)/.tested: envs/test.txt envs/nvrtc13.txt $(VENV)/.locked
 	@echo "adding the test tools from envs/test.txt and envs/nvrtc13.txt"
-	@$(INSTALL) --require-hashes -r envs/test.txt
+	@$(INSTALL) --no-compile --require-hashes -r envs/test.txt
 	@rm -rf $(VENV)/nvrtc13
-	@$(INSTALL) --require-hashes --target $(VENV)/nvrtc13 -r envs/nvrtc13.txt
+	@$(INSTALL) --no-compile --require-hashes --target $(VENV)/nvrtc13 -r envs/nvrtc13.txt
 	@touch $@
 
 lint: $(VENV)/.tested setup
