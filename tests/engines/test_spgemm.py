@@ -73,7 +73,7 @@ def test_each_accumulator_equals_the_oracle(random_network, monkeypatch, choice)
 
 def test_each_accumulator_is_chosen_somewhere():
     network = from_matrices([scattered(40_000, 80_000)], -0.01)
-    density = np.array([0, 1e-4, 0.005, 0.1] + [0] * 12 + [0.6] * 32)[:, None]
+    density = np.array([0, 1e-4, 0.005, 0.1] + [0] * 12 + [0.8] * 32)[:, None]
     got, _ = assert_same("spgemm", network, rows(48, 40_000, density=density), threads=1)
     assert all(got.notes["rows_by_accumulator"].values()), got.notes
 

@@ -10,10 +10,13 @@ from spdnn.errors import InputError, Unavailable
 from spdnn.network import Layer
 
 
-def test_levels_are_ordered_and_named():
+def test_levels_are_ordered_and_named(monkeypatch):
     names = [level.name for level in kernels.levels()]
     assert names
+    monkeypatch.delenv("SPDNN_ISA", raising=False)
     assert kernels.level().name == names[0]
+    monkeypatch.setenv("SPDNN_ISA", names[-1])
+    assert kernels.level().name == names[-1]
     assert [level.vector_bytes for level in kernels.levels()] == sorted(
         (level.vector_bytes for level in kernels.levels()), reverse=True
     )

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
+import types
 
 import numpy as np
 import pytest
 
+from spdnn.models import arithmetic
 from spdnn.models.arithmetic import Clock, Workers, blas_threads, difference
+
+
+@pytest.fixture(autouse=True)
+def every_library():
+    """Libraries that other tests loaded meanwhile are limited, too."""
+    arithmetic._controller.cache_clear()
 
 
 def blas_counts():
@@ -46,8 +54,6 @@ def test_blas_threads():
 
 
 def test_without_threadpoolctl(monkeypatch):
-    from spdnn.models import arithmetic
-
     monkeypatch.setattr(arithmetic, "_controller", lambda: None)
     with Workers(2) as workers:
         found = []
@@ -57,7 +63,7 @@ def test_without_threadpoolctl(monkeypatch):
 
 def test_clock_adds_up(monkeypatch):
     times = iter((1.0, 3.0, 10.0, 30.0, 7.0, 8.0))
-    monkeypatch.setattr("time.perf_counter", lambda: next(times))
+    monkeypatch.setattr(arithmetic, "time", types.SimpleNamespace(perf_counter=lambda: next(times)))
     clock = Clock()
     for part, threads in (("a", 1), ("a", 4), ("b", 1)):
         with clock(part, threads):
