@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +21,7 @@ from spdnn import challenge
 from spdnn.engines import ENGINES, infer
 from spdnn.engines.cuda import choice, layers
 from spdnn.engines.peers import cusparse
+from spdnn.engines.taskgraph import cuda_probe
 from spdnn.errors import SpdnnError
 from spdnn.kernels.cuda import ceilings, cupy_device, driver
 from spdnn.layouts.sliced import sliced
@@ -35,6 +36,7 @@ def few_launches(monkeypatch):
     """Kernels are chosen, and the machine is measured, with as few launches as can be."""
     monkeypatch.setattr(choice, "WARM", 0.0)
     monkeypatch.setattr(choice, "SAMPLES", 1)
+    monkeypatch.setattr(cuda_probe, "COPIED", 1 << 16)
     real = ceilings.measure
     monkeypatch.setattr(
         ceilings, "measure", lambda device, threads=1, seconds=1.0: real(device, threads, seconds / 100)
@@ -49,17 +51,6 @@ def vendor(on_shim, monkeypatch):
     monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
     monkeypatch.setattr(cusparse.CusparseEngine, "library", cusparse.Cusparse())
     return on_shim()
-
-
-@dataclass(frozen=True)
-class Small:
-    """A problem as challenge.PROBLEMS has them, of fewer layers."""
-
-    neurons: int
-    layers: int
-
-    name = property(lambda self: f"{self.neurons}-{self.layers}")
-    edges = property(lambda self: 32 * self.neurons * self.layers)
 
 
 @pytest.fixture
@@ -84,7 +75,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     check, networks, schedules = gpu("check"), gpu("networks"), gpu("device_schedules")
     inputs = rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None])
     wanted = [("cuda", "all"), ("cuda-csr", "none"), ("cuda-staged", "dead,inputs")]
-    small = Small(1024, 2)
+    small = challenge.Problem(1024, 2)
     for module, name, value in (
         (networks, "mnist_inputs", lambda neurons, path: inputs),
         (networks, "locate_mnist", lambda path: path),
@@ -95,7 +86,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         (schedules, "QUICK_COMPARED", small),
         (schedules, "DEEP", (64, 12, 100)),
         (schedules, "SOME_SHAPES", ["one input"]),
-        (schedules, "REDUCTIONS", ["none", "dead,inputs"]),
+        (schedules, "REDUCTIONS", ["dead,inputs"]),
         (schedules, "LAUNCHES", 20),
         (gpu("device_ops"), "run", lambda *given: ["the table of ops"]),
     ):
@@ -215,7 +206,7 @@ def test_memory_is_poisoned_and_scarce(gpu, on_shim):
 def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
     monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(0.5))))
     networks, made = gpu("networks"), runs()
-    made.run([networks.Case(Small(1024, 3), "cuda-ell", "none")])
+    made.run([networks.Case(challenge.Problem(1024, 3), "cuda-ell", "none")])
     assert made.tally.status == 1
     assert "categories of the truth are missing" in made.tally.failures[0]
     assert not list(tmp_path.iterdir())
@@ -245,7 +236,12 @@ def test_what_there_is_no_time_for_is_left_out_and_not_passed(gpu, runs, capsys)
     networks, tally = gpu("networks"), gpu("tally").Tally(seconds=1000)
     made = runs(tally)
     made.opening = 1.0  # seconds for each edge
-    made.run([networks.Case(Small(1024, 2), "cuda", "all"), networks.Case(Small(1024, 2), "cuda", "none")])
+    made.run(
+        [
+            networks.Case(challenge.Problem(1024, 2), "cuda", "all"),
+            networks.Case(challenge.Problem(1024, 2), "cuda", "none"),
+        ]
+    )
     assert (tally.passed, tally.left_out) == (1, ["1024-2 cuda none"])
     assert gpu("check").finish(tally, [["a table"], []]) == 3
     said = capsys.readouterr().out.splitlines()
@@ -376,12 +372,15 @@ def test_nothing_but_launches_of_the_library_is_in_its_time(gpu, vendor, monkeyp
 
 def test_the_device_is_busy_until_all_is_launched(gpu):
     """What is flushed is in the queue before the clock starts."""
-    kernels, done = gpu("cuda_kernels"), []
-    device = SimpleNamespace(flush=lambda: done.append("flush"), seconds=lambda work: done.append("clock") or 3.0)
-    device.synchronize = None
-    assert kernels.timed(device, None, lambda: done.append("verify"), 2, 4) == [0.75, 0.75]
-    sample = ["flush"] * kernels.FLUSHES + ["clock"]
-    assert done == ["verify", *sample, *sample, "verify"]
+    queued = []
+
+    def seconds(work):
+        assert queued
+        queued.clear()
+        return 3.0
+
+    device = SimpleNamespace(flush=lambda: queued.append("flush"), seconds=seconds, synchronize=queued.clear)
+    assert gpu("cuda_kernels").timed(device, None, lambda: None, 2, 4) == [0.75, 0.75]
 
 
 @pytest.mark.parametrize("wrong", ["before", "after"])
@@ -493,7 +492,7 @@ def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
 
 def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
     schedules, made, kept = gpu("device_schedules"), runs(), []
-    problem = Small(1024, 12)
+    problem = challenge.Problem(1024, 12)
     found = schedules.promised(made, kept.append, problem, 3 << 20)
     assert made.tally.failures == []
     assert found["device_memory_bytes"] == 3 << 20
@@ -580,7 +579,7 @@ cupy_device.missing, cupy_device.count, cupy_device.open_device = lambda: None, 
 import numpy as np
 import check, correctness, networks
 from spdnn.engines.cuda import choice
-from test_small import Small
+from spdnn.challenge import Problem
 from tally import Tally
 
 tally = Tally()
@@ -589,7 +588,7 @@ correctness.run(tally, 1, ["cuda"], ["one input"], (64, 3, 100), exact=1)
 found = check.RunRecords(Path({out}) / "all.jsonl")
 runs = networks.Networks(tally, found.add, None)
 runs._inputs[1024] = correctness.rows(64, 1024, kind="bits", density=np.linspace(0.05, 0.35, 64)[:, None]), 0.5
-runs.run([networks.Case(Small(1024, 2), "cuda", "all")])
+runs.run([networks.Case(Problem(1024, 2), "cuda", "all")])
 assert found.unchecked
 sys.exit(check.finish(tally, [[*runs.rows, *found.finish()]]))
 """
@@ -599,13 +598,8 @@ def test_it_needs_neither_compiled_kernels_nor_the_schema_library(root, tmp_path
     """As on a machine whose Python has numpy, scipy, h5py and CuPy alone."""
     absent = {"spdnn.kernels._cpu", "jsonschema_rs", "jsonschema", "pytest", "hypothesis", "pandas", "sklearn", "yaml",
               "mpi4py", "snakemake", "tqdm", "requests", "safetensors", "threadpoolctl", "jinja2"}  # fmt: skip
-    (tmp_path / "test_small.py").write_text(
-        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Small:\n    neurons: int\n    layers: int\n"
-        "    name = property(lambda self: f'{self.neurons}-{self.layers}')\n"
-        "    edges = property(lambda self: 32 * self.neurons * self.layers)\n"
-    )
     (tmp_path / "out").mkdir()
-    folders = [str(path) for path in (root, root / "tests/cuda", root / "tests/gpu", tmp_path)]
+    folders = [str(path) for path in (root, root / "tests/cuda", root / "tests/gpu")]
     code = ALONE.format(absent=absent, folders=folders, out=repr(str(tmp_path / "out")))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

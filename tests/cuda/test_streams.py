@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from shim import ShimDevice
-from shim_streams import Node
 
-from spdnn.errors import MemoryTooSmall, SpdnnError
+from spdnn.errors import SpdnnError
 from spdnn.kernels.cuda import settings
 
 ORDERS = range(12)
@@ -98,42 +97,6 @@ def test_nothing_is_done_before_somebody_waits_and_no_more_than_must_be(order):
     assert event.done()
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_asking_for_an_event_lets_time_pass(order):
-    device, event = ShimDevice(order), None
-    array = device.empty(3, np.int32)
-    for byte in range(5):
-        device.fill(array, byte)
-    event = device.event(timed=True)
-    device.record(event)
-    asked = 0
-    while not event.done():
-        asked += 1
-    assert asked == 5
-    assert (array == 0x04040404).all()
-    assert device.elapsed(event, event) == 0
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("waits", [True, False])
-def test_moves_between_devices(order, waits):
-    node = Node(order)
-    one, other = ShimDevice(order, node=node), ShimDevice(order, node=node)
-    assert one.reach(other)
-    source, target, written = one.empty(5, np.int32), other.empty(5, np.int32), one.event()
-    one.fill(source, 3)
-    one.record(written)
-    moving = other.stream()
-    with other.on(moving):
-        if waits:
-            other.wait(written)
-        other.move(target, one, source)
-        found = other.read(target)
-    assert (found == 0x03030303).all() or (not waits and (found == -1).all())
-    if order == 1 and not waits:
-        assert (found == -1).all()
-
-
 def forked(device, second, array, other):
     """A graph on two streams: both fill, the first goes on."""
     events = [device.event() for _ in range(2)]
@@ -167,25 +130,6 @@ def test_a_graph_is_done_as_often_as_it_is_launched_and_not_before(order):
     with device.on(third):
         replay()
         assert list(device.read(other)) == [2, 2, 2]
-
-
-def test_a_graph_reads_numbers_that_change_between_its_launches():
-    device = ShimDevice(1)
-    rows, origin = device.empty(1, np.int32), device.upload(np.arange(4, dtype=np.int32))
-    places = device.empty(4, np.int32)
-    launch = device.bind(settings.SLOTS, 1, {"rows": rows, "origin": origin, "slot_of": places})
-
-    def work():
-        device.fill(places, 0xFF)
-        launch()
-
-    replay, host = device.capture(work), device.pinned(2, np.int32)
-    host[:] = 1, 3
-    for i in range(2):
-        device.copy_in(rows, host[i : i + 1])
-        replay()
-        assert (device.read(places) >= 0).sum() == host[i]
-    assert device.launches["slots"] == 2
 
 
 def test_what_cuda_refuses_in_a_capture_is_refused():
@@ -231,17 +175,3 @@ def test_a_copy_from_memory_that_is_not_pinned_is_refused():
     device.copy_in(array, held[3:6])
     with pytest.raises(AssertionError, match="not pinned"):
         device.copy_in(array, np.zeros(3, np.int32))
-
-
-def test_no_more_is_taken_than_was_promised():
-    device = ShimDevice(memory_bytes=10_000)
-    held = device.empty(600, np.uint8)
-    device.promise(1000)
-    assert device.free_bytes() == 400
-    with pytest.raises(MemoryTooSmall, match=r"^401 bytes of device memory were asked for, and 400 of 1,000 are free$"):
-        device.empty(401, np.uint8)
-    device.empty(400, np.uint8)
-    assert device.most == 1000
-    del held
-    device.promise(100_000)
-    assert device.free_bytes() == 10_000

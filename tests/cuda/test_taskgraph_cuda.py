@@ -36,13 +36,14 @@ ENGINE = engine("taskgraph-cuda", usable=False)
 
 @pytest.fixture(autouse=True)
 def short_stages(monkeypatch):
-    """Several stages in networks of few layers, and looks for identical rows in them."""
+    """Several stages in networks of few layers, and looks for identical rows in them; little is measured."""
     monkeypatch.setattr(decomposition, "LENGTHS", ((2, 1), (6, 2)))
     monkeypatch.setattr(decomposition, "LONGEST", 3)
     monkeypatch.setattr(decomposition, "JOINED", 4)
     monkeypatch.setattr(schedule, "AHEAD", 0)
     monkeypatch.setattr(choice, "WARM", 0.0)
     monkeypatch.setattr(choice, "SAMPLES", 1)
+    monkeypatch.setattr(cuda_probe, "COPIED", 1 << 16)
 
 
 def devices_of(count, order=0, **arguments):
@@ -85,27 +86,38 @@ def by_default(chosen, *rest):
     return [*chosen, *(pytest.param(*given, marks=pytest.mark.full("ladder")) for given in rest if given not in chosen)]
 
 
-# Each schedule with each number of devices and each of the reductions, and each of these with each other.
+REDUCTIONS = ("none", "dead,inputs", "all")
+# Each schedule with each number of devices and each of the reductions, and each of these with each other; and what
+# can be wanted besides.
 SQUARE = [
-    (name, 1 + (i + shift) % 3, ("none", "dead,inputs", "all")[i])
-    for shift, name in enumerate(SCHEDULES) for i in range(3)
+    *((Wanted(name, 1 + (i + j) % 3, batches=4), REDUCTIONS[i]) for j, name in enumerate(SCHEDULES) for i in range(3)),
+    *((one, "dead,inputs") for one in (
+        Wanted("graph", 2, pipeline=2, batches=5, buffers=2), Wanted("graph", 1, batches=3, buffers=3),
+        Wanted("graph", 3), Wanted("stream", 4, pipeline=2, batches=5, buffers=3),
+        Wanted("pipeline", 4, pipeline=4, batches=7, buffers=2), Wanted("resident", 4, pipeline=2, batches=7),
+        Wanted(None, 2),
+    )),
+]  # fmt: skip
+CUBE = [
+    *((Wanted(*one, batches=4), which) for *one, which in itertools.product(SCHEDULES, (1, 2, 3), REDUCTIONS)),
+    *((Wanted(*one), "dead,inputs") for one in itertools.product(SCHEDULES, (1, 2, 3))),
+    (Wanted("graph", 4, pipeline=2, batches=6), "dead,inputs"), (Wanted("graph", 2, batches=5, buffers=2), "all"),
+    (Wanted("stream", 2, pipeline=2, batches=3), "dead,inputs"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "reductions"),
-    by_default(SQUARE, *itertools.product(SCHEDULES, (1, 2, 3), ("none", "dead,inputs", "all"))),
-)
-def test_every_schedule_gives_the_same_bits_in_every_order(name, count, reductions):
+@pytest.mark.parametrize(("wanted", "reductions"), by_default(SQUARE, *CUBE), ids=str)
+def test_every_schedule_gives_the_same_bits_in_every_order(wanted, reductions):
     network, inputs = deep()
-    told = deep_result(reductions)
-    for order in range(4):
-        session = opened(network, inputs, Wanted(name, count, batches=None if order == 3 else 4), reductions, order)
+    for order, peers in enumerate((True, False, True, False)):
+        session = opened(network, inputs, wanted, reductions, order, peers=peers)
         for _ in range(2):  # and the second run begins as the first did
             got = session.run()
-            same(got, told)
+            same(got, deep_result(reductions))
         assert got.notes["batches"] == len(got.notes["groups"]) == session.batches
-        assert got.notes["schedule"] == name
+        assert got.notes["schedule"] == (wanted.schedule or session.cut.schedule)
+        way = "from device to device" if peers else "through the host"
+        assert got.notes["moves"] == (way if got.notes["pipeline"] > 1 else None)
         # What has run is a sound graph, with the batches that devices drew.
         groups = dict(enumerate(got.notes["groups"]))
         assert wrong(session.cut, Graph.of(session.cut, groups).tasks) == []
@@ -120,26 +132,6 @@ def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):
     lines = [line for line in capsys.readouterr().err.splitlines() if "issued" in line]
     assert lines[:4] == [f"inference: issued batch {turn} of 4" for turn in range(4)]
     assert lines[4].startswith("inference: issued batch 4 of 4, done in ")
-
-
-@pytest.mark.parametrize("wanted", by_default(
-    [
-        Wanted("graph", 2, pipeline=2, batches=5, buffers=2), Wanted("graph", 1, batches=3, buffers=3),
-        Wanted("graph", 3, batches=2), Wanted("stream", 4, pipeline=2, batches=5, buffers=3),
-        Wanted("pipeline", 4, pipeline=4, batches=7, buffers=2), Wanted("resident", 4, pipeline=2, batches=7),
-        Wanted(None, 2),
-    ],
-    (Wanted("graph", 4, pipeline=2, batches=6),), (Wanted("graph", 2, batches=5, buffers=2),),
-    (Wanted("stream", 2, pipeline=2, batches=3),),
-), ids=str)  # fmt: skip
-def test_combinations(wanted):
-    network, inputs = deep()
-    for order, peers in ((0, True), (1, False), (2, True), (3, False)):
-        got = opened(network, inputs, wanted, "dead,inputs", order, peers=peers).run()
-        same(got, deep_result("dead,inputs"))
-        several = got.notes["pipeline"] > 1
-        way = "from device to device" if peers else "through the host"
-        assert got.notes["moves"] == (way if several else None)
 
 
 @pytest.mark.parametrize(
