@@ -42,8 +42,8 @@ SANITIZED = os.environ.get("SHIM_SANITIZE") == "1"
 FLAGS = "-O2 -fPIC -shared -fvisibility=hidden -w -ffp-contract=off -fno-math-errno -fno-strict-aliasing -fwrapv"
 FLAGS = [*FLAGS.split(), *os.environ.get("SHIM_FLAGS", "").split()]
 # Loops stay loops: a memset out of bounds would be reported by ending the process.
-SANITIZER = "-DSHIM_SANITIZED -fsanitize=address,alignment -fno-sanitize-recover=all -fno-tree-loop-distribute-patterns"
-SANITIZER = [*SANITIZER.split(), "-fsanitize-sections=shim_variables"]
+SANITIZER = "-O1 -DSHIM_SANITIZED -fsanitize=address,alignment -fno-sanitize-recover=all"
+SANITIZER = [*SANITIZER.split(), "-fno-tree-loop-distribute-patterns", "-fsanitize-sections=shim_variables"]
 
 _libc = ctypes.CDLL(None)
 _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

@@ -137,16 +137,6 @@ def test_blocks_of_a_multiprocessor(arch, threads, registers, blocks):
     assert nvrtc.Resources(Kernel("none.cu", "some", threads), arch, registers, 0, 0, 0).blocks == blocks
 
 
-def test_the_table_has_a_line_a_kernel(tmp_path):
-    done = told(tmp_path, "crowded", CROWDED, VALUES=8, threads=1024)
-    head, line = nvrtc.table(done.outcomes)
-    found = done.outcomes[0].resources
-    names = ["registers", "spills", "stack", "shared", "blocks", "meant"]
-    assert head.split() == ["kernel", "setting", "arch", *names]
-    values = [found.registers, 0, 0, 0, found.blocks, 1]
-    assert line.split() == ["crowded", "THREADS=1024", "VALUES=8", "sm_80", *map(str, values)]
-
-
 def test_an_outcome_is_kept_for_all_that_it_depends_on(tmp_path, monkeypatch):
     asked = []
 

@@ -79,12 +79,6 @@ def test_shuffles(run, kind):
         assert (out[power, by, thread] == values[[thread - lane + one for one in sources]]).all(), (width, by, thread)
 
 
-def test_the_width_of_a_shuffle_is_a_whole_warp_by_default(run):
-    body = f"out[threadIdx.x] = __shfl_xor_sync({FULL}, threadIdx.x, 31);"
-    out = run("int* out", body, {"out": np.zeros(32, np.int32)})
-    assert list(out["out"]) == list(range(31, -1, -1))
-
-
 def test_votes_of_the_lanes_in_a_mask(run):
     body = """
         const int t = threadIdx.x;
@@ -211,23 +205,6 @@ def test_atomics_over_blocks(run, kind):
     assert found["out"][6] == 2 * count
 
 
-@pytest.mark.parametrize("order", [0, 1, 2])
-def test_a_histogram_of_floats_by_a_grid_stride_loop(run, order):
-    values = np.random.default_rng(3).integers(0, 50, 10_000).astype(np.int32)
-    body = """
-        __shared__ float held[50];
-        for (int i = threadIdx.x; i < 50; i += blockDim.x) held[i] = 0;
-        __syncthreads();
-        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
-            atomicAdd(held + __ldg(values + i), 1);
-        __syncthreads();
-        for (int i = threadIdx.x; i < 50; i += blockDim.x) atomicAdd(out + i, held[i]);"""
-    arrays = {"values": values, "out": np.zeros(50, np.float32)}
-    launch = {"numbers": {"count": values.size}, "blocks": 7, "threads": 96, "order": order, "workers": 3}
-    out = run("const int* values, float* out, int count", body, arrays, **launch)["out"]
-    assert (out == np.bincount(values, minlength=50)).all()
-
-
 SCAN = """
     DYNAMIC_SHARED(int, all);
     __shared__ int warps[THREADS / 32];
@@ -281,36 +258,13 @@ def test_a_race_shows_as_a_difference_between_orders(run):
         arrays = {"out": np.zeros(64, np.int32)}
         return tuple(run("int* out", RACE, arrays, threads=64, order=order, macros=(("BARRIER", barrier),))["out"])
 
+    def last_block(order):
+        arrays = {"out": np.zeros(1, np.int32)}
+        return int(run("int* out", "out[0] = blockIdx.x;", arrays, blocks=50, order=order, workers=1)["out"][0])
+
     assert len({outcome(order, "") for order in range(4)}) == 4
     assert len({outcome(order, "__syncthreads()") for order in range(4)}) == 1
-
-
-def test_orders_of_threads_and_blocks(run):
-    body = """
-        __shared__ int next;
-        if (threadIdx.x == 0) next = 0;
-        for (int round = 0; round < 2; ++round) {
-            __syncthreads();
-            threads[(round * gridDim.x + blockIdx.x) * THREADS + atomicAdd(&next, 1) % THREADS] = threadIdx.x;
-        }
-        if (threadIdx.x == 0) blocks[atomicAdd(tickets, 1)] = blockIdx.x;"""
-    arrays = {
-        "threads": np.zeros((2, 9, 40), np.int32),
-        "blocks": np.zeros(9, np.int32),
-        "tickets": np.zeros(1, np.int32),
-    }
-    found = [
-        run("int* threads, int* blocks, int* tickets", body, arrays, blocks=9, threads=40, order=order, workers=1)
-        for order in range(4)
-    ]
-    for one, step in zip(found[:2], (1, -1), strict=True):
-        assert (one["threads"] == np.arange(40)[::step]).all()
-        assert (one["blocks"] == np.arange(9)[::step]).all()
-    for one in found[2:]:
-        assert len({tuple(row) for row in one["threads"].reshape(18, 40)}) == 18, "a permutation of its own each time"
-        assert (np.sort(one["threads"], axis=-1) == np.arange(40)).all()
-        assert sorted(one["blocks"]) == list(range(9)) != list(one["blocks"])
-    assert list(found[2]["blocks"]) != list(found[3]["blocks"])
+    assert len({last_block(order) for order in range(4)}) == 4
 
 
 def test_what_nobody_wrote_is_not_a_number(run):
@@ -378,22 +332,6 @@ def test_a_device_goes_on_after_an_error(define):
             launch()
     assert (device.read(out) == 2).all()
     assert device.launches == {"run": 3}
-
-
-def test_many_blocks_and_a_table_of_addresses(define):
-    device = shim.ShimDevice(order=2, workers=4)
-    parts = [device.upload(np.full(3, value, np.int64)) for value in (5, 7)]
-    table = device.upload(np.array([device.address(part) for part in parts], np.uint64))
-    out = device.empty(1, np.int64)
-    device.fill(out, 0)
-    body = """
-        const long long* part = reinterpret_cast<const long long*>(table[blockIdx.x % 2]);
-        atomicAdd(reinterpret_cast<unsigned long long*>(out), part[threadIdx.x % 3]);"""
-    kernel = define("const unsigned long long* table, long long* out", body, threads=1)
-    launch = device.bind(kernel, 5000, {"table": table, "out": out})
-    assert device.seconds(launch) > 0
-    device.synchronize()
-    assert device.read(out) == [12 * 2500]
 
 
 def test_memory_is_limited_and_comes_back(define):
@@ -483,12 +421,10 @@ else:
             device.bind(kernel, 1, {"out": out}, shared=904)
 
     def test_accesses_out_of_bounds_are_found():
-        chosen = (
-            "test_sanitized or test_a_scan or test_what_nobody or test_a_barrier or test_a_histogram or test_shared"
-        )
+        chosen = "test_sanitized or test_a_scan or test_what_nobody or test_a_barrier or test_shared"
         done = shim.sanitized(__file__, "-k", chosen)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"{len(WRONG) + 2 + 4 + 1 + 1 + 3 + 1} passed" in done.stdout
+        assert f"{len(WRONG) + 2 + 4 + 3} passed" in done.stdout
         assert "AddressSanitizer" not in done.stderr
 
     @pytest.mark.full("architectures")
