@@ -85,7 +85,7 @@ def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, 
 @pytest.mark.parametrize(("kind", "reductions"), list(zip((*KINDS, "bits"), SAME_BITS, strict=True)))
 def test_batches_change_nothing(on_shim, name, kind, reductions):
     network = exact_network(np.random.default_rng(0), [96] * 8, 0.2, clip=8.0)
-    inputs = rows(260, 96, kind=kind) if kind == "bits" else _quarters(260, 96, kind)
+    inputs = rows(160, 96, kind=kind) if kind == "bits" else _quarters(160, 96, kind)
     expected = reference.infer(network, inputs, values=True)
     on_shim()
     digest = infer(network, inputs, "cuda-csr", reductions="none").digest
@@ -173,7 +173,7 @@ def test_any_number_of_nonzeros(on_shim, name, degree, valued):
     for inputs in (Inputs.from_array(abs(rows(33, 80).data)), rows(33, 80, kind="bits")):
         # The first layer on bits has a kernel of its own, and so the matrix is a second layer too.
         one = infer(deeper, inputs, "cuda-csr", reductions="none")
-        for layers, reductions in ((network, "none"), (network, "all"), (deeper, "none"), (deeper, "dead,inputs")):
+        for layers, reductions in ((network, "none"), (network, "all"), (deeper, "dead,inputs")):
             got, _ = assert_same(name, layers, inputs, reductions=reductions)
             assert got.digest == one.digest or reductions == "all"
 
