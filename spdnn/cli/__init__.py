@@ -13,7 +13,7 @@ import traceback
 from spdnn import tellers
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.errors import SpdnnError
-from spdnn.files import clean_on_terminate
+from spdnn.files import check_ended, clean_on_terminate
 
 EPILOG = """\
 from nothing to a verified run:
@@ -75,7 +75,11 @@ def _run(arguments: list[str] | None) -> int:
             return _refused(
                 f"{ranks} processes were started, and this command takes one; challenge and infer take more"
             )
-        status = chosen.run(chosen) or 0
+        try:
+            status = chosen.run(chosen) or 0
+        except Exception:
+            check_ended()  # a library may swallow what a signal raised, and fail in its own way (HDF5 does)
+            raise
         sys.stdout.flush()
         if connected():
             connected().barrier(patient=True)  # rank 0 verifies and writes; what ends it ends all
