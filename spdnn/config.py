@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,13 +167,13 @@ def _count(config: dict, ranks: int) -> int | None:
 
 
 def _number(value):
-    """A text of digits, or a float without a fraction, as the integer it is; in lists and dictionaries too."""
+    """A text of a number as that number, a float without a fraction as an integer; in lists and dictionaries too."""
     if isinstance(value, list):
         return [_number(item) for item in value]
     if isinstance(value, dict):
         return {key: _number(item) for key, item in value.items()}
-    if isinstance(value, str) and value.isdigit():
-        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", value, re.ASCII | re.IGNORECASE):
+        value = float(value) if set(value.lower()) & set(".e") else int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -29,27 +29,26 @@ def test_the_default_gives_every_key(default, schema):
     assert all(described)
 
 
-@pytest.mark.parametrize(
-    ("preset", "cases"),
-    [
-        ("config", 4), ("smoke", 1), ("challenge", 12), ("peers", 1), ("strong", 40), ("weak", 14), ("unstructured", 8),
-        ("schedules", 16), ("ops", 0),
-        ("ladder", 7), ("ladder-cuda", 9),
-    ],
-)  # fmt: skip
-def test_presets(root, default, schema, preset, cases):
-    merged = default | yaml.safe_load((root / f"config/{preset}.yaml").read_text())
-    found = config.cases(config.check(merged, schema))
-    assert len(found) == cases
-    if preset == "challenge":
-        assert {(case.network, case.layers) for case in found} == {
-            (f"radixnet-{p.neurons}", p.layers) for p in challenge.PROBLEMS
-        }
+PRESETS = {
+    "config": 4, "smoke": 1, "challenge": 12, "peers": 1, "strong": 40, "weak": 14, "unstructured": 8, "schedules": 16,
+    "ops": 0, "ladder": 7, "ladder-cuda": 9,
+}  # fmt: skip
 
 
-def test_every_preset_is_tested(root):
-    tested = next(mark for mark in test_presets.pytestmark if mark.name == "parametrize").args[1]
-    assert {path.stem for path in (root / "config").glob("*.yaml")} == {preset for preset, _ in tested}
+def test_presets_and_how_many_cases_they_have(root, default, schema):
+    assert {path.stem for path in (root / "config").glob("*.yaml")} == set(PRESETS)
+    for preset, cases in PRESETS.items():
+        found = config.cases(
+            config.check(default | yaml.safe_load((root / f"config/{preset}.yaml").read_text()), schema)
+        )
+        assert len(found) == cases, preset
+        for case in found:
+            reduce.parse(case.reductions, engine(case.engine, usable=False).offers)
+        if preset == "challenge":
+            problems = {(f"radixnet-{problem.neurons}", problem.layers) for problem in challenge.PROBLEMS}
+            assert {(case.network, case.layers) for case in found} == problems
+        if preset == "weak":
+            assert {(case.ranks, case.count) for case in found} == {(ranks, 7500 * ranks) for ranks in (1, 2, 4, 8)}
 
 
 OPS = {"sets": {"a": [90]}, "networks": None, "phases": ["inference"], "operations": ["spmm"], "models": [],
@@ -89,12 +88,6 @@ def test_ops_need_no_network(default, schema):
     assert config.check(default | {"ops": "null"}, schema)["ops"] is None
 
 
-def test_every_rung_is_an_engine_that_offers_its_reductions(root):
-    for preset in ("ladder", "ladder-cuda"):
-        for rung in yaml.safe_load((root / f"config/{preset}.yaml").read_text())["ladder"]:
-            reduce.parse(rung["reductions"], engine(rung["engine"], usable=False).offers)
-
-
 def test_scalars_stand_for_lists_and_cases_are_every_combination(default, schema):
     checked = config.check(default | {"neurons": 65536, "layers": 1920, "inputs": "mnist", "threads": [1, 2]}, schema)
     assert [case.name for case in config.cases(checked)] == [
@@ -107,6 +100,10 @@ def test_nulls_and_lists_on_the_command_line(default, schema):
     assert (checked["count"], checked["memory"], checked["layers"]) == (None, None, [120, 480])
     whole = config.check(default | {"repeats": 2.0, "layers": [5.0]}, schema)
     assert [type(number) for number in (whole["repeats"], *whole["layers"])] == [int, int]
+    own = OWN | {"bias": "-0.1", "clip": "32", "layers": "3"}  # as Snakemake gives what is inside of a value
+    checked = config.check(default | {"networks": [own], "verify": {"edges": "1e9", "seed": "7"}}, schema)
+    assert checked["networks"] == [OWN | {"bias": -0.1, "clip": 32}]
+    assert checked["verify"] == {"edges": 10**9, "seed": 7}
 
 
 def test_ranks_run_with_every_partition_and_one_rank_once(default, schema):
