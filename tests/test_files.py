@@ -6,11 +6,11 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from children import finished
 
 from spdnn import files
 from spdnn.errors import InputError, SpdnnError
@@ -150,6 +150,5 @@ with clean_on_terminate():
     check_ended()
 print("went on")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (143, "")
-    assert done.stderr == "spdnn: terminated; nothing was written under a final name\n"
+    told = "spdnn: terminated; nothing was written under a final name\n"
+    assert finished([sys.executable, "-c", code]) == (143, "", told)
