@@ -1,13 +1,15 @@
 """Run under mpiexec by test_ranks.py: inference on these ranks against the same on one, in one process.
 
-    mpiexec -n R python compare.py [--collide] [--batches] ENGINE...
+    mpiexec -n R python compare.py [--every] [--collide] [--batches] [--only PROBLEM,...] ENGINE...
 
-Prints `same N...` on rank 0 when all N comparisons were. --collide: all rows have one hash, so that only their values
-tell equal ones. --batches: small ones, and weights streamed where they can be.
+Prints `same N...` on rank 0 when all N comparisons were. --every: each partition with each set of reductions; else
+those that `covered` says. --collide: all rows have one hash, so that only their values tell equal ones. --batches:
+small ones, and weights streamed where they can be.
 """
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import sys
 
@@ -48,9 +50,9 @@ def bits(count, neurons, seed, ones):
 
 def problems():
     """(name, network, inputs): survivors uneven, none on some ranks, rows revived, fewer inputs than ranks..."""
-    official = RadixNet(1024, 24)
-    yield "sorted", official, bits(400, 1024, 1, (0.05, 0.45))
-    yield "dead on most ranks", official, bits(193, 1024, 2, (0.0, 0.25))
+    official = RadixNet(1024, 16)
+    yield "sorted", official, bits(240, 1024, 1, (0.05, 0.45))
+    yield "dead on most ranks", official, bits(113, 1024, 2, (0.0, 0.25))
     yield "few inputs", official, bits(3, 1024, 3, (0.3, 0.4))
     yield "one input", official, bits(1, 1024, 4, (0.4, 0.4))
     rng = np.random.default_rng(5)
@@ -62,14 +64,24 @@ def problems():
     yield "twins", random_network([50, 64, 64, 64, 64], 9, -0.05), twins
 
 
-def run(ranks, name, reductions, network, inputs):
+def covered(what, last):
+    """The partitions that tell something of this problem beside others; `last`: with all that the engine offers."""
+    some = {
+        "rebalanced": last or what in ("sorted", "few inputs", "revived"),
+        "static": last and what in ("sorted", "one input", "twins"),
+        "cyclic": last and what in ("sorted", "dead on most ranks", "few inputs", "twins"),
+    }
+    return [partition for partition in PARTITIONS if some[partition]]
+
+
+def run(ranks, name, reductions, network, inputs, partitions):
     """(partition, measurement, result) of each partition."""
     runner = engine(name)
     chosen = parse(reductions, runner.offers)
     several = Ranks(ranks, runner, "static", None)
     loaded = several.load(lambda _: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
     options = several.options(1, True)
-    for several.partition in PARTITIONS:
+    for several.partition in partitions:
         yield several.partition, *several.measure(loaded, options, 2)
 
 
@@ -90,31 +102,37 @@ def check(what, name, got, told, alone):
     np.testing.assert_array_equal(np.sum([one["survivors"] for one in per_rank], axis=0), got.survivors, what)
 
 
-def main(names):
+def main(arguments):
+    parser = argparse.ArgumentParser()
+    for name in ("--every", "--collide", "--batches"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("engines", nargs="+")
+    given = parser.parse_args(arguments)
     ranks, done, moved, merged = world(), 0, 0, 0
     meetings.EXCHANGE = meetings.MOVE = 0  # so that rows move in problems as small as these
     plan.LOOK, plan.LOOK_ROW, plan.SETTLED = 0, 0, 1.0  # and are looked at for equal ones
     measure.ceilings, gather.TRIES, gather.LARGE = lambda *_: None, 1, 8  # nothing here is about time
-    if "--collide" in names:
+    if given.collide:
         for rows in (cpu.CpuRows, sparse_rows.SpgemmRows):
             rows.hashes = lambda self: np.zeros(self.count, np.uint64)
-    if "--batches" in names:
+    if given.batches:
         plan.batches = lambda *_: (64, False)
         spgemm._plan = lambda network, inputs, options, panel, shared: (64, shared)
-    for name in (name for name in names if not name.startswith("--")):
-        offers = [
-            "none",
-            *(["dead"] if len(engine(name).offers) > 1 else []),
-            *(["all"] if engine(name).offers else []),
-        ]
+    for name in given.engines:
+        offered = len(engine(name).offers)
+        offers = ["none", *(["dead"] if offered > 1 else []), *(["all"] if offered else [])]
         for what, network, inputs in problems():
-            for reductions in offers:
+            for reductions in offers if not given.only or what in given.only else ():
+                partitions = PARTITIONS if given.every else covered(what, reductions == offers[-1])
                 try:
                     engine(name).prepare(network, parse(reductions, engine(name).offers))
                 except Unsuitable:
                     continue
+                if not partitions:
+                    continue
                 alone = infer(network, inputs, name, reductions, 1, values=True) if ranks.rank == 0 else None
-                for partition, told, got in run(ranks, name, reductions, network, inputs):
+                for partition, told, got in run(ranks, name, reductions, network, inputs, partitions):
                     if ranks.rank == 0:
                         check((name, what, reductions, partition, ranks.size), name, got, told, alone)
                         done += 1

@@ -1,38 +1,30 @@
-"""Programs under mpiexec, with a time-out that fails loudly and leaves no process behind."""
+"""Programs under mpiexec; whatever happens, none of their processes is left."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from children import ended, started
 
 BIN = Path(sys.executable).parent
-TIMEOUT = 240  # seconds; eight ranks on two busy cores
+SPDNN = (sys.executable, "-m", "spdnn")
 
 
-class Launched:
-    """A program on some ranks, started; `finish` gives (status, standard output, standard error)."""
+@contextlib.contextmanager
+def launched(ranks: int, *command, stderr=subprocess.PIPE, **environment: str) -> Iterator[subprocess.Popen]:
+    """A program on some ranks, started."""
+    settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": stderr, "text": True}
+    settings["env"] = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **environment}
+    with started([BIN / "mpiexec", "-n", ranks, *command], **settings) as process:
+        yield process
 
-    def __init__(self, ranks: int, *command, **environment: str):
-        self.process = subprocess.Popen(
-            [BIN / "mpiexec", "-n", str(ranks), *map(str, command)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **environment},
-        )
 
-    def finish(self, timeout: float = TIMEOUT) -> tuple[int, str, str]:
-        try:
-            out, told = self.process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            out, told = self.process.communicate()
-            pytest.fail(f"the ranks did not end within {timeout} s\n{out[-2000:]}\n{told[-2000:]}", pytrace=False)
-        return self.process.returncode, out, told
+def mpiexec(ranks: int, *command, **environment: str) -> tuple[int, str, str]:
+    """(exit status, standard output, standard error) of a program on some ranks."""
+    with launched(ranks, *command, **environment) as process:
+        return ended(process)

@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse as sp
-from launched import Launched
+from children import ended, finished, until
+from launched import SPDNN, launched, mpiexec
 
+from spdnn.cli import main
 from spdnn.records import read_record
 
-SPDNN = (sys.executable, "-m", "spdnn")
-SECONDS = 30  # in which a run that is ended has ended; far more than it takes
+pytestmark = pytest.mark.xdist_group("ranks")
+full = pytest.mark.full("ranks")
 
 
 def sentences(text):
     return [line for line in text.splitlines() if line.startswith("spdnn: ") and "warning" not in line]
 
 
+IN_FILE = ["--network", "net.npz", "--inputs", "in.npy"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--network", "none.h5", "--inputs", "in.npy"], r"none\.h5: there is no such network"),
-        (["--network", "net.npz", "--inputs", "wide.npy"], r"inputs of 7 neurons"),
-        (["--network", "net.npz", "--inputs", "in.npy", "--engine", "warp"], r"engine 'warp' is not known"),
-        (["--network", "net.npz", "--inputs", "in.npy", "--memory", "1MB"], "is too small for the 3 ranks"),
-        (["--network", "net.npz", "--inputs", "in.npy", "--engine", "taskgraph", "--device-memory", "1kB"],
-         r"device memory of 1,000 bytes is too small .* \(--device-memory\)"),
-        (["--network", "net.npz", "--inputs", "in.npy", "--record", "no/run.json"], r"no does not exist"),
+        ([*IN_FILE, "--engine", "warp"], r"engine 'warp' is not known"),
+        ([*IN_FILE, "--memory", "1MB"], "is too small for the 3 ranks"),
+        ([*IN_FILE, "--record", "no/run.json"], r"no does not exist"),
         (["--network", "big.npz", "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
+        pytest.param(["--network", "net.npz", "--inputs", "wide.npy"], r"inputs of 7 neurons", marks=full),
+        pytest.param([*IN_FILE, "--engine", "taskgraph", "--device-memory", "1kB"],
+                     r"device memory of 1,000 bytes is too small .* \(--device-memory\)", marks=full),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_once(mpiexec, folder, arguments, sentence):
+def test_a_mistake_is_told_once(folder, arguments, sentence):
     status, out, told = mpiexec(3, *SPDNN, "infer", *arguments, "--threads", "1", "--categories", "out.txt")
     assert status == 1, told
     assert len(sentences(told)) == 1, told
@@ -47,6 +51,10 @@ def test_a_mistake_is_told_once(mpiexec, folder, arguments, sentence):
     assert "application called MPI_Abort" not in told or "big.npz" in arguments  # only what fails on the clock
     assert not out
     assert sorted(path.name for path in folder.iterdir()) == FILES
+    if "1MB" in arguments:  # what is said to be needed is enough
+        needed = re.search(r"need about ([\d,]+)", told)[1].replace(",", "")
+        status, _, told = mpiexec(3, *SPDNN, "infer", *IN_FILE, "--threads", "1", "--memory", needed)
+        assert status == 0, told
 
 
 FILES = ["big.npz", "in.npy", "net.npz", "wide.npy"]
@@ -65,16 +73,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_memory_that_is_said_to_be_needed_is_enough(mpiexec, folder):
-    command = [*SPDNN, "infer", "--network", "net.npz", "--inputs", "in.npy", "--threads", "1", "--memory"]
-    _, _, told = mpiexec(3, *command, "1MB")
-    needed = re.search(r"need about ([\d,]+)", told)[1]
-    status, _, told = mpiexec(3, *command, needed.replace(",", ""))
-    assert status == 0, told
-
-
-@pytest.mark.parametrize("command", [["engines"], ["network", "info", "net.npz"]])
-def test_what_is_of_one_process_refuses_several(mpiexec, folder, command):
+@pytest.mark.parametrize("command", [["engines"], pytest.param(["network", "info", "net.npz"], marks=full)])
+def test_what_is_of_one_process_refuses_several(folder, command):
     status, out, told = mpiexec(3, *SPDNN, *command)
     assert status == 1
     assert not out
@@ -83,7 +83,7 @@ def test_what_is_of_one_process_refuses_several(mpiexec, folder, command):
     ]
 
 
-def test_without_room_for_windows_ranks_have_copies(mpiexec, folder):
+def test_without_room_for_windows_ranks_have_copies(folder):
     (folder / "program.py").write_text(
         "import sys\n"
         "from spdnn.distributed import run, shared\n"
@@ -91,29 +91,26 @@ def test_without_room_for_windows_ranks_have_copies(mpiexec, folder):
         "from spdnn.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    command = ["infer", "--network", "net.npz", "--inputs", "in.npy", "--threads", "1", "--record", "run.json"]
-    status, _, told = mpiexec(3, sys.executable, "program.py", *command, "--values", "three.npy")
+    command = ["infer", *IN_FILE, "--threads", "1", "--record", "run.json"]
+    status, _, told = mpiexec(2, sys.executable, "program.py", *command, "--values", "two.npy")
     assert status == 0, told
     distribution = read_record("run.json")["distribution"]
     assert (distribution["weights"], distribution["shared_bytes"]) == ("a copy a rank", 0)
-    status, _, told = mpiexec(1, *SPDNN, *command, "--values", "one.npy")
-    assert status == 0, told
-    np.testing.assert_array_equal(np.load("three.npy"), np.load("one.npy"))
+    assert main([*command, "--values", "one.npy"]) == 0
+    np.testing.assert_array_equal(np.load("two.npy"), np.load("one.npy"))
 
 
-def test_wrong_arguments_are_told_once(mpiexec):
-    status, _, told = mpiexec(3, *SPDNN, "infer", "--partition", "odd")
+def test_wrong_arguments_are_told_once():
+    status, _, told = mpiexec(2, *SPDNN, "infer", "--partition", "odd")
     assert status == 2
     assert told.count("error:") == 1
 
 
 def test_a_launcher_of_another_mpi_is_one_sentence():
     command = [*SPDNN, "challenge", "--neurons", "1024", "--layers", "2", "--inputs", "digits"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMPI_COMM_WORLD_SIZE": "2"}
-    )
-    assert done.returncode == 1
-    assert "2 processes were started, but mpi4py's MPI" in sentences(done.stderr)[0]
+    status, _, told = finished(command, env={**os.environ, "OMPI_COMM_WORLD_SIZE": "2"})
+    assert status == 1
+    assert "2 processes were started, but mpi4py's MPI" in sentences(told)[0]
 
 
 ON_DEVICES = """
@@ -131,16 +128,16 @@ def opened(self, prepared, inputs, options, real=CpuEngine.open):
 
 CpuEngine.devices = lambda self: len(device_identities(self))
 CpuEngine.device_identities, CpuEngine.open = device_identities, opened
-sys.exit(main(["challenge", "--neurons", "1024", "--layers", "2", "--inputs", "digits", "--threads", "1"]))
+sys.exit(main("challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1".split()))
 """
 
 
 @pytest.mark.parametrize(
     ("seen", "devices"),
-    [([("a", "b"), ("a", "b")], [0, 1]), ([("a",), ("b",)], [0, 0])],
+    [([("a", "b"), ("a", "b")], [0, 1]), pytest.param([("a",), ("b",)], [0, 0], marks=full)],
     ids=["all see all", "each has its own"],
 )
-def test_ranks_take_devices(mpiexec, tmp_path, seen, devices):
+def test_ranks_take_devices(tmp_path, seen, devices):
     """The engine cpu needs no device: one that says so, on two ranks."""
     (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen))
     status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py")
@@ -152,11 +149,13 @@ def test_ranks_take_devices(mpiexec, tmp_path, seen, devices):
     ("seen", "sentence"),
     [
         ([("a",), ("a",)], ("rank 1 on", "engine cpu sees 1 devices")),
-        ([("a",), ("b", "a")], ("rank 0 on", "ranks of node", "see 1, 2 devices, 2 different ones")),
+        pytest.param(
+            [("a",), ("b", "a")], ("rank 0 on", "ranks of node", "see 1, 2 devices, 2 different ones"), marks=full
+        ),
     ],
     ids=["one for two", "others"],
 )
-def test_a_rank_without_a_device_refuses(mpiexec, tmp_path, seen, sentence):
+def test_a_rank_without_a_device_refuses(tmp_path, seen, sentence):
     (tmp_path / "program.py").write_text(ON_DEVICES.format(seen=seen))
     status, _, told = mpiexec(2, sys.executable, tmp_path / "program.py")
     assert status == 1
@@ -164,7 +163,7 @@ def test_a_rank_without_a_device_refuses(mpiexec, tmp_path, seen, sentence):
     assert all(part in found for part in sentence), found
 
 
-def test_a_defect_shows_its_traceback_and_ends_all(mpiexec, tmp_path):
+def test_a_defect_shows_its_traceback_and_ends_all(tmp_path):
     (tmp_path / "program.py").write_text(
         "import sys\n"
         "from spdnn.distributed.world import world\n"
@@ -174,7 +173,7 @@ def test_a_defect_shows_its_traceback_and_ends_all(mpiexec, tmp_path):
         "    return run(self, meetings) if world().rank != 1 else 1 / 0\n"
         "CpuSession.run = broken\n"
         "from spdnn.cli import main\n"
-        "sys.exit(main(['challenge', '--neurons', '1024', '--layers', '2', '--inputs', 'digits', '--threads', '1']))\n"
+        "sys.exit(main('challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1'.split()))\n"
     )
     status, _, told = mpiexec(3, sys.executable, tmp_path / "program.py")
     assert status == 1
@@ -184,48 +183,38 @@ def test_a_defect_shows_its_traceback_and_ends_all(mpiexec, tmp_path):
 @pytest.mark.parametrize(
     ("number", "whom", "status"),
     [
-        (signal.SIGKILL, "rank", 9),
         (signal.SIGTERM, "rank", 143),
-        (signal.SIGTERM, "mpiexec", 143),
-        (signal.SIGINT, "mpiexec", 130),
+        pytest.param(signal.SIGTERM, "mpiexec", 143, marks=full),
+        pytest.param(signal.SIGINT, "mpiexec", 130, marks=full),
     ],
 )
-def test_a_run_that_is_ended_from_outside_ends_within_seconds(tmp_path, number, whom, status):
-    record = tmp_path / "run.json"
-    launched = Launched(
-        3, *SPDNN, "challenge", "--neurons", "1024", "--layers", "1920", "--inputs", "digits", "--reductions", "dead",
-        "--threads", "1", "--repeats", "100000", "--record", record,
-    )  # fmt: skip
-    ranks = wait_for_ranks(record, 3)
-    time.sleep(5)  # into the repeats, most of the time; wherever it is, it has to end
-    os.kill(ranks[1] if whom == "rank" else launched.process.pid, number)
-    found, _, told = launched.finish(SECONDS)
-    assert found == status, told
-    assert not list(tmp_path.iterdir())
-    deadline = time.monotonic() + SECONDS
-    while still := [process for process in ranks if Path(f"/proc/{process}").exists()]:
-        assert time.monotonic() < deadline, f"processes {still} are left"
-        time.sleep(0.1)
+def test_a_run_that_is_ended_from_outside_leaves_nothing(tmp_path, number, whom, status):
+    record, log = tmp_path / "run.json", tmp_path / "log"
+    given = ["--neurons", 1024, "--layers", 480, "--inputs", "digits", "--count", 1000, "--reductions", "dead"]
+    given += ["--threads", 1, "--repeats", 100_000, "--record", record]
+    with (
+        open(log, "w") as stream,
+        launched(3, *SPDNN, "challenge", *given, stderr=stream, SPDNN_PROGRESS="lines=0.2") as process,
+    ):
+        until(lambda: "inference" in log.read_text(), "inference began", process)
+        ranks = until(lambda: ranks_of(record, 3), "three ranks were there", process)
+        os.kill(ranks[1].pid if whom == "rank" else process.pid, number)
+        assert ended(process)[0] == status, log.read_text()
+        until(lambda: not any(map(lives, ranks)), "all ranks had ended")
+    assert os.listdir(tmp_path) == ["log"]
 
 
-def wait_for_ranks(record, count):
-    """The process numbers of the ranks whose command line names the record, in order of rank."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if str(record).encode() in (folder / "cmdline").read_bytes():
-                    environment = dict(
-                        entry.split(b"=", 1)
-                        for entry in (folder / "environ").read_bytes().split(b"\0")
-                        if b"=" in entry
-                    )
-                    if b"PMI_RANK" in environment:
-                        found[int(environment[b"PMI_RANK"])] = int(folder.name)
-            except OSError:
-                continue
-        if len(found) == count:
-            return [found[rank] for rank in sorted(found)]
-        time.sleep(0.1)
-    pytest.fail("the ranks did not start")
+def ranks_of(record, count):
+    """The processes, as many, whose command line names the record, in order of rank; None while there are fewer."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(record) in process.cmdline() and "PMI_RANK" in process.environ():
+                found[int(process.environ()["PMI_RANK"])] = process
+    return [found[rank] for rank in sorted(found)] if len(found) == count else None
+
+
+def lives(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
