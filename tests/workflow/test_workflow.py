@@ -1,4 +1,7 @@
-"""The workflow, run for real in a folder of its own: from nothing to the report, again, interrupted, and failing."""
+"""The workflow, run for real in folders of their own: from nothing to the report, failing, interrupted, elsewhere.
+
+One run makes what most tests read (`whole`); the others begin with a copy of it and make what is theirs.
+"""
 
 from __future__ import annotations
 
@@ -11,100 +14,224 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import yaml
+from children import ended, started, until
 
+from spdnn import config
+from spdnn.cli import main
 from spdnn.operation_records import read_operations
 from spdnn.records import read_record
 from spdnn.report.cases import read_cases
 
-CASE = "radixnet-1024-120.digits-1024-first-3000.cpu.all.t2"
+pytestmark = pytest.mark.xdist_group("workflow")
+full = pytest.mark.full("workflow")
+
 BIN = Path(sys.executable).parent
+# Few layers and inputs: what jobs cost is what they start. Weak scaling: a case of two ranks has twice the inputs.
+SETTINGS = """
+source: unstructured
+layers: [3]
+count: null
+inputs_per_rank: 200
+engines: [taskgraph]
+schedules: [stream]
+device_memory: 30000000
+threads: [1]
+ranks: [1, 2]
+partition: [cyclic]
+peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 2,
+        network: {neurons: 1024, layers: 2, inputs: digits, count: 100, repeats: 2}}
+ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],
+      libraries: [scipy], seconds: 0.01, threads: 2, seed: 0, dlmc: null}
+"""
+OWN = "{{name: {name}, path: layers, layers: 2, inputs: x.npy, bias: 0, clip: 32{more}}}"
+MINE, BROKEN = OWN.format(name="mine", more=""), "{name: broken, path: damaged.npy, layers: 2, inputs: x.npy}"
+CASES = [
+    "unstructured-1024-3.digits-1024-first-200.taskgraph.all.t1.stream-d1",
+    "unstructured-1024-3.digits-1024-first-400.taskgraph.all.t1.r2-cyclic.stream-d1",
+    "mine-2.own-mine-first-200.taskgraph.all.t1.stream-d1",
+    "mine-2.own-mine-first-400.taskgraph.all.t1.r2-cyclic.stream-d1",
+]
+ROOT = Path(__file__).resolve().parents[2]
+PRESET = ("--configfile", ROOT / "config/smoke.yaml")
 
 
-def command(root, folder, *arguments):
-    (folder / "config").exists() or (folder / "config").symlink_to(root / "config")
-    return [BIN / "snakemake", "--snakefile", root / "Snakefile", "--directory", folder, "--cores", "2", *arguments]
+def command(folder, *arguments):
+    (folder / "config").exists() or (folder / "config").symlink_to(ROOT / "config")
+    return [BIN / "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--cores", "2", *arguments]
 
 
-def snakemake(root, folder, *arguments):
-    done = subprocess.run(command(root, folder, *arguments), capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, done.stdout + done.stderr
+def snakemake(folder, *arguments):
+    """(exit status, all that was printed)."""
+    with started(command(folder, *arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                 stderr=subprocess.STDOUT, text=True) as process:  # fmt: skip
+        return ended(process)[:2]
+
+
+def jobs(text):
+    """How many jobs of each rule Snakemake's table has."""
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE)}
+
+
+def networks(*own):
+    return f"networks=[{', '.join(own)}]"
 
 
 @pytest.fixture(scope="module")
-def smoke(root, tmp_path_factory):
-    """A folder in which the smoke preset ran."""
-    folder = tmp_path_factory.mktemp("smoke")
-    status, text = snakemake(root, folder, "--configfile", "config/smoke.yaml")
+def settings(tmp_path_factory):
+    """The arguments that name the smoke preset and SETTINGS; the same for each folder, for records tell them."""
+    path = tmp_path_factory.mktemp("settings") / "settings.yaml"
+    path.write_text(f"{SETTINGS}networks: [{MINE}]\n")
+    return [*PRESET, path]
+
+
+@pytest.fixture(scope="module")
+def whole(settings, tmp_path_factory):
+    """A folder in which the smoke preset ran with SETTINGS, from nothing; do not write to it."""
+    folder = tmp_path_factory.mktemp("whole")
+    rng = np.random.default_rng(2)
+    (folder / "layers").mkdir()  # named like inputs of ours: a name must not decide what is read
+    for k in (1, 2):
+        sp.save_npz(folder / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
+    np.save(folder / "x.npy", rng.random((100, 30)).astype(np.float32))
+    status, text = snakemake(folder, *settings)
     assert status == 0, text
     return folder
 
 
-def test_smoke_from_nothing_to_report(smoke):
-    record = read_record(smoke / f"results/records/{CASE}.json")
-    assert record["verdict"]["passed"]
-    assert record["verdict"]["truth"] == {
-        "kind": "oracle", "source": "float64 oracle", "inputs": 3000, "checked": 3000, "seed": None,
-    }  # fmt: skip
-    assert len(record["samples"]["inference_seconds"]) == 3
-    categories = (smoke / f"results/runs/{CASE}/categories.txt").read_text().split()
-    assert len(categories) == record["result"]["categories"] > 0
-    page = (smoke / "results/report.html").read_text()
+@pytest.fixture(scope="module")
+def copied(whole, tmp_path_factory):
+    """A function: a copy of that folder."""
+    return lambda: shutil.copytree(whole, tmp_path_factory.mktemp("copy") / "of", symlinks=True)
+
+
+def records_of(folder):
+    return {path.stem: read_record(path) for path in folder.glob("results/records/*.json")}
+
+
+# ---- a run that succeeds ----
+
+
+def test_from_nothing_to_the_report(whole):
+    records = records_of(whole)
+    assert set(records) == set(CASES)
+    page = (whole / "results/report.html").read_text()
+    for name, record in records.items():
+        assert record["verdict"]["passed"]
+        count = record["problem"]["input_count"]
+        truth = {"kind": "oracle", "source": "float64 oracle", "inputs": count, "checked": count, "seed": None}
+        assert record["verdict"]["truth"] == truth
+        assert record["problem"]["official"] is None
+        assert len(record["samples"]["inference_seconds"]) == 3
+        categories = (whole / f"results/runs/{name}/categories.txt").read_text().split()
+        assert len(categories) == record["result"]["categories"] > 0
+        assert record["reductions"]["requested"] == ["dead", "inputs", "neurons"]
+        notes = record["engine"]["notes"]
+        assert (notes["schedule"], notes["devices"], notes["device_memory_bytes"]) == ("stream", 1, 30_000_000)
+        assert max(notes["memory_bytes"]) <= 30_000_000
+        assert name in page
     assert "digits" in page
-    assert CASE in page
-    left = [path for path in (smoke / "results").rglob("*") if path.name.endswith(".part")]
-    assert not left
+    assert not [path for path in (whole / "results").rglob("*") if path.name.endswith(".part")]
 
 
-def test_nothing_to_do_the_second_time(root, smoke):
-    status, text = snakemake(root, smoke, "--configfile", "config/smoke.yaml")
+def test_two_ranks_share_the_inputs(whole):
+    records = records_of(whole)
+    for name in CASES[::2]:
+        assert (records[name]["ranks"], "distribution" in records[name]) == (1, False)
+    for name in CASES[1::2]:
+        told = records[name]["distribution"]
+        assert (records[name]["ranks"], told["partition"]) == (2, "cyclic")
+        assert [rank["inputs"] for rank in told["per_rank"]] == [200, 200]
+
+
+def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
+    records = [read_record(path) for path in sorted(whole.glob("results/peers/*.json"))]
+    assert [(record["engine"]["name"], record["problem"]["layers"]) for record in records] == [
+        ("cpu", 1), ("scipy", 1), ("cpu", 2), ("cpu", 2), ("scipy", 2),
+    ]  # fmt: skip
+    operations = read_operations(whole / "results/ops/operations.jsonl")
+    assert [record["program"]["name"] for record in operations] == ["ours", "scipy"] * 4
+    assert {record["problem"]["network"] for record in operations} == {"transformer"}
+    page = (whole / "results/report.html").read_text()
+    assert "Peers in the same run" in page
+    assert "Sparse operations for deep learning" in page
+    for record, target in ((records[0], "results/peers"), (operations[0], "results/ops/operations.jsonl")):
+        words = record["environment"]["command"].split()
+        assert words[:5] == ["snakemake", "--cores", "2", target, "--configfile"]
+        assert [Path(path).name for path in words[5:]] == ["smoke.yaml", "settings.yaml"]
+
+
+def test_the_command_of_a_record_reproduces_it(whole, settings):
+    """Each command asks for its case alone, with the same settings; and Snakemake has nothing to do for one of them."""
+    default = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    schema = ROOT / "workflow/schemas/config.schema.yaml"
+
+    def read(files, changes=()):
+        given = default
+        for path in files:
+            given = given | yaml.safe_load(Path(path).read_text())
+        return config.check(given | {key: yaml.safe_load(value) for key, value in changes}, schema)
+
+    ran = read(settings[1:])
+    cases = {case.name: case for case in config.cases(ran)}
+    for name, record in records_of(whole).items():
+        words = record["environment"]["command"].split()
+        assert words[:4] == ["snakemake", "--cores", str(record["ranks"]), f"results/records/{name}.json"]
+        at = words.index("--config")
+        assert words[4] == "--configfile"
+        again = read(words[5:at], [word.split("=", 1) for word in words[at + 1 :]])
+        found = [case for case in config.cases(again) if case.inputs.startswith("own-") == name.startswith("mine")]
+        assert found == [cases[name]]
+        same = ("source", "repeats", "memory", "device_memory", "count", "inputs_per_rank", "verify", "networks")
+        assert all(again[key] == ran[key] for key in same)
+    words = records_of(whole)[CASES[1]]["environment"]["command"].split()
+    others = ["results/peers", "results/ops/operations.jsonl"]
+    status, text = snakemake(whole, "--dry-run", words[3], *others, *words[4:])
+    assert status == 0, text
+    assert "Nothing to be done" in text
+
+
+def test_nothing_to_do_the_second_time(whole, settings):
+    status, text = snakemake(whole, *settings)
     assert status == 0
     assert "Nothing to be done" in text
 
 
-def test_depths_share_networks_and_the_command_of_a_record_reproduces_it(root, smoke):
-    record = read_record(smoke / f"results/records/{CASE}.json")
-    words = record["environment"]["command"].split()
-    assert words[:3] == ["snakemake", "--cores", "2"]
-    status, text = snakemake(root, smoke, "--dry-run", *words[3:])
+def test_depths_share_networks_and_changed_repeats_run_inference_again(whole, settings):
+    status, text = snakemake(whole, "--dry-run", *settings, "--config", "layers=[1,3]", "repeats=4", "ranks=[2,1,3]")
     assert status == 0, text
-    status, text = snakemake(
-        root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "layers=[120,480]"
+    asked = jobs(text)
+    assert {rule: asked[rule] for rule in ("infer", "infer_ranks", "benchmark")} == {
+        "infer": 3, "infer_ranks": 6, "benchmark": 9,
+    }  # fmt: skip
+    assert not {"make_network", "make_inputs", "import_network", "import_inputs", "prepare", "ops", "peers"} & set(
+        asked
     )
+
+
+def test_the_cases_of_the_configuration_are_written_down(whole, settings):
+    assert read_cases(whole / "results/cases.json") == CASES
+    told = json.loads((whole / "results/cases.json").read_text())
+    assert told["command"].endswith(f"/config/smoke.yaml {settings[-1]}")
+    assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml", "settings.yaml"]
+
+
+def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(whole, settings):
+    status, text = snakemake(whole, *settings, "--report", "snakemake-report.html")
     assert status == 0, text
-    assert "rule infer" in text
-    assert "rule make_network" not in text
-    assert "rule prepare" not in text
-    status, text = snakemake(
-        root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "ranks=[2,4]", "threads=1"
-    )
-    assert status == 0, text
-    assert re.search(r"^infer_ranks +2$", text, re.MULTILINE)
-    assert "rule prepare" not in text
-
-
-def test_changed_repeats_run_inference_again(root, smoke):
-    status, text = snakemake(root, smoke, "--dry-run", "--configfile", "config/smoke.yaml", "--config", "repeats=4")
-    assert status == 0
-    assert "rule infer" in text
-    assert "rule make_inputs" not in text
-
-
-def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(root, smoke):
-    status, text = snakemake(root, smoke, "--configfile", "config/smoke.yaml", "--report", "snakemake-report.html")
-    assert status == 0, text
-    page = (smoke / "snakemake-report.html").read_text()
+    page = (whole / "snakemake-report.html").read_text()
     results, categories = (
         json.JSONDecoder().raw_decode(page.split(f'<script id="{name}">\n    var {name} = ')[1])[0]
         for name in ("results", "categories")
     )
     assert results["results/report.html"]["labels"] == {"page": "verdicts and throughput"}
-    figures = {str(path.relative_to(smoke)): path for path in smoke.glob("results/figures/*/*.svg")}
-    assert {"results/figures/networks/throughput.svg", "results/figures/times/survivors.svg"} <= set(figures)
+    figures = {str(path.relative_to(whole)): path for path in whole.glob("results/figures/*/*.svg")}
+    assert {"results/figures/peers/peers.svg", "results/figures/times/survivors.svg"} <= set(figures)
     assert set(results) == {"results/report.html", *figures}
     for name, path in figures.items():
         shown, told = results[name], path.with_suffix(".rst").read_text()
@@ -113,404 +240,177 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(ro
         assert base64.b64decode(shown["data_uri"].split("base64,")[1]) == path.read_bytes()
         caption = html.unescape(re.sub(r"<[^>]+>", "", shown["caption"]))
         assert caption.startswith(told.strip().replace("*", "").replace("\\", ""))
-        assert "neurons 1024; layers 120; source formula; inputs digits; count 3000; engines cpu" in caption
-        assert "repeats 3. The same figure" in " ".join(caption.split())
+        assert "neurons 1024; layers 3; source unstructured; inputs digits; " in caption
+        assert "repeats 3; networks of one's own mine. The same figure" in " ".join(caption.split())
         assert "system-message" not in shown["caption"]
 
 
-def test_the_cases_of_the_configuration_are_written_down(smoke):
-    assert read_cases(smoke / "results/cases.json") == [CASE]
-    told = json.loads((smoke / "results/cases.json").read_text())
-    assert told["command"].endswith("--cores 2 --configfile config/smoke.yaml")
-    assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml"]
-
-
-def test_a_page_of_the_results_tells_what_is_missing(smoke, tmp_path):
-    results = shutil.copytree(smoke / "results", tmp_path / "results")
-    for path in (f"records/{CASE}.json", f"runs/{CASE}/verdict.json"):
-        (results / path).unlink()
-    (results / "records/other.json").write_text(
-        (smoke / f"results/records/{CASE}.json").read_text().replace(".t2", ".t3")
-    )
-    spdnn = [sys.executable, "-m", "spdnn", "report", results, "-o", tmp_path / "page.html"]
-    subprocess.run([*spdnn, "--figures", tmp_path / "figures"], check=True, capture_output=True)
+def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):
+    """As of a run that ended after its first verdict."""
+    (tmp_path / f"results/runs/{CASES[0]}").mkdir(parents=True)
+    for name in ("cases.json", f"runs/{CASES[0]}/verdict.json"):
+        shutil.copy(whole / "results" / name, tmp_path / "results" / name)
+    given = ["report", str(tmp_path / "results"), "-o", str(tmp_path / "page.html")]
+    assert main(given) == 0
     page = (tmp_path / "page.html").read_text()
-    assert CASE in page
-    assert "1 case missing" in page
-    assert (tmp_path / "figures/networks/throughput.png").stat().st_size > 1000
-    (results / "cases.json").write_text("[]")
-    done = subprocess.run(spdnn, check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert re.fullmatch(r"spdnn: .*cases\.json: .*\n", done.stderr)
+    assert all(case in page for case in CASES)
+    assert "3 cases missing" in page
+    (tmp_path / "results/cases.json").write_text("[]")
+    capsys.readouterr()
+    assert main(given) == 1
+    assert re.fullmatch(r"spdnn: .*cases\.json: .*\n", capsys.readouterr().err)
 
 
-def test_a_failed_verdict_ends_red_without_record(root, tmp_path):
-    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=200"]
-    status, text = snakemake(root, tmp_path, *arguments, "--until", "infer")
+# ---- runs that fail ----
+
+DOUBTFUL = "doubtful-2.own-doubtful-first-{count}.taskgraph.all.t1{ranks}.stream-d1"
+MESSAGES = {"unstructured": "the launcher: no rank can read it", "mine": "no host is left"}
+LAUNCHER = """#!/bin/sh
+case "$*" in
+*prepared/unstructured*) echo "$@"; echo 'spdnn: {unstructured}' >&2; exit 3 ;;
+*prepared/mine*) echo 'spdnn: warning: slow'; seq 100 130; echo '{mine}'; exit 3 ;;
+*) shift 3; exec "$@" ;;  # as a launcher of another MPI than mpi4py's: every process is a run of one rank
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def failed(copied, settings):
+    """(folder, what was printed) of a run with cases that fail, each in a way of its own, after one without them."""
+    folder = copied()
+    (folder / "wrong.txt").write_text("1\n")
+    (folder / "damaged.npy").write_text("not an array")
+    (folder / "launcher").write_text(LAUNCHER.format(**MESSAGES))
+    (folder / "launcher").chmod(0o755)
+    own = networks(MINE, OWN.format(name="doubtful", more=", truth: wrong.txt"), BROKEN)
+    given = [*settings, "--config", "partition=[cyclic,static]", own]
+    launcher = ["--set-resources", f'infer_ranks:mpi="{folder}/launcher --mpi=pmi2"']
+    status, text = snakemake(folder, *given, "--dry-run")
     assert status == 0, text
-    (result,) = tmp_path.glob("results/runs/*/result.npz")
-    with np.load(result) as stored:
-        parts = dict(stored)
-    for name in ("alive", "row_sum", "row_min", "row_max"):
-        parts[name] = parts[name][:-1]
-    np.savez(result, **parts)
-    status, text = snakemake(root, tmp_path, *arguments, "--rerun-triggers", "mtime")
-    assert status != 0
-    assert "the verdict is fail (1 categories of the truth are missing" in text
-    assert "results/report.html is of a run that failed: 0 of 1 cases passed verification, 1 failed" in text
-    assert not list(tmp_path.glob("results/records/*.json"))
-    assert "1 categories of the truth are missing" in (tmp_path / "results/report.html").read_text()
-    (verdict,) = tmp_path.glob("results/runs/*/verdict.json")
-    assert json.loads(verdict.read_text())["missing"]["count"] == 1
+    assert read_cases(folder / "results/cases.json") == CASES  # a dry run writes nothing down
+    status, text = snakemake(folder, *given, *launcher, "--keep-going")
+    assert status == 1, text
+    assert "Traceback" not in text
+    return folder, text
 
 
-def test_interrupted_and_started_again(root, tmp_path):
-    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=20000", "repeats=400"]
-    process = subprocess.Popen(command(root, tmp_path, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               start_new_session=True, text=True)  # fmt: skip
-    deadline = time.monotonic() + 120
-    while (
-        not list(tmp_path.glob("results/logs/infer/*.log")) and process.poll() is None and time.monotonic() < deadline
-    ):
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert not list(tmp_path.glob("results/runs/*/samples.json"))
-    assert not (tmp_path / "results/report.html").exists()  # who stops a run wants no page of it
-    status, text = snakemake(root, tmp_path, *arguments[:3], "count=20000", "repeats=1")
-    assert status == 0, text
-    assert "rule make_inputs" not in text  # what was whole is kept
-    assert list(tmp_path.glob("results/records/*.json"))
+def log_of(folder, rule, name):
+    (found,) = folder.glob(f"results/logs/{rule}/{name}*.log")
+    return found.read_text()
 
 
-@pytest.fixture
-def own(tmp_path):
-    """A function that writes own.yaml: a small network of one's own for each name, with what else is said of it."""
-    import scipy.sparse as sp
-
-    rng = np.random.default_rng(2)
-    (tmp_path / "layers").mkdir()  # named like inputs of ours: a name must not decide what is read
-    for k in (1, 2):
-        sp.save_npz(tmp_path / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
-    np.save(tmp_path / "x.npy", rng.random((100, 30)).astype(np.float32))
-
-    def configured(**names):
-        path = tmp_path / "own.yaml"
-        network = "path: layers, layers: 2, inputs: x.npy, bias: -0.1, clip: 32"
-        lines = [f"  - {{name: {name}, {network}{more}}}\n" for name, more in names.items()]
-        path.write_text("neurons: []\nrepeats: 2\nnetworks:\n" + "".join(lines))
-        return path
-
-    return configured
+def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
+    folder, text = failed
+    failures = [DOUBTFUL.format(count=200, ranks="")]
+    failures += [DOUBTFUL.format(count=400, ranks=f".r2-{name}") for name in ("cyclic", "static")]
+    told = re.search(r"^spdnn: results/report.html is of a run that failed: (.*)$", text, re.MULTILINE)[1]
+    assert told == f"4 of 12 cases passed verification, 3 failed ({', '.join(failures)}), 5 missing"
+    assert len(read_cases(folder / "results/cases.json")) == 12
+    assert set(records_of(folder)) == set(CASES)
+    page = (folder / "results/report.html").read_text()
+    assert "199 categories are not in the truth" in page
+    numbers = re.findall(r"<tr[^>]*>(?:(?!</tr>).)*<data(?:(?!</tr>).)*</tr>", page, re.DOTALL)
+    for name in CASES:
+        assert any(name in row for row in numbers)
+    assert not any("doubtful" in row for row in numbers)
+    assert not (folder / "results/figures").exists()
+    assert "the verdict is fail (199 categories are not in the truth" in log_of(folder, "benchmark", failures[0])
 
 
-def test_a_network_of_ones_own(root, tmp_path, own):
-    status, text = snakemake(root, tmp_path, "--configfile", own(mine=""))
-    assert status == 0, text
-    record = read_record(tmp_path / "results/records/mine-2.own-mine.cpu.all.t2.json")
-    assert record["problem"]["official"] is None
-    assert record["problem"]["input_count"] == 100
-    words = record["environment"]["command"].split()
-    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
-    assert status == 0, text
-    assert "Nothing to be done" in text
-    assert "mine-2" in (tmp_path / "results/report.html").read_text()
-
-
-def test_a_wrong_truth_fails_one_case_and_the_page_has_the_others(root, tmp_path, own):
-    """A whole run, one with a case that fails, the first again, and the failed one corrected."""
-    (tmp_path / "wrong.txt").write_text("1\n")
-    good, doubtful = "good-2.own-good.cpu.all.t2", "doubtful-2.own-doubtful.cpu.all.t2"
-    page, figures = tmp_path / "results/report.html", tmp_path / "results/figures"
-    status, text = snakemake(root, tmp_path, "--configfile", own(good=""))
-    assert status == 0, text
-    assert doubtful not in page.read_text()
-    assert list(figures.glob("*/*.svg"))
-
-    failing = own(good="", doubtful=", truth: wrong.txt")
-    status, text = snakemake(root, tmp_path, "--configfile", failing, "--dry-run")
-    assert status == 0, text
-    assert read_cases(tmp_path / "results/cases.json") == [good]
-    status, text = snakemake(root, tmp_path, "--configfile", failing, "--keep-going")
-    assert status == 1
-    told = (
-        f"spdnn: results/report.html is of a run that failed: 1 of 2 cases passed verification, 1 failed ({doubtful})\n"
-    )
-    assert told in text
-    assert read_cases(tmp_path / "results/cases.json") == [good, doubtful]
-    found = page.read_text()
-    assert "99 categories are not in the truth" in found
-    numbers = re.findall(r"<tr[^>]*>(?:(?!</tr>).)*<data(?:(?!</tr>).)*</tr>", found, re.DOTALL)
-    assert any(good in row for row in numbers)
-    assert not any(doubtful in row for row in numbers)
-    assert not list(tmp_path.glob("results/records/doubtful*"))
-    assert not figures.exists()
-
-    # The page is the newest file of all, and must not pass for the one that the first configuration asks for.
-    before = own(good="")
+def test_the_page_of_a_failed_run_does_not_pass_for_that_of_another(failed, settings):
+    """It is the newest file of all, and the run before it asked for just what is asked for here."""
+    folder, _ = failed
     for arguments in ([], ["results/report.html", "--rerun-triggers", "mtime"]):
-        status, text = snakemake(root, tmp_path, *arguments, "--dry-run", "--configfile", before)
+        status, text = snakemake(folder, *arguments, "--dry-run", *settings)
         assert status == 0, text
-        assert re.search(r"^report +1$", text, re.MULTILINE), arguments
-
-    status, text = snakemake(root, tmp_path, "--configfile", own(good="", doubtful=""))
-    assert status == 0, text
-    found = page.read_text()
-    assert "99 categories" not in found
-    assert doubtful in found
-    assert list(figures.glob("*/*.svg"))
+        assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total")} == {"report": 1}
 
 
-def test_peers_are_compared_when_the_config_asks(root, tmp_path):
-    status, text = snakemake(root, tmp_path, "--dry-run", "--configfile", "config/peers.yaml")
-    assert status == 0, text
-    assert re.search(r"^peers +1$", text, re.MULTILINE)
-    (tmp_path / "two.yaml").write_text(
-        "peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 2,\n"
-        "        network: {neurons: 1024, layers: 2, inputs: digits, count: 100, repeats: 2}}\n"
-    )
-    arguments = ["--configfile", "config/smoke.yaml", tmp_path / "two.yaml", "--config", "count=200"]
-    status, text = snakemake(root, tmp_path, *arguments)
-    assert status == 0, text
-    records = [read_record(path) for path in sorted(tmp_path.glob("results/peers/*.json"))]
-    assert [(record["engine"]["name"], record["problem"]["layers"]) for record in records] == [
-        ("cpu", 1), ("scipy", 1), ("cpu", 2), ("cpu", 2), ("scipy", 2),
-    ]  # fmt: skip
-    assert "Peers in the same run" in (tmp_path / "results/report.html").read_text()
-    words = records[0]["environment"]["command"].split()
-    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:], "--config", "count=200")
-    assert status == 0, text
-    assert "Nothing to be done" in text
+def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(failed):
+    folder, text = failed
+    for name, message in MESSAGES.items():
+        told = f"spdnn: {message}" if name == "unstructured" else message
+        assert re.search(f"^{told}$", text, re.MULTILINE)
+        assert re.search(f"^{told}$", log_of(folder, "infer_ranks", f"{name}*static"), re.MULTILINE)
+        assert not list(folder.glob(f"results/runs/{name}*static*/*"))
+    assert not re.search(r"^--mpi=pmi2|^spdnn: warning", text, re.MULTILINE)  # where there is a sentence, it alone
+    assert re.search(r"^130$", text, re.MULTILINE)
+    assert not re.search(r"^100$", text, re.MULTILINE)  # else the last lines
 
 
-def test_sparse_operations_alone_make_records_and_a_page(root, tmp_path):
-    status, text = snakemake(root, tmp_path, "--dry-run", "--configfile", "config/ops.yaml")
-    assert status == 0, text
-    assert re.search(r"^ops +1$", text, re.MULTILINE)
-    assert "rule infer" not in text
-    (tmp_path / "tiny.yaml").write_text(
-        "neurons: []\nlayers: []\n"
-        "ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],\n"
-        "      libraries: [scipy], seconds: 0.01, threads: 2, seed: 0, dlmc: null}\n"
-    )
-    status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "tiny.yaml")
-    assert status == 0, text
-    records = read_operations(tmp_path / "results/ops/operations.jsonl")
-    assert [record["program"]["name"] for record in records] == ["ours", "scipy"] * 4
-    assert {record["problem"]["network"] for record in records} == {"transformer"}
-    page = (tmp_path / "results/report.html").read_text()
-    assert "Sparse operations for deep learning" in page
-    assert "8 operation records, and all passed verification." in page
-    words = records[0]["environment"]["command"].split()
-    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
-    assert status == 0, text
-    assert "Nothing to be done" in text
-
-
-def test_unstructured_networks_are_made_and_reductions_find_nothing(root, tmp_path):
-    arguments = ["--configfile", "config/unstructured.yaml", "--config", "neurons=1024", "layers=3", "count=100"]
-    status, text = snakemake(root, tmp_path, *arguments, "repeats=2")
-    assert status == 0, text
-    records = [read_record(path) for path in sorted(tmp_path.glob("results/records/*.json"))]
-    assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
-    assert records[0]["result"]["digests"] == records[1]["result"]["digests"]
-    found = records[0]["reductions"]["found"]
-    assert found["neurons"]["neurons_left"] == found["neurons"]["neurons"]
-    assert found["inputs"]["rows_merged"] == 0
-
-
-def test_one_two_and_four_ranks_from_nothing_to_report(root, tmp_path):
-    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=500", "threads=1", "ranks=[1,2,4]"]
-    status, text = snakemake(root, tmp_path, *arguments, "partition=[static,rebalanced]")
-    assert status == 0, text
-    records = {path.stem: read_record(path) for path in tmp_path.glob("results/records/*.json")}
-    one = records.pop("radixnet-1024-120.digits-1024-first-500.cpu.all.t1")
-    assert one["ranks"] == 1
-    assert "distribution" not in one
-    assert len(records) == 4
-    for name, record in records.items():
-        distribution = record["distribution"]
-        assert name.endswith(f".cpu.all.t1.r{record['ranks']}-{distribution['partition']}")
-        assert len(distribution["per_rank"]) == record["ranks"]
-        assert sum(rank["inputs"] for rank in distribution["per_rank"]) == record["problem"]["input_count"] == 500
-        assert record["result"]["categories_sha256"] == one["result"]["categories_sha256"]
-        assert len(record["samples"]["inference_seconds"]) == 3
-    words = record["environment"]["command"].split()
-    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
-    assert status == 0, text
-    assert "Nothing to be done" in text
-    assert name in (tmp_path / "results/report.html").read_text()
-
-
-def test_the_command_of_a_weak_record_counts_by_ranks_again(root, tmp_path):
-    arguments = ["--configfile", "config/smoke.yaml", "--config", "count=null", "inputs_per_rank=100", "ranks=[2]"]
-    status, text = snakemake(root, tmp_path, *arguments, "threads=1", "repeats=1", "partition=cyclic")
-    assert status == 0, text
-    (record,) = [read_record(path) for path in tmp_path.glob("results/records/*.json")]
-    assert record["problem"]["input_count"] == 200
-    assert record["distribution"]["partition"] == "cyclic"
-    words = record["environment"]["command"].split()
-    assert {"ranks=2", "partition=cyclic", "inputs_per_rank=100", "count=null"} < set(words)
-    status, text = snakemake(root, tmp_path, "--dry-run", *words[3:])
-    assert status == 0, text
-    assert "Nothing to be done" in text
-
-
-def test_ranks_that_never_met_have_no_record(root, tmp_path, launcher):
-    """As when the launcher is of another MPI than mpi4py: every process is then a run of one rank."""
-    status, text = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher('shift 3; exec "$@"'))
-    assert status != 0
-    assert "measured on 1 ranks, and the case has 2" in text
-    assert not list(tmp_path.glob("results/records/*.json"))
-
-
-@pytest.mark.needs("mnist")
-def test_every_rung_of_the_ladder_is_verified_and_drawn(root, tmp_path, mnist_file, monkeypatch):
-    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
-    status, text = snakemake(root, tmp_path, "--configfile", "config/ladder.yaml", "--config", "count=500", "repeats=1")
-    assert status == 0, text
-    records = [read_record(path) for path in sorted(tmp_path.glob("results/records/*.json"))]
-    assert sorted(record["engine"]["name"] for record in records) == ["cpu", "csr", "reference", *["tiled"] * 4]
-    assert len({record["result"]["categories_sha256"] for record in records}) == 1
-    assert "One step at a time" in (tmp_path / "results/report.html").read_text()
-
-
-@pytest.mark.needs("mnist")
-def test_schedules_are_compared_in_one_run(root, tmp_path, mnist_file, monkeypatch):
-    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
-    arguments = ["--configfile", "config/schedules.yaml", "--config", "neurons=1024", "count=2000"]
-    arguments += ["reductions=dead", "schedules=[stream,pipeline]", "devices=2", "device_memory=30000000", "repeats=1"]
-    status, text = snakemake(root, tmp_path, *arguments)
-    assert status == 0, text
-    records = {path.stem: read_record(path) for path in tmp_path.glob("results/records/*.json")}
-    case = "radixnet-1024-120.mnist-1024-first-2000.taskgraph.dead.t2"
-    assert set(records) == {f"{case}.{schedule}-d2" for schedule in ("stream", "pipeline")}
-    for name, record in records.items():
-        notes = record["engine"]["notes"]
-        assert name.endswith(f".{notes['schedule']}-d{notes['devices']}")
-        assert max(notes["memory_bytes"]) <= notes["device_memory_bytes"] == 30_000_000
-    status, text = snakemake(root, tmp_path, "--dry-run", *record["environment"]["command"].split()[3:])
-    assert status == 0, text
-    assert "Nothing to be done" in text
-
-
-@pytest.mark.needs("mnist")
-def test_mnist_from_the_mirror(root, tmp_path, mnist_file, monkeypatch):
-    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
-    status, text = snakemake(root, tmp_path, "--config", "neurons=1024", "layers=120", "inputs=mnist", "repeats=1")
-    assert status == 0, text
-    record = read_record(tmp_path / "results/records/radixnet-1024-120.mnist-1024.cpu.all.t2.json")
-    assert record["problem"]["official"] == "1024-120"
-    assert record["result"]["categories"] == 1812
-
-
-@pytest.mark.parametrize(
-    ("preset", "arguments", "jobs"),
-    [("config", [], 4), ("challenge", [], 12), ("config", ["neurons=65536", "layers=1920", "inputs=mnist"], 1),
-     ("config", ["source=official", "inputs=official", "neurons=[1024]", "layers=120"], 1)],
-)  # fmt: skip
-def test_dry_runs(root, tmp_path, preset, arguments, jobs):
-    status, text = snakemake(
-        root, tmp_path, "--dry-run", "--configfile", f"config/{preset}.yaml", "--config", "repeats=1", *arguments
-    )
-    assert status == 0, text
-    assert re.search(rf"^infer +{jobs}$", text, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("preset", "jobs", "counts"),
-    [("strong", {"prepare": 4, "infer": 4, "infer_ranks": 36, "benchmark": 40}, set()),
-     ("weak", {"prepare": 2, "infer": 2, "infer_ranks": 12, "benchmark": 14}, {"2 15000", "4 30000", "8 60000"})],
-)  # fmt: skip
-def test_dry_runs_of_scaling(root, tmp_path, preset, jobs, counts):
-    status, text = snakemake(root, tmp_path, "--dry-run", "-p", "--configfile", f"config/{preset}.yaml")
-    assert status == 0, text
-    for rule, number in jobs.items():
-        assert re.search(rf"^{rule} +{number}$", text, re.MULTILINE), rule
-    assert {" ".join(found) for found in re.findall(r" -n (\d+) .* --count (\d+) ", text)} == counts
-
-
-@pytest.fixture
-def launcher(tmp_path):
-    """A function that makes a stand-in for mpiexec of some lines of shell, and the arguments that name it."""
-
-    def make(*lines):
-        path = tmp_path / "launcher"
-        path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
-        path.chmod(0o755)
-        return ["--set-resources", f'infer_ranks:mpi="{path} --mpi=pmi2"', "--config", "count=200", "ranks=2"]
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("lines", "told", "untold"),
-    [
-        (['echo "$@"', "echo 'spdnn: net.h5: no rank can read it' >&2", "exit 3"], r"spdnn: net\.h5: no rank", "pmi2"),
-        (["echo 'spdnn: warning: slow'", "seq 100 130", "echo no host is left", "exit 3"], "no host is left", "100$"),
-    ],
-)
-def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(root, tmp_path, launcher, lines, told, untold):
-    status, text = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher(*lines))
-    assert status != 0
-    assert re.search(f"^{told}", text, re.MULTILINE)
-    (log,) = tmp_path.glob("results/logs/infer_ranks/*.log")
-    assert re.search(f"^{told}", log.read_text(), re.MULTILINE)
-    assert not re.search(f"^[^ ]*{untold}", text, re.MULTILINE)
-    assert not list(tmp_path.glob("results/runs/*/*"))
-
-
-def test_a_launcher_of_its_own_is_given_the_ranks_and_the_case(root, tmp_path, launcher):
-    status, _ = snakemake(root, tmp_path, "--configfile", "config/smoke.yaml", *launcher('echo "$@"; exit 3'))
-    assert status != 0
-    (log,) = tmp_path.glob("results/logs/infer_ranks/*.log")
-    words = log.read_text().split()
+def test_a_launcher_of_ones_own_is_given_the_ranks_and_the_case(failed):
+    words = log_of(failed[0], "infer_ranks", "unstructured*static").split()
     assert words[:3] == ["--mpi=pmi2", "-n", "2"]
     assert words[4:7] == ["-m", "spdnn", "infer"]
-    given = dict(zip(words[7::2], words[8::2], strict=True))
-    assert given["--count"] == "200"
-    assert (given["--layers"], given["--threads"], given["--repeats"]) == ("120", "2", "3")
-    assert (given["--engine"], given["--reductions"], given["--partition"]) == ("cpu", "all", "rebalanced")
+    options = words[7 : words.index("spdnn:")]
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    told = {"count": "400", "layers": "3", "threads": "1", "repeats": "3", "engine": "taskgraph"}
+    told |= {"reductions": "all", "partition": "static", "schedule": "stream", "devices": "1"}
+    told |= {"device-memory": "30000000"}
+    for name, value in told.items():
+        assert given[f"--{name}"] == value
     assert "--memory" not in given
 
 
-def test_a_mistake_in_the_config_is_one_line(root, tmp_path):
-    status, text = snakemake(root, tmp_path, "--config", "neuron=1024")
+def test_ranks_that_never_met_have_no_record(failed):
+    assert "measured on 1 ranks, and the case has 2" in failed[1]
+
+
+def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(failed):
+    assert re.search(r"^spdnn: damaged\.npy: ", failed[1], re.MULTILINE)
+
+
+@full
+def test_a_case_that_was_corrected_is_on_the_page(failed, settings, tmp_path):
+    folder = shutil.copytree(failed[0], tmp_path / "corrected", symlinks=True)
+    own = networks(MINE, OWN.format(name="doubtful", more=""))
+    status, text = snakemake(folder, *settings, "--config", own)
+    assert status == 0, text
+    page = (folder / "results/report.html").read_text()
+    assert "199 categories" not in page
+    assert DOUBTFUL.format(count=200, ranks="") in page
+    assert list(folder.glob("results/figures/*/*.svg"))
+
+
+@pytest.mark.needs("mnist")
+def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
+    """The preset with the official inputs, which are fetched from the mirror, and no reductions, so that it lasts."""
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    given = [*PRESET, "--config", "inputs=mnist", "reductions=none"]
+    run = command(tmp_path, *given, "count=null", "repeats=1000")
+    with started(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        until(lambda: list(tmp_path.glob("results/logs/infer/*.log")), "inference began", process)
+        os.killpg(process.pid, signal.SIGINT)
+        assert ended(process)[0] != 0
+    assert not list(tmp_path.glob("results/runs/*/samples.json"))
+    assert not (tmp_path / "results/report.html").exists()  # who stops a run wants no page of it
+    case = "radixnet-1024-120.mnist-1024-first-1000.cpu.none.t2"
+    status, text = snakemake(tmp_path, f"results/records/{case}.json", *given, "count=1000", "repeats=1")
+    assert status == 0, text
+    assert set(jobs(text)) - {"total"} == {"infer", "verify", "benchmark"}  # what was whole is kept
+    record = records_of(tmp_path)[case]
+    assert (record["engine"]["name"], record["threads"]) == ("cpu", 2)
+    assert (record["problem"]["official"], record["problem"]["input_count"]) == ("1024-120", 1000)
+    assert record["verdict"]["truth"]["kind"] == "official"
+
+
+def test_a_mistake_in_the_config_is_one_line(tmp_path):
+    status, text = snakemake(tmp_path, "--config", "neuron=1024")
     assert status != 0
     assert "config: top level: the key 'neuron' is not known; did you mean 'neurons'?" in text
     assert "Traceback" not in text
     assert not (tmp_path / "results").exists()
 
 
-def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(root, tmp_path):
-    status, text = snakemake(
-        root, tmp_path, "--config", "neurons=1024", "layers=120", "inputs=mnist", "fetch={mnist: nowhere}"
-    )
+@full
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    given = ["neurons=1024", "layers=120", "inputs=mnist", "fetch={mnist: nowhere}"]
+    status, text = snakemake(tmp_path, "--config", *given)
     assert status != 0
     assert "nowhere" in text
-    (tmp_path / "x.npy").write_text("not an array")
-    (tmp_path / "own.yaml").write_text(
-        "neurons: []\nnetworks:\n  - {name: mine, path: x.npy, layers: 2, inputs: x.npy}\n"
-    )
-    status, text = snakemake(root, tmp_path, "--configfile", tmp_path / "own.yaml")
-    assert status != 0
-    assert re.search(r"^spdnn: x\.npy: ", text, re.MULTILINE)
-    assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        ("engines=warp", "engine 'warp' is not known: it must be one of cpu"),
-        ("engines=csr reductions=neurons", "'neurons' is not offered"),
-    ],
-)
-def test_engines_and_reductions_are_checked_before_anything_runs(root, tmp_path, setting, sentence):
-    status, text = snakemake(root, tmp_path, "--dry-run", "--config", *setting.split())
-    assert status != 0
-    assert sentence in text
-    assert "Traceback" not in text
+# ---- engines that cannot run here ----
 
 
 @pytest.fixture
@@ -524,44 +424,163 @@ def without_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(hidden))
 
 
-@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
-@pytest.mark.parametrize("name", ["cuda", "cuda-csr", "cusparse"])
-def test_without_a_gpu_its_engines_are_refused_at_the_door(root, tmp_path, without_gpu, name, arguments):
-    reductions = "reductions=none"
-    status, text = snakemake(root, tmp_path, *arguments, "--config", f"engines={name}", reductions, "neurons=1024")
+def test_without_a_gpu_its_engines_are_refused_at_the_door(tmp_path, without_gpu):
+    status, text = snakemake(tmp_path, "--config", "engines=[cpu,cuda]", "reductions=none", "neurons=1024")
     assert status != 0
-    sentence = rf"engine {name} cannot run here: .*(cupy is not installed|driver is not installed here).*"
+    sentence = r"engine cuda cannot run here: .*(cupy is not installed|driver is not installed here).*"
     assert len(re.findall(sentence, text)) == 1
     assert "Traceback" not in text
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("profile", ["slurm", "cluster-generic"])
-def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(root, tmp_path, without_gpu, profile):
-    arguments = ["--workflow-profile", root / "workflow/profiles" / profile, "--dry-run"]
-    settings = ["engines=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=120"]
-    status, text = snakemake(root, tmp_path, *arguments, "--config", *settings)
+@full
+def test_reductions_that_an_engine_does_not_offer_are_refused_at_the_door(tmp_path):
+    status, text = snakemake(tmp_path, "--dry-run", "--config", "engines=csr", "reductions=neurons")
+    assert status != 0
+    assert "'neurons' is not offered" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
+def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_gpu, profile):
+    arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
+    given = ["engines=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=1920", "ranks=[1,2]"]
+    status, text = snakemake(tmp_path, *arguments, "--config", *given)
     assert status == 0, text
-    assert re.search(r"^infer +2$", text, re.MULTILINE)
+    assert {rule: jobs(text)[rule] for rule in ("infer", "infer_ranks")} == {"infer": 2, "infer_ranks": 2}
+    told = {}
+    for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
+        words = re.search(r"resources: (.*)", part)[1].split(", ")
+        told[rule] = dict(word.split("=", 1) for word in words if "=" in word)
+    assert (told["infer_ranks"]["tasks"], told["infer_ranks"]["gpu"]) == ("2", "2")
+    for rule in ("prepare", "infer", "infer_ranks", "verify"):  # what estimates say, where 2000 and 15 are for others
+        assert int(told[rule]["mem_mb"]) != 2000
+        assert int(told[rule]["runtime"]) != 15
+    assert int(told["infer_ranks"]["mem_mb"]) > int(told["infer"]["mem_mb"])
 
 
-def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(root, tmp_path, without_gpu):
+def test_the_profiles_say_the_same_where_they_can():
+    one, other = (
+        yaml.safe_load((ROOT / f"workflow/profiles/{name}/config.yaml").read_text())
+        for name in ("slurm", "cluster-generic")
+    )
+    for key in ("latency-wait", "retries", "keep-going", "rerun-incomplete"):
+        assert one[key] == other[key]
+    assert one["set-resources"]["infer_ranks"]["mpi"] == other["set-resources"]["infer_ranks"]["mpi"]
+
+
+def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(copied, settings, without_gpu):
     """As a node does it: prepare is made without a GPU, and infer ends in one sentence."""
-    chosen = ["--configfile", "config/smoke.yaml", "--config", "engines=cuda", "count=200", "--mode", "remote"]
+    folder = copied()
+    chosen = [*settings, "--config", "engines=cuda", "ranks=1", "networks=[]", "--mode", "remote", "--until", "infer"]
     chosen += ["--shared-fs-usage", "input-output", "persistence", "sources", "source-cache", "software-deployment"]
-    for rule, right in (("make_network", True), ("make_inputs", True), ("prepare", True), ("infer", False)):
-        status, text = snakemake(root, tmp_path, *chosen, "--until", rule)
-        assert (status == 0) == right, text
+    status, text = snakemake(folder, *chosen)
+    assert status != 0
     assert "engine cuda cannot run here" in text
-    assert list(tmp_path.glob("results/prepared/*.cuda.all.h5"))
-    assert not list(tmp_path.glob("results/runs/*/*"))
+    assert list(folder.glob("results/prepared/*.cuda.all.h5"))
+    assert not list(folder.glob("results/runs/*.cuda.*/*"))
 
 
-def test_every_rule_carries_the_digest_of_its_code(root):
-    for path in sorted((root / "workflow/rules").glob("*.smk")):
+# ---- other networks and inputs ----
+
+
+@full
+def test_where_reductions_find_nothing_they_change_nothing(copied):
+    folder = copied()
+    cases = [f"unstructured-1024-3.digits-1024-first-100.cpu.{reductions}.t2" for reductions in ("all", "none")]
+    targets = [f"results/records/{case}.json" for case in cases]
+    preset = ["--configfile", ROOT / "config/unstructured.yaml"]
+    status, text = snakemake(
+        folder, *targets, *preset, "--config", "neurons=1024", "layers=3", "count=100", "repeats=2"
+    )
+    assert status == 0, text
+    records = [records_of(folder)[case] for case in cases]
+    assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
+    assert records[0]["result"]["digests"] == records[1]["result"]["digests"]
+    found = records[0]["reductions"]["found"]
+    assert found["neurons"]["neurons_left"] == found["neurons"]["neurons"]
+    assert found["inputs"]["rows_merged"] == 0
+
+
+def test_official_files_are_fetched_and_imported(tmp_path):
+    settings = ["source=official", "inputs=[official,mnist]", "neurons=[1024]", "layers=120"]
+    status, text = snakemake(tmp_path, "--dry-run", "--config", *settings)
+    assert status == 0, text
+    assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total", "report")} == {
+        "fetch_file": 3, "import_network": 1, "import_inputs": 1, "make_inputs": 1, "prepare": 1, "infer": 2,
+        "verify": 2, "benchmark": 2,
+    }  # fmt: skip
+    for name in ("dnn/neuron1024.tar.gz", "mnist/sparse-images-1024.tsv.gz", "mnist/train-images-idx3-ubyte.gz"):
+        assert f"results/data/{name}" in text
+
+
+@full
+@pytest.mark.needs("mnist")
+def test_mnist_from_the_mirror(tmp_path, mnist_file, monkeypatch):
+    """A whole official problem, judged by the official truth."""
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    case = "radixnet-1024-120.mnist-1024.cpu.all.t2"
+    settings = ["neurons=1024", "layers=120", "inputs=mnist", "repeats=1"]
+    status, text = snakemake(tmp_path, f"results/records/{case}.json", "--config", *settings)
+    assert status == 0, text
+    record = records_of(tmp_path)[case]
+    assert record["problem"]["official"] == "1024-120"
+    assert record["result"]["categories"] == 1812
+
+
+@full
+def test_one_two_and_four_ranks_agree(copied):
+    settings = ["count=500", "threads=1", "ranks=[1,2,4]", "partition=[static,rebalanced]"]
+    folder = copied()
+    status, text = snakemake(folder, *PRESET, "--config", *settings, "--until", "benchmark")
+    assert status == 0, text
+    records = {name: record for name, record in records_of(folder).items() if ".cpu." in name}
+    one = records.pop("radixnet-1024-120.digits-1024-first-500.cpu.all.t1")
+    assert {name.rpartition(".")[2] for name in records} == {
+        f"r{ranks}-{partition}" for ranks in (2, 4) for partition in ("static", "rebalanced")
+    }
+    for record in records.values():
+        per_rank = record["distribution"]["per_rank"]
+        assert len(per_rank) == record["ranks"]
+        assert sum(rank["inputs"] for rank in per_rank) == record["problem"]["input_count"] == 500
+        assert record["result"]["categories_sha256"] == one["result"]["categories_sha256"]
+
+
+@full
+def test_every_rung_of_the_ladder_is_verified_and_drawn(copied):
+    folder = copied()
+    status, text = snakemake(
+        folder, "--configfile", ROOT / "config/ladder.yaml", "--config", "count=500", "repeats=1", "inputs=digits"
+    )
+    assert status == 0, text
+    records = [record for name, record in sorted(records_of(folder).items()) if name not in CASES]
+    assert sorted(record["engine"]["name"] for record in records) == ["cpu", "csr", "reference", *["tiled"] * 4]
+    assert len({record["result"]["categories_sha256"] for record in records}) == 1
+    assert "One step at a time" in (folder / "results/report.html").read_text()
+
+
+@full
+def test_schedules_are_compared_in_one_run(copied):
+    folder = copied()
+    settings = ["neurons=1024", "count=2000", "reductions=dead", "schedules=[stream,pipeline]", "devices=2"]
+    settings += ["device_memory=30000000", "repeats=1", "inputs=digits"]
+    given = ["--configfile", ROOT / "config/schedules.yaml", "--config", *settings, "--until", "benchmark"]
+    status, text = snakemake(folder, *given)
+    assert status == 0, text
+    records = {name: record for name, record in records_of(folder).items() if name not in CASES}
+    case = "radixnet-1024-120.digits-1024-first-2000.taskgraph.dead.t2"
+    assert set(records) == {f"{case}.{schedule}-d2" for schedule in ("stream", "pipeline")}
+    for name, record in records.items():
+        notes = record["engine"]["notes"]
+        assert name.endswith(f".{notes['schedule']}-d{notes['devices']}")
+        assert max(notes["memory_bytes"]) <= notes["device_memory_bytes"] == 30_000_000
+
+
+def test_every_rule_carries_the_digest_of_its_code():
+    for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
         for rule in path.read_text().split("\nrule ")[1:]:
-            assert "code=" in rule, f"{path.name}: rule {rule.split(':')[0]} does not depend on its code"
             name = rule.split(":")[0]
+            assert "code=" in rule, f"{path.name}: rule {name} does not depend on its code"
             if name == "infer_ranks":  # what it starts on every rank is the command itself
                 assert "spdnn.distributed.run" in rule
                 assert "-m spdnn infer" in rule.split("shell:")[1]
