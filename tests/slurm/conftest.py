@@ -33,7 +33,9 @@ def run(slurm, root, tmp_path):
         runs.append(Run(root, folder, profile))
         return runs[-1]
 
-    yield make
-    for each in runs:
-        each.process and each.kill()
-    one_host.cancel_all()
+    try:
+        yield make
+    finally:
+        for each in runs:
+            each.kill()
+        one_host.cancel_all()

@@ -58,7 +58,7 @@ class NoSlurm(Exception):
 
 
 @contextlib.contextmanager
-def running(seconds: float = 60) -> Iterator[None]:
+def running(seconds: float = 300) -> Iterator[None]:
     """A Slurm that is up; everything is stopped and removed at the end, and a slurm.conf that was there is put back.
 
     Raises:
@@ -143,7 +143,7 @@ def stop(process: subprocess.Popen) -> None:
         process.wait()
 
 
-def cancel_all(seconds: float = 20) -> None:
+def cancel_all(seconds: float = 300) -> None:
     """Cancel every job and wait until none is left; for `seconds` at most."""
     deadline = time.monotonic() + seconds
     output("scancel", "--user=root")

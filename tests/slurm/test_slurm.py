@@ -6,17 +6,16 @@ The first run makes networks, inputs and prepared networks; the others begin wit
 from __future__ import annotations
 
 import signal
-import subprocess
 
 import numpy as np
 import one_host
 import pytest
-import yaml
+from children import finished
 from through import Run
 
 from spdnn.records import read_record
 
-pytestmark = pytest.mark.needs("slurm")
+pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark.xdist_group("slurm")]
 
 CASE = "radixnet-1024-120.digits-1024-first-{count}.cpu.all.t2{ranks}"
 RANKS = ".r2-rebalanced"
@@ -35,9 +34,12 @@ def whole(run):
 def smoke(slurm, root, tmp_path_factory):
     """The smoke preset through the Slurm profile, on one rank and on two; one of two threads fills a node."""
     run = Run(root, tmp_path_factory.mktemp("slurm"))
-    run.start("--config", "ranks=[1,2]")
-    assert run.end() == 0, run.text
-    return run
+    try:
+        run.start("--config", "ranks=[1,2]")
+        assert run.end() == 0, run.text
+        yield run
+    finally:
+        run.kill()
 
 
 def test_from_nothing_to_the_report(smoke):
@@ -73,7 +75,7 @@ def test_interrupted_and_started_again(run, smoke):
     run = run(source=smoke, but=("runs", "records", "report.html", "figures"))
     run.start("--config", "count=20000", "repeats=400")
     run.wait_for(lambda: run.found("results/logs/infer/*-20000.*.log"), "the inference to begin")
-    run.kill(signal.SIGINT)
+    run.signal(signal.SIGINT)
     assert run.end() != 0
     run.wait_for_no_job()  # Snakemake cancelled it
     assert not run.found("results/runs/*/*")
@@ -87,7 +89,7 @@ def test_interrupted_and_started_again(run, smoke):
     run.kill()
     assert run.end() < 0
     assert run.running("infer") == [job]  # it outlives Snakemake
-    subprocess.run(["scancel", job], check=True, timeout=10)
+    assert finished(["scancel", job])[0] == 0
     run.wait_for_no_job()
     assert not run.found("results/runs/*/*")
     run.start("--unlock")
@@ -96,7 +98,7 @@ def test_interrupted_and_started_again(run, smoke):
     # The next one finishes it, though its first inference is killed: it is sent again, and may hold more.
     run.start("--config", "count=20000", "repeats=1")
     (job,) = run.wait_for(lambda: run.running("infer"), "the inference to run")
-    subprocess.run(["scancel", job], check=True, timeout=10)
+    assert finished(["scancel", job])[0] == 0
     assert run.end() == 0, run.text
     assert "Trying to restart job" in run.text
     assert "rule prepare" not in run.text  # what was whole is kept
@@ -128,28 +130,11 @@ def test_submit_commands_of_ones_own(run, smoke):
     run = run("cluster-generic", source=smoke, but=("runs", "records", "report.html", "figures"))
     run.start("--config", "count=1000", "ranks=2")
     (job,) = run.wait_for(lambda: run.running("infer_ranks"), "the ranks to run")
-    subprocess.run(["scancel", job], check=True, timeout=10)  # told by the script status, and sent again
+    assert finished(["scancel", job])[0] == 0  # told by the script status, and sent again
     assert run.end() == 0, run.text
     assert "Trying to restart job" in run.text
     assert record_of(run, 1000, RANKS)["distribution"]["nodes"] == 2
     assert run.found("results/report.html")
-
-
-def test_a_dry_run_tells_memory_and_time(run):
-    run = run()
-    run.start("--dry-run", "--config", "neurons=65536", "layers=1920", "count=null", "ranks=[4]")
-    assert run.end() == 0, run.text
-    rules = dict(part.split(":", 1) for part in run.text.split("\nrule ")[1:])
-    asked = {
-        rule: dict(
-            word.split("=", 1) for word in text.split("resources: ")[1].split("\n")[0].split(", ") if "=" in word
-        )
-        for rule, text in rules.items()
-    }
-    assert int(asked["infer_ranks"]["mem_mb"]) > 4000
-    assert int(asked["infer_ranks"]["runtime"]) > int(asked["report"]["runtime"])
-    assert "mem_mb" in asked["prepare"]
-    assert "mem_mb" in asked["verify"]
 
 
 @pytest.mark.parametrize(
@@ -160,22 +145,9 @@ def test_the_status_script(slurm, root, tmp_path, command, status):
     job = "999999"
     if command:
         waits = [] if status == "running" else ["--wait"]
-        done = subprocess.run(
-            ["sbatch", *waits, "--parsable", "--output", tmp_path / "log", "--wrap", command],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        job = done.stdout.strip()
+        job = finished(["sbatch", *waits, "--parsable", "--output", tmp_path / "log", "--wrap", command])[1].strip()
     script = root / "workflow/profiles/cluster-generic/status"
-    told = subprocess.run([script, job], capture_output=True, text=True, timeout=10, check=True).stdout
-    one_host.cancel_all()
-    assert told == f"{status}\n"
-
-
-def test_the_profiles_say_the_same_where_they_can(root):
-    one, other = (
-        yaml.safe_load((root / f"workflow/profiles/{name}/config.yaml").read_text())
-        for name in ("slurm", "cluster-generic")
-    )
-    for key in ("latency-wait", "retries", "keep-going", "rerun-incomplete"):
-        assert one[key] == other[key]
-    assert one["set-resources"]["infer_ranks"]["mpi"] == other["set-resources"]["infer_ranks"]["mpi"]
+    try:
+        assert finished([script, job]) == (0, f"{status}\n", "")
+    finally:
+        one_host.cancel_all()

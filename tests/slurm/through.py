@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import one_host
 import pytest
 
 BIN = Path(sys.executable).parent
-SECONDS = 240  # that any wait may take
+SECONDS = 1200  # that any wait may take: each job is two Snakemakes, and the machine may be busy with other things
 
 
 @dataclass
@@ -50,7 +51,10 @@ class Run:
         environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "SPDNN_STAGE": f"{self.folder}/$NEAR"}
         environment["NEAR"] = self.near.name
         with open(self.log, "w") as stream:
-            self.process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, cwd=self.root)
+            self.process = subprocess.Popen(
+                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment,
+                cwd=self.root, start_new_session=True,
+            )  # fmt: skip
         return self
 
     @property
@@ -83,10 +87,16 @@ class Run:
                 pytest.fail(f"jobs did not end:\n{self.text}\n{queue()}", pytrace=False)
             time.sleep(0.1)
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
+    def signal(self, number: int) -> None:
         """Send Snakemake itself a signal; its jobs belong to Slurm."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill Snakemake and what it started here."""
+        if self.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def running(self, rule: str) -> list[str]:
         """Numbers of this folder's jobs of a rule that run now."""
