@@ -51,13 +51,6 @@ def test_widths_around_sixteen_bits(name, width):
     assert got.alive.size == 9
 
 
-def test_empty_rows_and_columns(name):
-    matrix = np.zeros((6, 6), np.float32)
-    matrix[2, 3] = 1
-    got, _ = assert_same(name, from_matrices([matrix, np.eye(6)]), rows(40, 6, density=0.5))
-    assert 0 < got.alive.size < 40
-
-
 def test_dead_rows_leave_only_while_no_later_bias_is_positive(name, random_network):
     widths = [30, 30, 30, 30]
     network = from_matrices([network_layer.matrix() for network_layer in random_network(widths).layers()],

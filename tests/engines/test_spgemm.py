@@ -65,12 +65,6 @@ def test_accumulators_levels_and_threads_give_the_same_bits(random_network, monk
         assert taken[choice][name] >= 70
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_each_accumulator_equals_the_oracle(random_network, monkeypatch, choice):
-    monkeypatch.setattr(spgemm, "BEST", choice)
-    assert_same("spgemm", random_network([90, 1300, 33], density=0.1), spread(40, 90), reductions="none")
-
-
 def test_each_accumulator_is_chosen_somewhere():
     network = from_matrices([scattered(40_000, 80_000)], -0.01)
     density = np.array([0, 1e-4, 0.005, 0.1] + [0] * 12 + [0.8] * 32)[:, None]
