@@ -22,7 +22,7 @@ from spdnn.record_keys import key_of
 from tests.report.test_report import made_record
 
 TIGHT = (0.1, 0.101, 0.102, 0.103, 0.104)
-UNTIMED = settings(deadline=None, max_examples=60)
+UNTIMED = settings(deadline=None, max_examples=25)
 seconds = st.floats(1e-6, 1e3, allow_subnormal=False)
 samples = st.lists(seconds, min_size=1, max_size=12)
 

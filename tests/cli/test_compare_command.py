@@ -9,9 +9,9 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
+import threading
 
 import pytest
 from operation_cases import made_operation
@@ -73,19 +73,31 @@ def after(tmp_path):
     )
 
 
-def on_terminal(width, *arguments, **environment):
-    """What the command writes on a terminal so wide, and its exit status."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR", "TERM")}
-    command = [sys.executable, "-m", "spdnn", "compare", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=follower, env={**kept, "TERM": "xterm", **environment})
-    os.close(follower)
-    text = b""
-    while part := _read(leader):
-        text += part
-    os.close(leader)
-    return text.decode().replace("\r\n", "\n"), process.wait(60)
+@pytest.fixture
+def on_terminal(monkeypatch):
+    """A function that runs the command on a terminal so wide: what it writes there, and its exit status."""
+
+    def found(width, *arguments, encoding="utf-8", **environment):
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        parts = []
+        reader = threading.Thread(target=lambda: parts.extend(iter(lambda: _read(leader), b"")))
+        reader.start()
+        try:
+            with monkeypatch.context() as changed, open(follower, "w", encoding=encoding) as stream:
+                for name in ("COLUMNS", "LINES", "NO_COLOR"):
+                    changed.delenv(name, raising=False)
+                for name, value in {"TERM": "xterm", **environment}.items():
+                    changed.setenv(name, value)
+                changed.setattr(sys, "stdout", stream)
+                changed.setattr(sys, "__stdout__", stream)
+                status = spdnn("compare", *arguments)
+        finally:
+            reader.join()
+            os.close(leader)
+        return b"".join(parts).decode().replace("\r\n", "\n"), status
+
+    return found
 
 
 def _read(leader):
@@ -264,7 +276,7 @@ def hostile(tmp_path):
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_lines_fit_the_terminal(before, after, hostile, width):
+def test_lines_fit_the_terminal(on_terminal, before, after, hostile, width):
     for here, there in ((before, after), hostile):
         text, status = on_terminal(width, here, there)
         plain = COLOUR.sub("", text)
@@ -287,10 +299,9 @@ def cells_before(line, pattern):
     return columns(line[: found.start()]) if found else None
 
 
-def test_a_pipe_has_whole_names_and_no_colours(hostile):
-    command = [sys.executable, "-m", "spdnn", "compare", *map(str, hostile)]
-    done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "COLUMNS": "60"})
-    text = done.stdout.decode()
+def test_a_pipe_has_whole_names_and_no_colours(hostile, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = shown(capsys, *hostile)
     assert all(line.isprintable() for line in text.split("\n"))
     table = text.split("\n\n")[1]
     assert table.count("x" * 100) == 2
@@ -303,7 +314,7 @@ def test_hostile_texts_in_json_and_in_errors(hostile, capsys):
     assert refused(capsys, *hostile, status=1).isprintable()
 
 
-def test_colours_are_on_the_verdict_alone_and_can_be_refused(before, after):
+def test_colours_are_on_the_verdict_alone_and_can_be_refused(on_terminal, before, after):
     text, _ = on_terminal(120, before, after)
     assert text.count(f"{COLOURS[FASTER]}faster{PLAIN}\n") == 2
     assert text.count(f"{COLOURS[SLOWER]}slower{PLAIN}\n") == 1
@@ -313,8 +324,8 @@ def test_colours_are_on_the_verdict_alone_and_can_be_refused(before, after):
         assert plain == COLOUR.sub("", text)
 
 
-def test_a_terminal_that_knows_few_letters(hostile):
-    text, status = on_terminal(60, *hostile, PYTHONIOENCODING="ascii")
+def test_a_terminal_that_knows_few_letters(on_terminal, hostile):
+    text, status = on_terminal(60, *hostile, encoding="ascii")
     assert status == 0
     assert "?" in text
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FLAGS = ["--no-sandbox", "--enable-blink-features=ComputedAccessibilityInfo"]
 CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+PATIENCE = 120_000  # milliseconds that any one thing may take on a busy machine
 CSS_PIXELS_A_POINT = 96 / 72
 PRINTED = {"format": "A4", "margin": dict.fromkeys(("top", "right", "bottom", "left"), "10mm")}
 
@@ -28,7 +29,7 @@ def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS, timeout=PATIENCE)
         try:
             yield browser
         finally:
@@ -45,7 +46,7 @@ class Visit:
 
     def __init__(self, page: Page, path: Path):
         self.page, self.own, self.noticed = page, path.resolve().as_uri(), []
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: self.noticed.append(f"console {message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.noticed.append(f"error: {error}"))
         page.on("dialog", self._asked)
@@ -65,6 +66,11 @@ class Visit:
         """What the check `name` of checks.js finds wrong, one sentence each."""
         return self.page.evaluate(f"name => ({CHECKS})[name]()", name)
 
+    def settle(self) -> None:
+        """Return when what the page does after it was loaded is done, timers of no delay included."""
+        later = "() => new Promise(done => requestAnimationFrame(() => requestIdleCallback(() => setTimeout(done))))"
+        self.page.evaluate(later)
+
     def unfold(self) -> None:
         """Open every <details>, so that nothing is hidden from the checks."""
         self.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
@@ -73,12 +79,18 @@ class Visit:
         """What a reader sees of the page."""
         return self.page.locator("body").inner_text()
 
-    def axe(self) -> list[str]:
-        """The violations that axe-core finds; it needs scripts, and leaves of each table two rows of each make."""
+    def axe(self, rules: list[str] | None = None) -> list[str]:
+        """The violations that axe-core finds of some rules, or of RULES; it needs scripts, and leaves of each table two
+        rows of each make.
+        """
         from axe_playwright_python.sync_playwright import Axe
 
         self.check("thin")
-        found = Axe().run(self.page, options={"runOnly": RULES, "resultTypes": ["violations"]}).response["violations"]
+        found = (
+            Axe()
+            .run(self.page, options={"runOnly": rules or RULES, "resultTypes": ["violations"]})
+            .response["violations"]
+        )
         return [
             f"{rule['id']}: {' '.join(map(str, node['target']))}: {node['failureSummary']}"
             for rule in found

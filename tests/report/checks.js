@@ -165,16 +165,23 @@
   function contrast() {
     const found = [];
     for (const text of all("svg text").filter((one) => squeezed(one.textContent) && shown(one) && sized(one))) {
-      text.scrollIntoView({ block: "center", inline: "center" });
-      const box = text.getBoundingClientRect(), style = getComputedStyle(text), fill = colour(style.fill);
+      let box = text.getBoundingClientRect();
+      const at = (part) => {
+        const tall = box.height > box.width;
+        return [box.x + box.width * (tall ? 0.5 : part), box.y + box.height * (tall ? part : 0.5)];
+      };
+      if ([0.25, 0.5, 0.75].some((part) => !document.elementsFromPoint(...at(part)).some((one) => text.contains(one)))) {
+        text.scrollIntoView({ block: "center", inline: "center" });
+        box = text.getBoundingClientRect();
+      }
+      const style = getComputedStyle(text), fill = colour(style.fill);
       if (!fill) continue;
       const ink = filtered(text, fill);
       ink[3] *= style.fillOpacity;
       for (let up = text; up instanceof SVGElement; up = up.parentElement) ink[3] *= getComputedStyle(up).opacity;
       let least = 21;
       for (const part of [0.25, 0.5, 0.75]) {
-        const tall = box.height > box.width;
-        const x = box.x + box.width * (tall ? 0.5 : part), y = box.y + box.height * (tall ? part : 0.5);
+        const [x, y] = at(part);
         const stack = document.elementsFromPoint(x, y), place = stack.findIndex((one) => text.contains(one));
         const layers = [];
         for (const one of stack.slice(place + 1)) {

@@ -9,11 +9,11 @@ from pathlib import Path
 from operation_cases import made_imbalance, made_operation
 from test_comparisons import compared
 from test_operations import products
-from test_report import BASELINES, HOSTILE, made_record, made_verdict, many, measured, stored, stored_verdict
+from test_report import HOSTILE, made_record, made_verdict, many, measured, rendered, stored, stored_verdict
 from test_scaling import strong, weak
 from test_schedules import several
 
-from spdnn.report import render
+from spdnn.report import Folder
 
 FAILED = "failed-case"
 LONG = "a-name-without-a-place-to-break-it-" * 5
@@ -54,11 +54,18 @@ def hostile() -> list[dict]:
     return [record, long]
 
 
+FEW = [
+    made_record("a-none", (1.1, 1.0, 1.05), reductions=()),
+    made_record("b-all", (0.11, 0.1, 0.12)),
+    made_record("c-deep", (0.7, 0.72), layers=480),
+    made_record(f"d-{HOSTILE}", (0.2,), official=False, source="digits"),
+]
+
 # Of each kind: its run records, its operation records, and the cases whose verdict is a failure. Together they show
 # all that a page can.
 KINDS: dict[str, Callable[[], tuple[list[dict], list[dict], list[str]]]] = {
     "nothing": lambda: ([], [], []),
-    "one": lambda: ([made_record()], [], []),
+    "few": lambda: (FEW, [], []),
     "failed": lambda: ([], [], [FAILED]),
     "hostile": lambda: (hostile(), [], []),
     "all": lambda: (
@@ -78,5 +85,5 @@ def made(kind: str, folder: Path) -> Path:
         paths.append(folder / "operations.jsonl")
         paths[-1].write_text("".join(json.dumps(one) + "\n" for one in products), encoding="utf-8")
     verdicts = [stored_verdict(folder, case, made_verdict(passed=False)) for case in failed]
-    render(paths, verdicts, folder / "report.html", BASELINES)
+    rendered(folder / "report.html", [Folder(paths, verdicts)], figures=True, published=kind == "few")
     return folder / "report.html"

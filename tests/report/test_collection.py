@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
-from test_report import BASELINES, Page, made_record, made_verdict, stored, stored_verdict
+from test_report import made_record, made_verdict, rendered, stored, stored_verdict
 
-from spdnn.report import Folder, render, render_all
+from spdnn.report import Folder
 from spdnn.report.collection import Part, collect, distinct, fair
 
 
@@ -23,9 +23,7 @@ def folders(tmp_path, *contents):
 def test_a_failure_on_one_machine_leaves_the_case_of_another_alone(tmp_path):
     here, there = made_record("same"), made_record("same", (0.3,))
     there["environment"] = {**there["environment"], "cpu": "Another CPU"}
-    output = tmp_path / "report.html"
-    assert render_all(folders(tmp_path, ([here], ["same"], ()), ([there], [], ())), output, BASELINES) == 2
-    page = Page(output)
+    page = rendered(tmp_path / "report.html", folders(tmp_path, ([here], ["same"], ()), ([there], [], ())))
     assert "2 cases run, and 1 failed verification: same." in page.text
     assert here["edges_per_second"]["median"] not in page.values
     assert there["edges_per_second"]["median"] in page.values
@@ -44,20 +42,16 @@ def test_a_record_that_one_folder_withholds_is_shown_by_no_other():
 
 def test_the_order_of_folders_does_not_matter(tmp_path):
     parts = folders(tmp_path, ([made_record("a")], ["b"], ["c"]), ([made_record("d", (0.3,))], [], ["e", "d"]))
-    pages = []
-    for order in itertools.permutations(parts):
-        render_all(order, tmp_path / "report.html", BASELINES)
-        pages.append((tmp_path / "report.html").read_bytes())
-    assert pages[0] == pages[1]
+    first, second = (rendered(tmp_path / "report.html", order).source for order in itertools.permutations(parts))
+    assert first == second
 
 
 def test_missing_cases_are_counted_and_named(tmp_path):
     failure = stored_verdict(tmp_path, "failed", made_verdict(passed=False))
     untimed = stored_verdict(tmp_path, "untimed", made_verdict())
     expected = ["timed", "failed", "untimed", "never-<b>ran</b>", "nor-this"]
-    output = tmp_path / "report.html"
-    render(stored(tmp_path, made_record("timed")), [failure, untimed], output, BASELINES, expected=expected)
-    page = Page(output)
+    folder = Folder(stored(tmp_path, made_record("timed")), [failure, untimed], expected)
+    page = rendered(tmp_path / "report.html", [folder])
     assert "3 cases run, and 1 failed verification: failed; 2 cases missing that should have run." in page.text
     assert "neither passed nor failed: never-<b>ran</b>, nor-this." in page.text
     tiles = page.source[page.source.index('class="tiles"') : page.source.index("</dl>")]
@@ -66,12 +60,13 @@ def test_missing_cases_are_counted_and_named(tmp_path):
 
 
 def test_nothing_missing_is_not_mentioned(tmp_path):
-    output = tmp_path / "report.html"
-    render(stored(tmp_path, made_record("timed")), [], output, BASELINES, expected=["timed"])
-    assert "should have run" not in Page(output).text
+    folder = Folder(stored(tmp_path, made_record("timed")), expected=["timed"])
+    assert "should have run" not in rendered(tmp_path / "report.html", [folder]).text
 
 
 def test_distinct_keeps_one_of_each():
+    failed = "broken", made_verdict(passed=False)
+    assert collect([Part([], [failed, failed])]).judged == [failed]
     assert distinct([{"a": 1, "b": 2}, {"a": 3}, {"b": 2, "a": 1}]) == [{"a": 1, "b": 2}, {"a": 3}]
 
 

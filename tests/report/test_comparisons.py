@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from test_report import BASELINES, Page, made_record, made_verdict, stored, stored_verdict
-
-from spdnn.report import render
+from test_report import made_record, made_verdict, shown
 
 ONE, OTHER = "0123456789abcdef", "fedcba9876543210"
 
@@ -18,18 +16,13 @@ def compared(engine, seconds, identity=ONE, case=None, **problem):
     return {**record, "engine": {"name": engine, "notes": notes}, "comparison": identity}
 
 
-def rendered(folder, *records, verdicts=()):
-    render(stored(folder, *records), verdicts, folder / "page.html", BASELINES)
-    return Page(folder / "page.html")
-
-
 def section(page):
     """The text of the section on peers."""
     return page.text.split("Peers in the same run")[1].split("All records")[0]
 
 
-def test_ratios_of_pairs_are_on_the_page(tmp_path):
-    page = rendered(tmp_path, compared("cpu", (0.1, 0.5, 0.2)), compared("mkl", (0.3, 1.5, 0.8)))
+def test_ratios_of_pairs_are_on_the_page():
+    page = shown([compared("cpu", (0.1, 0.5, 0.2)), compared("mkl", (0.3, 1.5, 0.8))])
     text = section(page)
     assert "The mkl 1.2" in text
     assert "this project" in text
@@ -38,24 +31,24 @@ def test_ratios_of_pairs_are_on_the_page(tmp_path):
     assert text.index("this project") < text.index("The mkl 1.2")  # the fastest first
 
 
-def test_a_library_that_uses_one_thread_is_told(tmp_path):
+def test_a_library_that_uses_one_thread_is_told():
     single = compared("scipy", (0.3, 0.4))
     single["engine"]["notes"]["threads_used"] = 1
-    text = section(rendered(tmp_path, compared("cpu", (0.1, 0.2)), single))
+    text = section(shown([compared("cpu", (0.1, 0.2)), single]))
     assert text.count("2 threads, one used") == 1
 
 
-def test_a_peer_is_not_among_our_runs(tmp_path):
+def test_a_peer_is_not_among_our_runs():
     records = [made_record("mine"), compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4))]
-    page = rendered(tmp_path, *records)
+    page = shown(records)
     ours = page.text.split("Published times do not all include")[1].split("Where the time goes")[0]
     assert "mine" in ours
     assert "mkl" not in ours
     assert "peers.mkl" in page.text  # its verdict and provenance are told all the same
 
 
-def test_only_peers_make_a_page(tmp_path):
-    page = rendered(tmp_path, compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4)))
+def test_only_peers_make_a_page():
+    page = shown([compared("cpu", (0.1, 0.2)), compared("mkl", (0.3, 0.4))])
     assert "Published times do not all include" not in page.text
     assert "Survivors" not in page.text
     assert "Peers in the same run" in page.text
@@ -69,19 +62,18 @@ def test_only_peers_make_a_page(tmp_path):
         made_record("alone", (0.3, 0.4)),
     ],
 )
-def test_other_runs_and_other_problems_are_not_compared(tmp_path, other):
-    assert "Peers in the same run" not in rendered(tmp_path, compared("cpu", (0.1, 0.2)), other).text
+def test_other_runs_and_other_problems_are_not_compared(other):
+    assert "Peers in the same run" not in shown([compared("cpu", (0.1, 0.2)), other]).text
 
 
-def test_a_failed_verdict_takes_a_peer_away(tmp_path):
+def test_a_failed_verdict_takes_a_peer_away():
     records = [compared(name, (0.1, 0.2), case=name) for name in ("cpu", "mkl", "jax")]
-    verdict = stored_verdict(tmp_path, "jax", made_verdict(passed=False))
-    text = section(rendered(tmp_path, *records, verdicts=[verdict]))
+    text = section(shown(records, [("jax", made_verdict(passed=False))]))
     assert "The mkl 1.2" in text
     assert "The jax 1.2" not in text
 
 
-def test_two_problems_are_two_tables(tmp_path):
+def test_two_problems_are_two_tables():
     records = [
         compared(name, (0.1, 0.2), neurons=width, official=False, case=f"{name}-{width}")
         for width in (1024, 4096)
@@ -89,14 +81,14 @@ def test_two_problems_are_two_tables(tmp_path):
     ]
     for record in records:
         record["problem"]["network_identity"] = f"{record['problem']['neurons']:064x}"
-    page = rendered(tmp_path, *records)
+    page = shown(records)
     captions = [tag for tag, attributes in page.tags if attributes.get("aria-label", "").startswith("Peers on")]
     assert len(captions) == 2
     assert "4,096 neurons × 120 layers" in section(page)
 
 
-def test_what_a_library_calls_itself_is_only_text(tmp_path):
+def test_what_a_library_calls_itself_is_only_text():
     hostile = copy.deepcopy(compared("mkl", (0.3, 0.4)))
     hostile["engine"]["notes"]["library"] = "<script>alert(1)</script>"
-    page = rendered(tmp_path, compared("cpu", (0.1, 0.2)), hostile)
+    page = shown([compared("cpu", (0.1, 0.2)), hostile], figures=True)
     assert page.runs_nothing_else()

@@ -8,9 +8,9 @@ import json
 
 import pytest
 from test_operations import products
-from test_report import BASELINES, HOSTILE, Page, made_record, stored
+from test_report import HOSTILE, made_record, shown
 
-from spdnn.report import embedded, render
+from spdnn.report import embedded
 
 
 def held(href):
@@ -26,14 +26,9 @@ def carried(page):
     return {attrs["download"].removesuffix(".gz"): held(attrs["href"]) for attrs in links}
 
 
-def rendered(tmp_path, *records):
-    render(stored(tmp_path, *records), [], tmp_path / "report.html", BASELINES)
-    return Page(tmp_path / "report.html")
-
-
-def test_all_records_are_in_the_page(tmp_path):
+def test_all_records_are_in_the_page():
     records = [made_record("b", (0.3, 0.4)), made_record("a"), *products()]
-    found = carried(rendered(tmp_path, *records))
+    found = carried(shown(records))
     whole = json.loads(found["records.json"])
     assert sorted(map(json.dumps, whole)) == sorted(json.dumps(one, sort_keys=True) for one in records)
     rows = list(csv.DictReader(io.StringIO(found["records.csv"])))
@@ -48,9 +43,9 @@ def test_all_records_are_in_the_page(tmp_path):
             assert row["inputs_sha256"] == record["problem"]["inputs_sha256"]
 
 
-def test_every_figure_has_its_data(tmp_path):
+def test_every_figure_has_its_data():
     record = made_record()
-    page = rendered(tmp_path, record)
+    page = shown([record], figures=True)
     found = carried(page)
     assert len(page.all("figure")) == len([name for name in found if not name.startswith("records.")])
     rows = list(csv.reader(io.StringIO(found["survivors.csv"])))
@@ -59,16 +54,16 @@ def test_every_figure_has_its_data(tmp_path):
     assert [float(row["TeraEdges/s"]) for row in ours] == [record["edges_per_second"]["median"] / 1e12]
 
 
-def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path):
+def test_a_cell_that_a_spreadsheet_would_run_is_text():
     record = made_record('=HYPERLINK("http://evil.example")')
     record["environment"]["command"] = "+cmd|' /C calc'!A0"
-    (row,) = csv.DictReader(io.StringIO(carried(rendered(tmp_path, record))["records.csv"]))
+    (row,) = csv.DictReader(io.StringIO(carried(shown([record]))["records.csv"]))
     assert row["case"].startswith("'=")
     assert row["command"].startswith("'+")
 
 
-def test_hostile_text_stays_in_its_place(tmp_path):
-    page = rendered(tmp_path, made_record(f"{HOSTILE}</script><!--"))
+def test_hostile_text_stays_in_its_place():
+    page = shown([made_record(f"{HOSTILE}</script><!--")], figures=True)
     assert page.runs_nothing_else()
     assert json.loads(carried(page)["records.json"])[0]["case"] == f"{HOSTILE}</script><!--"
 

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from spdnn.errors import InputError
 from spdnn.report import render
 from spdnn.report.drawing import About, Drawing
 from spdnn.report.files import caption, remove_figures, standalone, write_figures
-from tests.report.test_report import made_record, stored
+from tests.report.test_report import drawn, made_record, stored
 
 SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'
 KINDS = (".csv", ".png", ".rst", ".svg")
@@ -149,10 +150,10 @@ def test_a_caption_says_what_it_was_given(text):
 
 
 @pytest.mark.needs("chromium")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_an_svg_opens_alone_with_its_text_on_white(tmp_path, opened, scheme):
-    render(stored(tmp_path, made_record()), [], tmp_path / "report.html", figures=tmp_path / "figures")
-    visit = opened(tmp_path / "figures/networks/throughput.svg", scheme=scheme)
+@pytest.mark.xdist_group("browser")
+def test_an_svg_opens_alone_with_its_text_on_white(tmp_path, opened):
+    write_figures([replace(drawn("networks", [made_record()])["throughput"], png=b"")], tmp_path)
+    visit = opened(tmp_path / "networks/throughput.svg", scheme="dark")
     assert visit.page.get_by_text("TeraEdges/s", exact=True).is_visible()
     family = "text => getComputedStyle(text).fontFamily"
     assert "sans-serif" in visit.page.locator("text").first.evaluate(family)
@@ -167,7 +168,7 @@ def test_an_svg_opens_alone_with_its_text_on_white(tmp_path, opened, scheme):
 
 def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
     paths, folder = stored(tmp_path, made_record()), tmp_path / "figures"
-    render(paths, [], tmp_path / "report.html", figures=folder)
+    write_figures([made()], folder)
     before = {name: (folder / name).read_bytes() for name in listed(folder)}
     (tmp_path / "more").mkdir()
     others = stored(tmp_path / "more", made_record("another", (0.5, 0.6, 0.7)))

@@ -78,8 +78,8 @@ def test_ratios_are_of_rates(table):
     assert found["times"] == {("reduced", group): rate / theirs for group, theirs in published.items()}
 
 
-def test_every_published_figure_is_there_once(tmp_path, table):
-    found = shown(tmp_path, [made_record()])
+def test_every_published_figure_is_there_once(table):
+    found = shown([made_record()], published=True)
     source = found.source[found.source.index('id="published"') :].split("</table>")[0]
     rows = re.findall(r'<tr data-network="([^"]+)"[^>]* data-rate="([^"]+)"', source)
     known = [line for line in table if line["neurons"] and line["edges_per_second"]]
@@ -95,9 +95,9 @@ def test_who_made_a_system_is_left_out_and_who_ran_it_is_not():
     assert rows["SNICIT (as run by GLARE authors)"].startswith("SNICIT (as run by GLARE authors), ")
 
 
-def test_the_first_sentence_tells_who_is_fastest_and_by_which_means(tmp_path):
+def test_the_first_sentence_tells_who_is_fastest_and_by_which_means():
     records = [made_record(), made_record("none", (1.1,), reductions=()), made_record("deep", (0.3,), layers=480)]
-    text = shown(tmp_path, records).text
+    text = shown(records, published=True).text
     found = row(page(*records), 1024, 480)
     times = found["times"]["reduced", "one"]
     assert "Fastest here with exact reductions on: 3.146 TeraEdges/s on 1,024 × 480, " in text
@@ -106,10 +106,10 @@ def test_the_first_sentence_tells_who_is_fastest_and_by_which_means(tmp_path):
     assert f"{beside}{words.significant(any_times, 3)} times that on any ({told}); with no reductions: " in text
     assert "with no reductions: 0.2145 TeraEdges/s on 1,024 × 120, " in text
     assert "not on the official inputs" not in text
-    digits = shown(tmp_path, [made_record(official=False, source="digits")]).text
+    digits = shown([made_record(official=False, source="digits")]).text
     assert "on 1,024 × 120 (not on the official inputs), " in digits
 
 
-def test_without_an_official_network_nobody_is_called_fastest(tmp_path):
+def test_without_an_official_network_nobody_is_called_fastest():
     record = made_record("64-12", official=False, neurons=64, layers=12, inputs=1000)
-    assert "Fastest here" not in shown(tmp_path, [record]).text
+    assert "Fastest here" not in shown([record]).text

@@ -7,11 +7,12 @@ import json
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, HOSTILE, Page, made_record, stored
+from test_report import BASELINES, HOSTILE, NOTHING, made_record, shown, stored
 
 from spdnn.errors import InputError
 from spdnn.operation_baselines import OperationBaseline
-from spdnn.report import operations, render
+from spdnn.report import gallery, operations, render
+from spdnn.report.collection import distinct
 
 
 def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
@@ -24,18 +25,16 @@ def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
     ]
 
 
-def rendered(folder, records):
-    (folder / "ops.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    render([folder / "ops.jsonl"], [], folder / "page.html", BASELINES)
-    return Page(folder / "page.html")
+def figures(records):
+    return gallery.drawings({**NOTHING, "operations": operations.section(distinct(records), ())})
 
 
 def part(page):
     return page.text.split("Our products beside other libraries'")[1]
 
 
-def test_the_section_from_operations_alone(tmp_path):
-    page = rendered(tmp_path, products())
+def test_the_section_from_operations_alone():
+    page = shown(products())
     assert "3 operation records, and all passed verification." in page.text
     assert "Cases and their verdicts" not in page.text
     text = part(page)
@@ -49,20 +48,19 @@ def test_the_section_from_operations_alone(tmp_path):
     assert page.text.count("largest error was 0.250 of its tolerance") == 1
 
 
-def test_figures_are_there_and_the_same_for_the_same_records(tmp_path):
+def test_figures_are_there_and_the_same_for_the_same_records():
     records = [one for s in (0.7, 0.8, 0.9) for one in products(s, layer=f"l{s}")]
-    first = rendered(tmp_path, records)
-    again = rendered(tmp_path, records[::-1])
-    html = (tmp_path / "page.html").read_text()
-    for kind in ("dense", "peak"):
-        assert f'id="operations-1-spmm-{kind}-' in html
-    assert first.text == again.text
-    assert "Times as fast as the dense product by sparsity, spmm, A CPU" in html
+    drawn = figures(records)
+    assert list(drawn) == ["operations-1-spmm-dense", "operations-1-spmm-peak"]
+    assert drawn["operations-1-spmm-dense"].about.title == (
+        "Times as fast as the dense product by sparsity, spmm, A CPU"
+    )
+    assert figures(records[::-1]) == drawn
+    assert shown(records[::-1]).source == shown(records).source
 
 
-def test_without_such_records_one_line_says_how_to_get_them(tmp_path):
-    render(stored(tmp_path, made_record()), [], tmp_path / "page.html", BASELINES)
-    text = Page(tmp_path / "page.html").text
+def test_without_such_records_one_line_says_how_to_get_them():
+    text = shown([made_record()]).text
     assert "Our products beside" not in text
     assert "Sparse operations for deep learning are not shown" in text
     assert "snakemake --configfile config/ops.yaml" in text
@@ -72,7 +70,7 @@ def test_runs_and_operations_share_a_page(tmp_path):
     paths = stored(tmp_path, made_record())
     (tmp_path / "ops.jsonl").write_text("".join(json.dumps(one) + "\n" for one in products()))
     assert render([*paths, tmp_path / "ops.jsonl"], [], tmp_path / "page.html", BASELINES) == 4
-    text = Page(tmp_path / "page.html").text
+    text = shown([made_record(), *products()]).text
     assert "Published times do not all include" in text
     assert "Our products beside" in text
     assert "1 case run, and it passed verification." in text
@@ -133,40 +131,40 @@ def test_where_sparse_overtakes_dense(points, percent):
     assert found == (None if percent is None else pytest.approx(percent))
 
 
-def test_where_dense_stays_faster_and_where_there_is_none(tmp_path):
-    text = part(rendered(tmp_path, products(blas=0.0005)))
+def test_where_dense_stays_faster_and_where_there_is_none():
+    text = part(shown(products(blas=0.0005)))
     assert "transformer: dense is faster at every sparsity up to 90 %" in text
-    text = part(rendered(tmp_path, products(blas=None)))
+    text = part(shown(products(blas=None)))
     assert "overtakes" not in text
     assert "dense is faster" not in text
 
 
-def test_balance_with_and_without_the_swizzle(tmp_path):
+def test_balance_with_and_without_the_swizzle():
     skewed = {"set_name": "c", "network": "skewed", "layer": "zipf_1"}
     records = [
         made_operation("ours", imbalance=made_imbalance(1.01, True, 1.0), **skewed),
         made_operation("ours-in-order", (0.002, 0.0022, 0.0024), imbalance=made_imbalance(1.7, False, 1.65), **skewed),
     ]
-    page = rendered(tmp_path, records)
+    page = shown(records)
     assert "Balance on skewed rows" in page.text
     assert {1.01, 1.7, 1.65, 2.0} <= set(page.values)
 
 
-def test_models_and_their_memory(tmp_path):
+def test_models_and_their_memory():
     whole = {"operation": "model", "set_name": "models", "network": "transformer", "layer": "small 256 tokens"}
     records = [
         made_operation("sparse-arithmetic", attention_bytes=1 << 20, **whole),
         made_operation("dense", (0.003, 0.0033, 0.0036), attention_bytes=1 << 30, **whole),
     ]
     records[0]["program"]["kind"] = "ours"
-    page = rendered(tmp_path, records)
+    page = shown(records)
     assert "transformer small 256 tokens" in page.text
     assert 3.0 in page.values
     held = [sum(one["memory"].values()) for one in records]
     assert held[1] / held[0] in page.values
 
 
-def test_hostile_texts_are_only_text(tmp_path):
+def test_hostile_texts_are_only_text():
     records = products()
     for record in records:
         record["program"] |= {
@@ -177,7 +175,7 @@ def test_hostile_texts_are_only_text(tmp_path):
         record["problem"]["lengths"] = "<b>"
         record["environment"]["command"] = HOSTILE * 20
         record["environment"]["commit"] = HOSTILE
-    page = rendered(tmp_path, records)
+    page = shown(records, figures=True)
     assert page.runs_nothing_else()
     assert 'alert("x")' in page.text
 
@@ -194,8 +192,8 @@ def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
     for name in parts:
         target = target[name]
     target[last] = value
-    with pytest.raises(InputError, match=r"ops.jsonl, line 1: "):
-        rendered(tmp_path, [record])
+    with pytest.raises(InputError, match=r"0\.json: "):
+        render(stored(tmp_path, record), [], tmp_path / "page.html", BASELINES)
     assert not (tmp_path / "page.html").exists()
 
 

@@ -21,6 +21,7 @@ from spdnn.operation_records import check_operation, read_all
 from spdnn.records import check_record, check_verdict
 from spdnn.schema_checks import LARGEST, check_numbers, check_schema
 
+ROUNDS = 30
 SHORT = 20_000  # characters of a record that is spoiled again and again
 RUNS = [one for one in map(many.run, range(200)) if len(json.dumps(one)) < SHORT]
 CONTENTS = {
@@ -111,7 +112,7 @@ def sentence(check, *content):
 def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
     name, content = CONTENTS[kind]
     independent, chosen, refused = judge(name), random.Random(kind), 0
-    for _ in range(100):
+    for _ in range(ROUNDS):
         done, found = spoiled(content, chosen)
         wrong = any(map(unsound, numbers(found)))
         errors = [] if wrong else list(independent.iter_errors(found))
@@ -123,7 +124,7 @@ def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
             missing = [error.message.split("'")[1] for error in errors if error.validator == "required"]
             assert wrong or any(told.startswith(f"r.json: {key}") for key in keys), (done, told)
             assert not missing or errors[1:] or f'"{missing[0]}"' in told, (done, told)
-    assert 10 < refused < 95
+    assert ROUNDS // 10 < refused < ROUNDS
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
@@ -131,7 +132,7 @@ def test_what_is_spoiled_is_never_more_than_one_sentence(kind):
     """The claims too: a spoiled record is sound all the same, or refused with a sentence that names its file."""
     (name, content), chosen = CONTENTS[kind], random.Random(f"{kind} again")
     assert sentence(CHECKS[name], content) is None
-    for _ in range(100):
+    for _ in range(ROUNDS):
         done, found = spoiled(content, chosen)
         told = sentence(CHECKS[name], found)
         assert told is None or (told.startswith("r.json: ") and "\n" not in told and len(told) < 400), (done, told)
@@ -164,7 +165,7 @@ def test_many_records_are_sound_and_always_the_same(tmp_path):
     assert {run["ranks"] > 1 for run in runs} == {"comparison" in run for run in runs} == {True, False}
     assert any("timeline" in run["engine"]["notes"] for run in runs)
     assert any("<script>" in run["case"] for run in map(many.run, range(19, 400, 20)))
-    everything = [many.run(number) for number in range(400)]
+    everything = [many.run(number) for number in range(200)]
     assert len({run["problem"]["official"] for run in everything}) == 13
     assert max(run["problem"]["layers"] for run in everything) == 1920
     repeats = {len(run["samples"]["inference_seconds"]) for run in everything}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-import csv
-import io
 import itertools
 import random
 import re
 import statistics
 
 import pytest
-from test_report import HOSTILE, Page, made_record
+from test_report import HOSTILE, Page, data, made_record
+from test_report import drawn as figures
 from test_report import shown as whole
 from test_schedules import scheduled
 
 from spdnn.intervals import interval
 from spdnn.records import check_record
-from spdnn.report import gallery, model, reduction_facts, reductions
+from spdnn.report import model, reduction_facts, reductions
 from spdnn.report.collection import Part
 
 LAYERS, INPUTS, EACH = 120, 60_000, 32 * 1024
@@ -97,32 +96,26 @@ def section(records):
 
 def drawn(records):
     """The tables of the section's figures by name, as dictionaries of each row."""
-    page = model.page([Part(records)], [])
-    page |= {"operations": None, "reductions": reductions.section(page["own"])}
-    figures = gallery.drawings(page)
-    return {name: list(csv.DictReader(io.StringIO(one.csv))) for name, one in figures.items() if "reductions" in name}
+    return {name: data(one) for name, one in figures("reductions", records).items()}
 
 
-def shown(tmp_path, records):
+def shown(records, **more):
     """The section alone, as a page."""
-    source = whole(tmp_path, records).source
-    [found] = re.findall('<section aria-labelledby="reductions">.*?</section>', source, re.DOTALL)
-    path = tmp_path / "section.html"
-    path.write_text(found, encoding="utf-8")
-    return Page(path)
+    source = whole(records, **more).source
+    return Page(*re.findall('<section aria-labelledby="reductions">.*?</section>', source, re.DOTALL))
 
 
 def text(page):
     return " ".join(page.text.split())
 
 
-def test_one_record_tells_what_each_reduction_leaves(tmp_path):
+def test_one_record_tells_what_each_reduction_leaves():
     record = run()
     nominal = INPUTS * record["problem"]["edges"]
     left = [through(alive(), [EACH] * LAYERS), through(kept(), [EACH] * LAYERS), through(kept(), merged())]
     factors = [nominal / left[0], left[0] / left[1], left[1] / left[2]]
     assert min(factors) > 1.1
-    page = shown(tmp_path, [record])
+    page = shown([record])
     assert {nominal, *left, *factors, nominal / left[2], record["result"]["edges_computed"]} <= set(page.values)
     [row] = drawn([record])["reductions-edges"]
     assert [float(row[f"{name}, factor"]) for name in ALL] == factors
@@ -140,10 +133,10 @@ def test_one_record_tells_what_each_reduction_leaves(tmp_path):
     assert "not looked for" not in told
 
 
-def test_no_more_inputs_die_after_the_layer_that_is_named(tmp_path):
+def test_no_more_inputs_die_after_the_layer_that_is_named():
     survivors = run()["result"]["survivors"]
     last = max(layer for layer in range(1, LAYERS) if survivors[layer] != survivors[layer - 1]) + 1
-    assert f"1,812 after layer {last}, from which on none dies" in text(shown(tmp_path, [run()]))
+    assert f"1,812 after layer {last}, from which on none dies" in text(shown([run()]))
 
 
 def test_curves_are_the_inputs_alive_and_the_rows_of_each_layer():
@@ -153,7 +146,7 @@ def test_curves_are_the_inputs_alive_and_the_rows_of_each_layer():
     assert [int(row["rows gone through"]) for row in rows] == kept()
 
 
-def test_rows_are_from_the_run_that_found_most_and_edges_from_the_one_that_merged(tmp_path):
+def test_rows_are_from_the_run_that_found_most_and_edges_from_the_one_that_merged():
     """As where merging neurons leaves too little work to look for identical inputs."""
     unlooked = run(rows=alive(), looks=0)
     both = [unlooked, run(("dead", "inputs"))]
@@ -162,20 +155,20 @@ def test_rows_are_from_the_run_that_found_most_and_edges_from_the_one_that_merge
     assert [step["edges"] for step in one["steps"][1:]] == list(left)
     assert one["cases"] == ["case.dead+inputs", "case.dead+inputs+neurons"]
     assert one["computed"]["edges"] == unlooked["result"]["edges_computed"]
-    page = shown(tmp_path, both)
+    page = shown(both)
     assert left[0] / left[1] in page.values
     assert "not looked for" not in text(page)
 
 
-def test_where_no_run_looked_the_command_that_does_is_told(tmp_path):
-    page = shown(tmp_path, [run(rows=alive(), looks=0)])
+def test_where_no_run_looked_the_command_that_does_is_told():
+    page = shown([run(rows=alive(), looks=0)])
     told = text(page)
     assert "not looked for" in told
     assert (
         "spdnn challenge --neurons 1024 --layers 120 --inputs mnist --reductions dead,inputs --record run.json" in told
     )
     assert "stand for them." not in told
-    part = shown(tmp_path, [run(rows=alive(), looks=0, official=False, source="digits")])
+    part = shown([run(rows=alive(), looks=0, official=False, source="digits")])
     assert "--layers 120 --inputs digits --reductions dead,inputs" in text(part)
 
 
@@ -194,11 +187,11 @@ def test_where_no_run_looked_the_command_that_does_is_told(tmp_path):
         {"layer_rows": HOSTILE, "layer_edges": {}},
     ],
 )
-def test_what_contradicts_the_record_is_not_told(tmp_path, notes):
+def test_what_contradicts_the_record_is_not_told(notes):
     """Of them all, rows that would take more than was computed; counts alone of the dead are left."""
     record = run()
     record["engine"]["notes"] = notes
-    page = shown(tmp_path, [record])
+    page = shown([record])
     [one] = section([record])["networks"]
     assert [step["how"] for step in one["steps"]] == ["counted", None, "computed"]
     assert one["steps"][0]["edges"] == through(alive(), [EACH] * LAYERS)
@@ -207,7 +200,7 @@ def test_what_contradicts_the_record_is_not_told(tmp_path, notes):
     assert "This run of the engine cpu would tell: spdnn challenge --neurons 1024" in text(page)
 
 
-def test_runs_with_fewer_reductions_tell_what_an_engine_does_not(tmp_path):
+def test_runs_with_fewer_reductions_tell_what_an_engine_does_not():
     """Engines that tell no rows: each step is what a run with that many reductions really computed."""
     records = [run(names) for names in ((), ("dead",), ("dead", "inputs"), ALL)]
     for record in records:
@@ -217,7 +210,7 @@ def test_runs_with_fewer_reductions_tell_what_an_engine_does_not(tmp_path):
     assert [step["edges"] for step in one["steps"]] == computed[1:]
     assert {step["how"] for step in one["steps"]} == {"computed"}
     assert one["product"] == INPUTS * records[0]["problem"]["edges"] / computed[3]
-    page = shown(tmp_path, records)
+    page = shown(records)
     assert page.source.count('<span class="mark">as computed</span>') == 3
     assert {computed[1] / computed[2], computed[2] / computed[3]} <= set(page.values)
 
@@ -241,7 +234,7 @@ def test_one_rank_of_several_does_not_tell_for_all():
     assert reduction_facts.told({**record, "ranks": 2}) is None
 
 
-def test_seconds_with_more_and_more_reductions(tmp_path):
+def test_seconds_with_more_and_more_reductions():
     samples = {
         (): (8.0, 9.0, 7.0),
         ("dead",): (2.0, 2.5, 1.5),
@@ -251,7 +244,7 @@ def test_seconds_with_more_and_more_reductions(tmp_path):
     records = [run(names, seconds) for names, seconds in samples.items()]
     other = run((), (64.0,), case="other threads")
     other["threads"] = 7
-    page = shown(tmp_path, [*records, other])
+    page = shown([*records, other])
     medians = [statistics.median(seconds) for seconds in samples.values()]
     computed = [record["result"]["edges_computed"] for record in records]
     [group] = section([*records, other])["times"]
@@ -271,21 +264,19 @@ def test_seconds_with_more_and_more_reductions(tmp_path):
     assert LADDER not in told
 
 
-def test_what_no_run_tells_of_times_and_rates_has_its_command(tmp_path):
-    told = text(shown(tmp_path, [run()]))
+def test_what_no_run_tells_of_times_and_rates_has_its_command():
+    told = text(shown([run()]))
     assert LADDER in told
     made = "spdnn challenge --neurons 1024 --layers 120 --inputs mnist"
     assert f"The rate without: {made} --reductions none --record run.json" in told
     official = run()
     official["problem"]["inputs"] = {"source": "text"}
-    assert "the command of case.dead+inputs+neurons (under Provenance) with reductions none" in text(
-        shown(tmp_path, [official])
-    )
+    assert "the command of case.dead+inputs+neurons (under Provenance) with reductions none" in text(shown([official]))
 
 
-def test_an_unstructured_network_has_its_row_and_no_factor(tmp_path):
+def test_an_unstructured_network_has_its_row_and_no_factor():
     record = plain()
-    page = shown(tmp_path, [run(), record, plain("plain.none", reduced=False)])
+    page = shown([run(), record, plain("plain.none", reduced=False)])
     first, one = section([record, run()])["networks"]
     assert first["radixnet"]
     assert not one["radixnet"]
@@ -298,21 +289,21 @@ def test_an_unstructured_network_has_its_row_and_no_factor(tmp_path):
     assert "24,576 of 24,576 neurons are different." in told
     assert "inputs that died ÷ 1.00, identical inputs ÷ 1.00, identical neurons ÷ 1.00." in told
     assert UNSTRUCTURED not in told
-    assert UNSTRUCTURED in text(shown(tmp_path, [run()]))
+    assert UNSTRUCTURED in text(shown([run()]))
 
 
-def test_what_was_not_looked_for_is_no_factor_of_one(tmp_path):
-    page = shown(tmp_path, [plain(looks=0)])
+def test_what_was_not_looked_for_is_no_factor_of_one():
+    page = shown([plain(looks=0)])
     told = text(page)
     assert "identical inputs not looked for" in told
     assert "a look never was cheap enough" in told
     assert "--reductions dead,inputs" not in told
 
 
-def test_a_command_for_an_unstructured_network(tmp_path):
+def test_a_command_for_an_unstructured_network():
     record = plain()
     record["engine"]["notes"] = {}
-    told = text(shown(tmp_path, [record]))
+    told = text(shown([record]))
     made = "source=unstructured neurons=1024 layers=24 inputs=digits count=6000 reductions=dead,inputs"
     assert f"snakemake --cores 2 --config {made}" in told
     assert not [step for step in section([record])["networks"][0]["steps"] if step["how"] == "counted"]
@@ -333,15 +324,15 @@ def test_layers_of_other_edges_are_told_by_a_run_that_merged_nothing():
     ]  # fmt: skip
 
 
-def test_a_single_layer_and_a_page_without_reductions_have_no_section(tmp_path):
+def test_a_single_layer_and_a_page_without_reductions_have_no_section():
     assert section([run(())]) is None
-    assert "easier than it looks" not in whole(tmp_path, [run(())]).text
+    assert "easier than it looks" not in whole([run(())]).text
     layer = run(layers=120)
     layer["span"] = "one layer, features in the engine's layout"
     assert section([layer]) is None
 
 
-def test_depths_of_one_width_share_a_panel(tmp_path):
+def test_depths_of_one_width_share_a_panel():
     deep = made_record("deep", (0.2,), ALL, layers=480)
     deep["reductions"]["found"] = copy.deepcopy(run()["reductions"]["found"])
     records = [run(), deep]
@@ -353,16 +344,17 @@ def test_depths_of_one_width_share_a_panel(tmp_path):
     }
 
 
-def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
+def test_the_same_records_give_the_same_bytes_in_any_order():
     records = [run(names) for names in ((), ("dead",), ("dead", "inputs"), ALL)]
     records += [plain(), plain("none", reduced=False), run(rows=alive(), looks=0, case="unlooked")]
-    first = whole(tmp_path, records).source
-    for seed in range(3):
+    first, drawn = whole(records).source, figures("reductions", records)
+    for seed in range(2):
         random.Random(seed).shuffle(records)
-        assert whole(tmp_path, records).source == first
+        assert whole(records).source == first
+        assert figures("reductions", records) == drawn
 
 
-def test_hostile_text_is_text(tmp_path):
+def test_hostile_text_is_text():
     record = plain(HOSTILE)
     record["problem"]["network"] = {"source": HOSTILE, "bias": HOSTILE, "ymax": [HOSTILE]}
     record["problem"]["inputs"] = {"source": HOSTILE}
@@ -370,15 +362,14 @@ def test_hostile_text_is_text(tmp_path):
     record["reductions"]["found"] = {"dead": HOSTILE, "inputs": {"looks": HOSTILE}, "neurons": {"edges_left": HOSTILE}}
     named = run(case=HOSTILE[:190])
     named["verdict"]["values"]["rule"] = HOSTILE
-    page = shown(tmp_path, [record, named])
-    assert whole(tmp_path, [record, named]).runs_nothing_else()
-    assert "<script>alert(" in text(page)
+    assert whole([record, named], figures=True).runs_nothing_else()
+    assert "<script>alert(" in text(shown([record, named], figures=True))
 
 
-def test_every_number_of_the_section_is_a_records(tmp_path):
+def test_every_number_of_the_section_is_a_records():
     """Each marked number is one of a record, or follows from those by one of the rules that are written out here."""
     records = [run(names) for names in ((), ("dead",), ("dead", "inputs"), ALL)]
-    page = shown(tmp_path, records)
+    page = shown(records)
     values = set(page.values)
     nominal, computed = INPUTS * EACH * LAYERS, [record["result"]["edges_computed"] for record in records]
     seconds = [statistics.median(record["samples"]["inference_seconds"]) for record in records]

@@ -1,11 +1,17 @@
 """The page: its numbers are the records', nothing unverified has one, and nothing in it is code or a request."""
 
 import base64
+import contextlib
+import csv
+import functools
 import hashlib
+import io
 import json
 import re
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +21,7 @@ from spdnn.baselines import SPANS, read_baselines
 from spdnn.cli import main
 from spdnn.errors import InputError
 from spdnn.intervals import interval
-from spdnn.report import figures, model, render, series, words
+from spdnn.report import figures, gallery, model, reductions, render, series, words
 from spdnn.report.collection import Part
 from spdnn.report.drawing import About
 
@@ -143,11 +149,11 @@ def stored_verdict(folder, case, verdict):
 class Page(HTMLParser):
     """The text of a page, its <data> values, its tags with attributes, its scripts."""
 
-    def __init__(self, path):
+    def __init__(self, source):
         super().__init__()
-        self.tags, self.text, self.values, self.scripts = [], "", [], []
-        self.source = path.read_text(encoding="utf-8")
-        self.feed(self.source)
+        self.tags, self.texts, self.values, self.scripts, self.source = [], [], [], [], source
+        self.feed(source)
+        self.text = "".join(self.texts)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -158,7 +164,7 @@ class Page(HTMLParser):
         if self.cdata_elem == "script":
             self.scripts.append(data)
         elif self.cdata_elem is None:
-            self.text += data
+            self.texts.append(data)
 
     def runs_nothing_else(self):
         """Whether the one script is ours, the policy allows no other, and nothing is asked for."""
@@ -174,10 +180,52 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def shown(tmp_path, records=(), verdicts=()):
-    output = tmp_path / "report.html"
-    render(stored(tmp_path, *records), verdicts, output, BASELINES)
-    return Page(output)
+def rendered(output, folders, *, figures=False, published=False):
+    """The page of these folders.
+
+    Args:
+        output: its file.
+        figures: whether they are drawn, which takes most of the time.
+        published: whether all published results are beside the records, and not one of twelve.
+    """
+    table = BASELINES
+    if not published:
+        head, *lines = BASELINES.read_text("utf-8").splitlines(keepends=True)
+        table = output.with_suffix(".csv")
+        table.write_text("".join([head, *lines[::12]]), "utf-8")
+    none = mock.patch.object(gallery, "drawings", return_value={})
+    with contextlib.nullcontext() if figures else none:
+        report.render_all(folders, output, table)
+    return Page(output.read_text("utf-8"))
+
+
+def shown(records=(), verdicts=(), **more):
+    """The page of these records, and of (case, verdict) beside them, as `rendered`; each is made once and only read."""
+    return _shown(json.dumps(list(records)), json.dumps(list(verdicts)), **more)
+
+
+@functools.cache
+def _shown(records, verdicts, **more):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        judged = [stored_verdict(folder, case, verdict) for case, verdict in json.loads(verdicts)]
+        return rendered(folder / "report.html", [report.Folder(stored(folder, *json.loads(records)), judged)], **more)
+
+
+NOTHING = {name: [] for name in ("networks", "own", "ladders", "comparisons")}
+NOTHING |= dict.fromkeys(("scaling", "schedules", "operations", "breakdown", "roofline", "reductions"))
+
+
+def drawn(section, records, *also):
+    """The figures of one section, or of several, by name."""
+    page = model.page([Part(records)], [])
+    page["reductions"] = reductions.section(page["own"])
+    return gallery.drawings({**page, **NOTHING, **{name: page[name] for name in (section, *also)}})
+
+
+def data(drawing):
+    """The rows of a figure's table."""
+    return list(csv.DictReader(io.StringIO(drawing.csv)))
 
 
 def many():
@@ -191,15 +239,14 @@ def many():
     ]  # fmt: skip
 
 
-def test_same_records_same_bytes_in_any_order(tmp_path):
+def test_same_records_same_bytes_in_any_order():
     records = many()
-    first = shown(tmp_path, records).source
-    assert shown(tmp_path, records[::-1]).source == first
+    assert shown(records[::-1]).source == shown(records).source
 
 
-def test_numbers_are_the_records(tmp_path):
+def test_numbers_are_the_records():
     record = made_record()
-    page = shown(tmp_path, [record])
+    page = shown([record])
     rate = record["edges_per_second"]
     for number in (rate["median"], rate["low"], rate["high"], 0.11, 0.5, 0.0625):
         assert number in page.values
@@ -209,18 +256,18 @@ def test_numbers_are_the_records(tmp_path):
     assert "10.0 %" in page.text
 
 
-def test_published_figures_stand_beside_official_networks_by_span(tmp_path):
-    page = shown(tmp_path, [made_record()])
+def test_published_figures_stand_beside_official_networks_by_span():
+    page = shown([made_record()], published=True)
     for rate in (1.58024e13, 1.76067e13, 1.674e13, 1.533e11, 2.917e13):
         assert rate in page.values
     assert "lossy" in page.text
     assert "Hidayetoglu et al., HPEC 2020, Table I, p. 5" in page.text
 
 
-def test_how_far_from_the_limit(tmp_path):
+def test_how_far_from_the_limit():
     record = measured(made_record())
     edges = record["result"]["edges_computed"]
-    page = shown(tmp_path, [record])
+    page = shown([record])
     assert "How far from the limit" in page.text
     assert "loads from the nearest cache" in page.text
     assert "The machine was not measured" not in page.text
@@ -228,16 +275,16 @@ def test_how_far_from_the_limit(tmp_path):
         assert number in page.values
     assert f"{100 * 4 * edges / 1e12 / 0.11:.1f} %" in page.text
     record["result"]["bytes_moved"] = moved = 10**10
-    page = shown(tmp_path, [record])
+    page = shown([record])
     assert "Ceiling that binds" in page.text
     assert {moved, 0.1, 0.1 / 0.11} <= set(page.values)
     assert "<td>memory</td>" in page.source
 
 
-def test_the_limit_of_a_gpu_is_its_own(tmp_path):
+def test_the_limit_of_a_gpu_is_its_own():
     """Shared memory is its nearest cache, and no thread's processor time measured it."""
     gpu = measured(made_record("gpu"), instruction_set="sm_90")
-    page = shown(tmp_path, [gpu])
+    page = shown([gpu])
     assert "<td>loads from shared memory</td>" in page.source
     assert "on the whole GPU that it used." in page.text
     assert "the ceilings are of a whole GPU" in page.text
@@ -246,108 +293,105 @@ def test_the_limit_of_a_gpu_is_its_own(tmp_path):
     for untrue in ("loads from the nearest cache", "on as many threads", "of all threads", "own processor time"):
         assert untrue not in page.text
     gpu["result"]["bytes_moved"] = 10**10
-    both = shown(tmp_path, [gpu, measured(made_record("cpu"))])
+    both = shown([gpu, measured(made_record("cpu"))])
     assert {"<td>loads from the nearest cache</td>", "<td>the GPU&#39;s memory</td>"} <= set(
         re.findall("<td>[^<]*</td>", both.source)
     )
     assert "on as many threads or on the whole GPU that it used." in both.text
     assert "of all threads together, or of a whole GPU" in both.text
     assert "Loads of threads are counted in each thread's own processor time" in both.text
-    only = shown(tmp_path, [measured(made_record("cpu"))])
+    only = shown([measured(made_record("cpu"))])
     for untrue in ("whole GPU", "of a GPU", "a GPU does", "shared memory"):
         assert untrue not in only.text
 
 
-def test_the_limit_is_left_out_where_no_machine_was_measured(tmp_path):
-    page = shown(tmp_path, [made_record()])
+def test_the_limit_is_left_out_where_no_machine_was_measured():
+    page = shown([made_record()])
     assert "How far from the limit" not in page.text
     assert page.text.count("the machine was not measured with them") == 1
     assert "Load ceiling" not in page.text
-    both = shown(tmp_path, [made_record("without"), measured(made_record("with", (0.3,)))])
+    both = shown([made_record("without"), measured(made_record("with", (0.3,)))])
     assert "The machine was not measured with 1 run: without." in both.text
     assert "Load ceiling" in both.text
 
 
-def test_a_ladder_shows_the_slowest_first_and_how_much_each_step_brings(tmp_path):
+def test_a_ladder_shows_the_slowest_first_and_how_much_each_step_brings():
     steps = [((), 10.0), (("dead",), 2.0), (("dead", "inputs"), 0.5)]
     records = [made_record(f"rung-{k}", (seconds,), reductions) for k, (reductions, seconds) in enumerate(steps)]
-    assert "One step at a time" not in shown(tmp_path, records[:2]).text  # two settings are no ladder
-    page = shown(tmp_path, [*reversed(records), made_record("other", (1.0,), layers=480)])
-    assert page.source.count("One step at a time</h3>") == 1
-    order = [
-        page.source.index(f">{label}<")
-        for label in ("cpu, no reductions", "cpu, dead inputs", "cpu, dead inputs, identical inputs")
-    ]
+    assert "One step at a time" not in shown(records[:2]).text  # two settings are no ladder
+    several = [*reversed(records), made_record("other", (1.0,), layers=480)]
+    assert shown(several).source.count("One step at a time</h3>") == 1
+    [figure] = drawn("ladders", several).values()
+    labels = ("cpu, no reductions", "cpu, dead inputs", "cpu, dead inputs, identical inputs")
+    order = [figure.svg.index(f">{label}<") for label in labels]
     assert order == sorted(order)
-    assert "2 s, 5 times as fast" in page.source
-    assert "0.5 s, 20 times as fast" in page.source
+    assert "2 s, 5 times as fast" in figure.svg
+    assert "0.5 s, 20 times as fast" in figure.svg
 
 
-def test_inputs_that_are_not_official_are_said_to_be(tmp_path):
-    official = shown(tmp_path, [made_record()]).text
+def test_inputs_that_are_not_official_are_said_to_be():
+    official = shown([made_record()]).text
     assert "not the official inputs" not in official
-    digits = shown(tmp_path, [made_record(official=False, source="digits")]).text
+    digits = shown([made_record(official=False, source="digits")]).text
     assert "not the official inputs" in digits
     assert "not comparable one to one" in digits
     assert "Best published" in digits
-    fewer = shown(tmp_path, [made_record(inputs=6000)]).text
+    fewer = shown([made_record(inputs=6000)]).text
     assert "official, other count, 6,000" in fewer
     assert "another number of inputs" in fewer
     assert "not the official inputs" not in fewer
     assert "not comparable one to one" in fewer
 
 
-def test_other_networks_have_no_published_figures(tmp_path):
-    page = shown(tmp_path, [many()[-1]])
+def test_other_networks_have_no_published_figures():
+    page = shown([many()[-1]], figures=True)
     assert "not one of the twelve" in page.text
     assert "TeraEdges/s of this project beside" not in page.source
     changed = made_record(official=False)
     changed["problem"]["network"]["bias"] = -0.25
-    assert "not one of the twelve" in shown(tmp_path, [changed]).text
+    assert "not one of the twelve" in shown([changed]).text
 
 
-def test_reductions_are_named_beside_rates(tmp_path):
-    page = shown(tmp_path, [made_record(reductions=("dead", "inputs", "neurons"))])
+def test_reductions_are_named_beside_rates():
+    page = shown([made_record(reductions=("dead", "inputs", "neurons"))])
     assert page.text.count("dead inputs, identical inputs, identical neurons") >= 3
 
 
-def test_failed_verdict_is_a_failure_and_never_a_number(tmp_path):
-    failure = stored_verdict(tmp_path, "broken-case", made_verdict(passed=False))
-    page = shown(tmp_path, [], [failure])
+def test_failed_verdict_is_a_failure_and_never_a_number():
+    page = shown([], [("broken-case", made_verdict(passed=False))], figures=True)
     assert "1 case run, and 1 failed verification: broken-case." in page.text
     assert "7 categories of the truth are missing" in page.text
     assert page.values == []
     assert "<svg" not in page.source
 
 
-def test_failed_verdict_withholds_the_record_of_its_case(tmp_path):
+def test_failed_verdict_withholds_the_record_of_its_case():
     record = made_record("twice")
-    failure = stored_verdict(tmp_path, "twice", made_verdict(passed=False))
-    page = shown(tmp_path, [record, made_record("other", (0.3,))], [failure])
+    page = shown([record, made_record("other", (0.3,))], [("twice", made_verdict(passed=False))])
     assert record["edges_per_second"]["median"] not in page.values
     assert "2 cases run, and 1 failed verification: twice." in page.text
     assert "its numbers are left out" in page.text
 
 
-def test_passed_verdict_without_record_is_not_timed(tmp_path):
-    page = shown(tmp_path, [made_record()], [stored_verdict(tmp_path, "untimed", made_verdict())])
+def test_passed_verdict_without_record_is_not_timed():
+    page = shown([made_record()], [("untimed", made_verdict())])
     assert "2 cases run, and all passed verification." in page.text
     assert "not timed" in page.text
 
 
-def test_verdict_of_a_recorded_case_is_one_case(tmp_path):
+def test_verdict_of_a_recorded_case_is_one_case():
     record = made_record("once")
-    page = shown(tmp_path, [record], [stored_verdict(tmp_path, "once", record["verdict"])])
+    page = shown([record], [("once", record["verdict"])])
     assert "1 case run" in page.text
 
 
-def test_no_records(tmp_path):
-    page = shown(tmp_path)
+def test_no_records():
+    page = shown()
     assert "Nothing was run" in page.text
     assert page.values == []
 
 
-def test_hostile_text_is_text(tmp_path):
+def test_hostile_text_is_text():
     record = made_record(HOSTILE, official=False)
     record["engine"]["name"] = HOSTILE[:60]
     record["engine"]["notes"] = {HOSTILE: HOSTILE}
@@ -355,13 +399,13 @@ def test_hostile_text_is_text(tmp_path):
     record["problem"]["inputs"] = {"source": HOSTILE}
     record["environment"].update(cpu=HOSTILE, command=HOSTILE, commit=HOSTILE, versions={HOSTILE: HOSTILE})
     record["verdict"]["truth"]["source"] = HOSTILE
-    page = shown(tmp_path, [record])
+    page = shown([record], figures=True)
     assert page.runs_nothing_else()
     assert "<script>alert(" in page.text
 
 
-def test_page_makes_no_request(tmp_path):
-    page = shown(tmp_path, many())
+def test_page_makes_no_request():
+    page = shown(many(), figures=True, published=True)
     for _, attrs in page.tags:
         for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
             # What a link carries is inside it, and is saved, not opened.
@@ -371,8 +415,8 @@ def test_page_makes_no_request(tmp_path):
     assert page.runs_nothing_else()
 
 
-def test_page_is_well_marked(tmp_path):
-    page = shown(tmp_path, many())
+def test_page_is_well_marked():
+    page = shown(many(), figures=True, published=True)
     assert len(page.all("h1")) == 1
     assert all("scope" in attrs for attrs in page.all("th"))
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
@@ -387,24 +431,23 @@ def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
     here, there = made_record("here"), made_record("there")
     there["environment"] = {**there["environment"], "gpu": "NVIDIA H<200>"}
     there["created"] = "2026-03-04T05:06:07Z"
-    alone = shown(tmp_path, [here]).text
+    alone = shown([here]).text
     assert "A CPU, 2 cores, 20" not in alone
     (tmp_path / "results/records").mkdir(parents=True)
     (tmp_path / "results/measured/h200").mkdir(parents=True)
     (tmp_path / "results/records/here.json").write_text(json.dumps(here))
     (tmp_path / "results/measured/h200/2026.jsonl").write_text(f"{json.dumps(there)}\n")
     assert main(["report", str(tmp_path / "results"), "-o", str(tmp_path / "both.html")]) == 0
-    page = Page(tmp_path / "both.html")
+    page = Page((tmp_path / "both.html").read_text("utf-8"))
     assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in page.text
     assert f"A CPU, 2 cores, {here['created'][:10]}" in page.text
     assert "2 timed runs" in page.text
-    assert main(["report", str(tmp_path / "results/measured/h200"), "-o", str(tmp_path / "there.html")]) == 0
-    assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in Page(tmp_path / "there.html").text
+    assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in shown([there]).text
 
 
-def test_only_the_reductions_that_were_on_are_explained(tmp_path):
+def test_only_the_reductions_that_were_on_are_explained():
     def meaning(*records):
-        return shown(tmp_path, records).text.split("What each number includes")[1]
+        return shown(records).text.split("What each number includes")[1]
 
     text = meaning(made_record())
     assert "Dead inputs: rows" in text
@@ -416,36 +459,34 @@ def test_only_the_reductions_that_were_on_are_explained(tmp_path):
     assert "Identical inputs" not in text
 
 
-def test_the_same_record_twice_counts_once(tmp_path):
+def test_the_same_record_twice_counts_once():
     record = made_record()
-    once = shown(tmp_path, [record]).source
-    assert shown(tmp_path, [record, dict(reversed(record.items()))]).source == once
-    failure = stored_verdict(tmp_path, "broken", made_verdict(passed=False))
-    assert "1 case run, and 1 failed" in shown(tmp_path, [], [failure, failure]).text
+    once = shown([record]).source
+    assert shown([record, dict(reversed(record.items()))]).source == once
 
 
-def test_two_runs_of_one_case_are_both_shown(tmp_path):
+def test_two_runs_of_one_case_are_both_shown():
     first, second = made_record(), made_record()
     second["environment"]["cpu"] = "Another CPU"
-    page = shown(tmp_path, [first, second])
+    page = shown([first, second])
     assert "2 cases run, and all passed verification." in page.text
     assert "2 timed runs" in page.text
     assert "Another CPU" in page.text
-    assert shown(tmp_path, [second, first]).source == page.source
+    assert shown([second, first]).source == page.source
 
 
-def test_official_networks_are_known_by_the_formula_that_makes_them(tmp_path):
+def test_official_networks_are_known_by_the_formula_that_makes_them():
     from spdnn.sources.radixnet import RadixNet
 
     record = made_record(official=False)
     record["problem"]["network"] = RadixNet(1024, 120).description
-    assert "not one of the twelve" not in shown(tmp_path, [record]).text
+    assert "not one of the twelve" not in shown([record]).text
     record["problem"]["network"] = RadixNet(1024, 120, seed=1).description
-    assert "not one of the twelve" in shown(tmp_path, [record]).text
+    assert "not one of the twelve" in shown([record]).text
 
 
-def test_every_span_is_defined(tmp_path):
-    text = shown(tmp_path, [made_record()]).text
+def test_every_span_is_defined():
+    text = shown([made_record()]).text
     for meaning in {**SPANS, **words.RECORD_SPANS}.values():
         assert meaning in text
 
@@ -460,11 +501,11 @@ def test_broken_record_is_one_sentence(tmp_path, content):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_failed_record_is_refused(tmp_path):
+def test_failed_record_is_refused():
     record = made_record()
     record["verdict"] = made_verdict(passed=False)
     with pytest.raises(InputError, match=r"verdict\.passed"):
-        shown(tmp_path, [record])
+        shown([record])
 
 
 def test_curves_leave_out_what_a_deeper_run_shows():
@@ -517,20 +558,20 @@ def test_sizes_and_plurals():
     assert words.printable("caf" + "e" + "\u0301" * 40 + " Việt") == "cafe\u0301\u0301 Việt"
 
 
-def test_what_is_absent_leaves_one_line_on_how_to_get_it(tmp_path):
+def test_what_is_absent_leaves_one_line_on_how_to_get_it():
     wanted = {
         "config/strong.yaml": "Scaling", "config/schedules.yaml": "Schedules", "make gpu-check": "No run here used",
         "config/peers.yaml": "Peers", "config/ops.yaml": "Sparse operations", "config/ladder.yaml": "No ladder",
         "spdnn challenge": "How far these runs are",
     }  # fmt: skip
-    page = shown(tmp_path, [made_record()])
+    page = shown([made_record()])
     lines = re.findall(r'<p class="absent">(.*?)</p>', page.source)
     for command, section in wanted.items():
         assert sum(f"<code>{command}" in line.replace("snakemake --configfile ", "") for line in lines) == 1, command
         assert any(line.startswith(section) for line in lines), section
     record = made_record()
     record["environment"]["gpu"] = "A GPU"
-    assert "make gpu-check" not in shown(tmp_path, [record]).source
+    assert "make gpu-check" not in shown([record]).source
 
 
 def test_a_ladder_is_of_one_machine_and_tells_what_times_include():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from test_report import BASELINES, HOSTILE, made_record, shown
+from test_report import BASELINES, HOSTILE, drawn, made_record, shown
 
 from spdnn.baselines import read_baselines
 from spdnn.report import model, schedules, timelines
@@ -56,17 +56,17 @@ def section(page):
     return page.text.split("One inference, cut in different ways")[1].split("How far these runs are from")[0]
 
 
-def test_the_section_is_left_out_with_one_line_where_nothing_was_cut(tmp_path):
-    page = shown(tmp_path, [made_record()])
+def test_the_section_is_left_out_with_one_line_where_nothing_was_cut():
+    page = shown([made_record()])
     assert 'id="schedules"' not in page.source
     assert page.text.count(HOW) == 1
-    assert HOW not in shown(tmp_path, several()).text
-    assert HOW not in shown(tmp_path).text
+    assert HOW not in shown(several()).text
+    assert HOW not in shown().text
 
 
-def test_numbers_are_the_records(tmp_path):
+def test_numbers_are_the_records():
     records = several()
-    page = shown(tmp_path, records)
+    page = shown(records, figures=True)
     for record in records:
         seconds, notes = sorted(record["samples"]["inference_seconds"])[1], record["engine"]["notes"]
         assert {seconds, max(notes["memory_bytes"])} <= set(page.values)
@@ -81,9 +81,9 @@ def test_numbers_are_the_records(tmp_path):
     assert len(ids) == len(set(ids))
 
 
-def test_predictions_stand_apart_and_name_what_calibrated_them(tmp_path):
+def test_predictions_stand_apart_and_name_what_calibrated_them():
     records = several()
-    page = shown(tmp_path, records)
+    page = shown(records, figures=True)
     _, predicted = section(page).split("Predicted\n", 1)
     assert "Seconds in this part are those of a simulator, not of runs" in predicted
     assert "with the costs that case.resident-d1 alone tells" in predicted
@@ -95,50 +95,48 @@ def test_predictions_stand_apart_and_name_what_calibrated_them(tmp_path):
     assert any(attrs["aria-label"].startswith("Predicted timelines of schedules") for attrs in page.all("svg"))
 
 
-def test_without_a_resident_run_nothing_is_predicted(tmp_path):
-    page = shown(tmp_path, several()[1:])
+def test_without_a_resident_run_nothing_is_predicted():
+    page = shown(several()[1:])
     assert "Nothing is predicted here: that takes a run of the schedule resident on one device" in section(page)
     assert "Seconds in this part are those of a simulator" not in page.text
 
 
-def test_a_record_without_a_timeline_is_in_the_table_alone(tmp_path):
-    page = shown(tmp_path, [scheduled(timeline=False)])
-    assert "case.resident-d1" in section(page)
-    assert not any(attrs["aria-label"].startswith("Measured timelines") for attrs in page.all("svg"))
+def test_a_record_without_a_timeline_is_in_the_table_alone():
+    assert "case.resident-d1" in section(shown([scheduled(timeline=False)]))
+    assert list(drawn("schedules", [scheduled(timeline=False)])) == ["schedules-1-predicted"]
 
 
-def test_the_schedules_of_the_field_stand_beside_official_networks(tmp_path):
-    text = section(shown(tmp_path, several()))
+def test_the_schedules_of_the_field_stand_beside_official_networks():
+    text = section(shown(several(), published=True))
     assert "Measured by others on other machines (GeForce RTX 2080 Ti 11GB), with 60,000 inputs" in text
     table = text.split("Published by Lin and Huang, HPEC 2020")[1]
     assert [name in table for name in ("SNIG", "BF (SNIG authors' baseline)", "GPipe*")] == [True] * 3
-    own = section(shown(tmp_path, [scheduled(official=False, neurons=64, layers=12, inputs=1000)]))
+    own = section(shown([scheduled(official=False, neurons=64, layers=12, inputs=1000)]))
     assert "Schedules of the field" not in own
     wide = [scheduled(neurons=65536, layers=480)]
     result = wide[0]["result"]
     result["survivors"] = [max(count, 1994) for count in result["survivors"]]
     result["categories"] = wide[0]["verdict"]["categories"] = wide[0]["verdict"]["expected"] = 1994
     wide[0]["verdict"]["values"]["checked"] = 1994
-    assert "given up after 1,800" in section(shown(tmp_path, wide))
+    assert "given up after 1,800" in section(shown(wide, published=True))
     group = model.page([Part(wide)], read_baselines(BASELINES))["schedules"]["groups"][0]
     assert [(row.system.split()[0], row.devices) for row in group["published"]][:5] == [
         ("SNIG", "1"), ("SNIG", "2"), ("SNIG", "3"), ("SNIG", "4"), ("BF", "1"),
     ]  # fmt: skip
 
 
-def test_of_two_runs_of_one_setting_the_later_is_shown(tmp_path):
+def test_of_two_runs_of_one_setting_the_later_is_shown():
     later = scheduled("stream", 1, (0.25,), case="again")
     later["created"] = "2026-01-02T03:04:05Z"
     for records in ([*several(), later], [later, *several()]):
-        page = shown(tmp_path, records)
+        page = shown(records)
         assert "1 earlier run of a setting" in section(page)
         assert "case.stream-d1" not in section(page)
 
 
-def test_same_records_same_bytes(tmp_path):
-    first = shown(tmp_path, several()).source
-    assert shown(tmp_path, several()[::-1]).source == first
-    assert len(first) < 2_000_000
+def test_same_records_same_bytes():
+    assert shown(several()[::-1]).source == shown(several()).source
+    assert drawn("schedules", several()[::-1]) == drawn("schedules", several())
 
 
 @pytest.mark.parametrize(
@@ -152,28 +150,27 @@ def test_same_records_same_bytes(tmp_path):
         {"batch_inputs": None},
     ],
 )
-def test_notes_that_are_not_of_a_decomposition_are_left_alone(tmp_path, notes):
+def test_notes_that_are_not_of_a_decomposition_are_left_alone(notes):
     record = scheduled(notes=notes)
     assert decomposition_of(record) is None
-    assert 'id="schedules"' not in shown(tmp_path, [record]).source
+    assert 'id="schedules"' not in shown([record]).source
 
 
 @pytest.mark.parametrize("timeline", [[], [[1, 2]], "x", [[0, "compute", "layer", 0, 0, 1, 2.0, 1.0]], None])
-def test_a_timeline_that_is_not_one_is_not_drawn(tmp_path, timeline):
+def test_a_timeline_that_is_not_one_is_not_drawn(timeline):
     record = scheduled(notes={"timeline": timeline})
     assert timeline_of(record) is None
-    assert "case.resident-d1" in section(shown(tmp_path, [record]))
+    assert "case.resident-d1" in section(shown([record]))
 
 
-def test_hostile_text_is_text(tmp_path):
+def test_hostile_text_is_text():
     records = several()
     for record in records:
         record["engine"]["notes"]["why"] = HOSTILE
         record["engine"]["name"] = HOSTILE[:60]
         for entry in record["engine"]["notes"]["timeline"]:
             entry[1], entry[2] = HOSTILE, HOSTILE
-    page = shown(tmp_path, records)
-    assert page.runs_nothing_else()
+    assert shown(records, figures=True).runs_nothing_else()
 
 
 def test_bars_are_joined_where_nothing_between_could_be_seen():

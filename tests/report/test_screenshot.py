@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 
 import pytest
 import screenshot
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
 
 
 def size(path):
@@ -18,50 +19,30 @@ def size(path):
     return struct.unpack(">II", data[16:24])
 
 
-@pytest.fixture
-def taken(tmp_path, monkeypatch, browser):
-    """A function (report) that takes its pictures with the tests' browser, for a thread has one at a time."""
-    from contextlib import nullcontext
-
-    monkeypatch.setattr(screenshot, "chromium", lambda: nullcontext(browser))
-    return lambda report, name="page.png": screenshot.main([str(report), str(tmp_path / name)])
-
-
-def files(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_both_schemes_are_taken(taken, page_of, tmp_path, capsys):
-    assert taken(page_of("one")) == 0
-    assert files(tmp_path) == ["page-dark.png", "page.png"]
+def test_both_schemes_are_taken_or_neither(tmp_path, monkeypatch, capsys, browser):
+    # The tests' own browser: a thread has one at a time.
+    monkeypatch.setattr(screenshot, "chromium", lambda: contextlib.nullcontext(browser))
     light, dark = tmp_path / "page.png", tmp_path / "page-dark.png"
+
+    def refused(report, output=light):
+        before = sorted(tmp_path.iterdir())
+        assert screenshot.main([str(report), str(output)]) == 1
+        assert sorted(tmp_path.iterdir()) == before
+        return capsys.readouterr().err
+
+    assert "there is no such report (`make run` makes results/report.html)" in refused(tmp_path / "gone.html")
+    calm = tmp_path / "calm.html"
+    calm.write_text("<style>@media (prefers-color-scheme: dark) { body { background: black } }</style><p>words</p>")
+    assert "its name ends in .png" in refused(calm, tmp_path / "page.jpg")
+    (tmp_path / "loud.html").write_text("<script>undefined.part</script>")
+    assert "not a report that is at rest; error: " in refused(tmp_path / "loud.html")
+    with monkeypatch.context() as changed:
+        changed.setattr(screenshot, "LARGEST", 1000)
+        assert "of 1,000 allowed" in refused(calm)
+    assert screenshot.main([str(calm), str(light)]) == 0
     assert size(light) == size(dark) == (1440, 900)
     assert light.read_bytes() != dark.read_bytes()
-    assert 10_000 < light.stat().st_size <= screenshot.LARGEST
     assert f"page.png: {light.stat().st_size:,} bytes" in capsys.readouterr().out
-
-
-def test_both_or_neither(taken, page_of, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(screenshot, "LARGEST", 1000)
-    (tmp_path / "page.png").write_text("before")
-    assert taken(page_of("one")) == 1
-    assert files(tmp_path) == ["page.png"]
-    assert (tmp_path / "page.png").read_text() == "before"
-    assert "of 1,000 allowed" in capsys.readouterr().err
-
-
-def test_what_cannot_be_taken_is_told_in_a_sentence(taken, page_of, tmp_path, monkeypatch, capsys):
-    assert taken(tmp_path / "gone.html") == 1
-    assert "there is no such report (`make run` makes results/report.html)" in capsys.readouterr().err
-    assert taken(page_of("one"), "page.jpg") == 1
-    assert "its name ends in .png" in capsys.readouterr().err
-    (tmp_path / "loud.html").write_text("<script>undefined.part</script>")
-    assert taken(tmp_path / "loud.html") == 1
-    assert "not a report that is at rest; error: " in capsys.readouterr().err
-    monkeypatch.setattr(screenshot.shutil, "which", lambda name: None)
-    assert taken(page_of("one")) == 1
-    assert "install the Debian package chromium" in capsys.readouterr().err
-    assert files(tmp_path) == ["loud.html"]
 
 
 def test_the_readme_shows_what_make_screenshot_writes(root):
