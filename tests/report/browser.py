@@ -10,12 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unicodedata import normalize
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request
 
 # A test as root has no sandbox. The feature lets checks.js ask what name assistive technology is told.
-FLAGS = ["--no-sandbox", "--enable-blink-features=ComputedAccessibilityInfo"]
+FLAGS = [
+    "--no-sandbox",
+    "--enable-blink-features=ComputedAccessibilityInfo",
+    "--disable-features=SpareRendererForSitePerProcess",
+]
 CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 PATIENCE = 120_000  # milliseconds that any one thing may take on a busy machine
@@ -37,7 +42,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visit:
-    """One page, open in a context of its own, without a network.
+    """One page, open by itself, without a network.
 
     Attributes:
         page: Playwright's page.
@@ -46,12 +51,21 @@ class Visit:
 
     def __init__(self, page: Page, path: Path):
         self.page, self.own, self.noticed = page, path.resolve().as_uri(), []
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda message: self.noticed.append(f"console {message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.noticed.append(f"error: {error}"))
-        page.on("dialog", self._asked)
-        page.on("websocket", lambda socket: self.noticed.append(f"request: {socket.url}"))
-        page.context.on("request", self._requested)
+        self._heard = {
+            "console": lambda message: self.noticed.append(f"console {message.type}: {message.text}"),
+            "pageerror": lambda error: self.noticed.append(f"error: {error}"),
+            "dialog": self._asked,
+            "websocket": lambda socket: self.noticed.append(f"request: {socket.url}"),
+            "request": self._requested,
+        }
+        for event, heard in self._heard.items():
+            page.on(event, heard)
+
+    def leave(self) -> None:
+        """Leave the page empty and unheard."""
+        for event, heard in self._heard.items():
+            self.page.remove_listener(event, heard)
+        self.page.goto("about:blank")
 
     def _asked(self, dialog) -> None:
         self.noticed.append(f"dialog: {dialog.message}")
@@ -163,20 +177,31 @@ def visit(
         zoom: of the whole page, as Ctrl and + do.
         text: of the text alone: the reader's own size of letters, as a multiple of 16 pixels.
     """
+    free = POOL.setdefault(browser, {}).setdefault((scripts, zoom, text), [])
+    page = free.pop() if free else _page(browser, scripts, zoom, text)
+    page.set_viewport_size({"width": round(width / zoom), "height": round(height / zoom)})
+    page.emulate_media(media="screen", color_scheme=scheme)
+    found = Visit(page, path)
+    try:
+        page.goto(found.own)
+        yield found
+    finally:
+        found.leave()
+    free.append(page)
+
+
+POOL: WeakKeyDictionary[Browser, dict[tuple, list[Page]]] = WeakKeyDictionary()  # pages to use again, by their settings
+
+
+def _page(browser: Browser, scripts: bool, zoom: float, text: float) -> Page:
     context = browser.new_context(
-        viewport={"width": round(width / zoom), "height": round(height / zoom)},
         device_scale_factor=zoom,
-        color_scheme=scheme,
         java_script_enabled=scripts,
         reduced_motion="reduce",  # nothing is measured while it moves
         offline=True,
     )
-    try:
-        page = context.new_page()
-        sizes = {"standard": round(16 * text), "fixed": round(13 * text)}
-        context.new_cdp_session(page).send("Page.setFontSizes", {"fontSizes": sizes})
-        found = Visit(page, path)
-        page.goto(found.own)
-        yield found
-    finally:
-        context.close()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    sizes = {"standard": round(16 * text), "fixed": round(13 * text)}
+    context.new_cdp_session(page).send("Page.setFontSizes", {"fontSizes": sizes})
+    return page

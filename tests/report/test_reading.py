@@ -153,25 +153,6 @@ def test_stricter_than_python_where_json_schema_is():
             check_schema("record.json", {**CONTENTS["timed"][1], "created": created}, "r")
 
 
-def test_many_records_are_sound_and_always_the_same(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    paths = many.write(tmp_path / "a", 60, 100)
-    runs, operations = read_all(paths)
-    assert (len(runs), len(operations)) == (60, 100)
-    assert {path.suffix for path in paths} == {".json", ".jsonl"}
-    assert [path.read_bytes() for path in many.write(tmp_path / "b", 60, 100)] == [path.read_bytes() for path in paths]
-    assert sorted(many.run(number)["case"] for number in range(60)) == sorted(run["case"] for run in runs)
-    assert {run["ranks"] > 1 for run in runs} == {"comparison" in run for run in runs} == {True, False}
-    assert any("timeline" in run["engine"]["notes"] for run in runs)
-    assert any("<script>" in run["case"] for run in map(many.run, range(19, 400, 20)))
-    everything = [many.run(number) for number in range(200)]
-    assert len({run["problem"]["official"] for run in everything}) == 13
-    assert max(run["problem"]["layers"] for run in everything) == 1920
-    repeats = {len(run["samples"]["inference_seconds"]) for run in everything}
-    assert (min(repeats), max(repeats)) == (3, 20)
-
-
 def test_a_spoiled_record_among_many_is_named(tmp_path):
     paths = many.write(tmp_path, 20)
     lines = Path(paths[-1])

@@ -238,10 +238,6 @@ def test_figures_tell_partitions_apart_and_are_described():
     assert sum(label.startswith("Strong scaling, 1,024 neurons × 120 layers: time, speed-up") for label in labels) == 1
     assert sum(label.startswith("Weak scaling") for label in labels) == 1
     assert sum(label.startswith("Published scaling of at-scale SpDNN") for label in labels) == 1
-    assert len(labels) == len(page.all("figcaption"))
-    assert all("scope" in attrs for attrs in page.all("th"))
-    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
     figure = page.source[page.source.index('aria-label="Strong scaling,') :]
     figure = figure[: figure.index("</svg>")]
     for text in ("static", "rebalanced", "ideal", "speed-up", "efficiency, %", "ranks"):
@@ -357,14 +353,6 @@ def test_a_run_of_very_many_ranks_lists_those_that_computed_longest():
     assert "the ranks that computed longest, 136 others are left out" in page.text
     assert len(re.findall(r"node-0, local \d+", page.text)) == scaling.MOST_RANKS
     assert "node-0, local 0" in page.text  # it waited least
-
-
-def test_the_page_makes_no_request():
-    page = shown([*strong(), *weak(1, 2)], figures=True, published=True)
-    assert not re.search(r"url\((?!#)|@import", page.source)
-    assert {attrs["href"][1:] for attrs in page.all("a") if "download" not in attrs} <= {
-        attrs.get("id") for _, attrs in page.tags
-    }
 
 
 @pytest.mark.parametrize("log", [[[12, 512, 0.25]], "x", 7, [["a"] * 5], {"a": 1}, [[0, 0, 1, 1, 1.0]]])

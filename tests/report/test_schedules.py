@@ -75,10 +75,6 @@ def test_numbers_are_the_records():
     labels = [attrs["aria-label"] for attrs in page.all("svg")]
     assert sum(label.startswith("Measured timelines of schedules, 1,024 neurons × 120 layers") for label in labels) == 1
     assert sum(label.startswith("Inference seconds over memory of a device") for label in labels) == 1
-    assert len(labels) == len(page.all("figcaption"))
-    assert all("scope" in attrs for attrs in page.all("th"))
-    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
 
 
 def test_predictions_stand_apart_and_name_what_calibrated_them():

@@ -16,5 +16,4 @@ def test_a_thousand_records_make_a_page_below_five_megabytes(tmp_path):
     paths = many.write(tmp_path / "records", 800, 200)
     page = rendered(tmp_path / "report.html", [Folder(paths)], published=True)
     assert len(page.source.encode("utf-8")) < MOST_BYTES - FIGURES
-    assert "1,000 records" in page.text or "1000" in page.source
     assert "more rows left off here" in page.text
