@@ -457,12 +457,13 @@ def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_
     told = {}
     for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
         words = re.search(r"resources: (.*)", part)[1].split(", ")
-        told[rule] = dict(word.split("=", 1) for word in words if "=" in word)
-    assert (told["infer_ranks"]["tasks"], told["infer_ranks"]["gpu"]) == ("2", "2")
+        told.setdefault(rule, []).append(dict(word.split("=", 1) for word in words if "=" in word))
+    assert {(job["tasks"], job["gpu"]) for job in told["infer_ranks"]} == {("2", "2")}
     for rule in ("prepare", "infer", "infer_ranks", "verify"):  # what estimates say, where 2000 and 15 are for others
-        assert int(told[rule]["mem_mb"]) != 2000
-        assert int(told[rule]["runtime"]) != 15
-    assert int(told["infer_ranks"]["mem_mb"]) > int(told["infer"]["mem_mb"])
+        assert {job["mem_mb"] for job in told[rule]}.isdisjoint({"2000"})
+        assert {job["runtime"] for job in told[rule]}.isdisjoint({"15"})
+    one, several = ({int(job["mem_mb"]) for job in told[rule]} for rule in ("infer", "infer_ranks"))
+    assert max(several) > max(one)
 
 
 def test_the_profiles_say_the_same_where_they_can():
