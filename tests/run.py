@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stopped)  # nohup and `&` ignore some of them, and would make the tests' children do so
     folder = Path(tempfile.mkdtemp(prefix="spdnn-tests-"))
+    folder.chmod(0o711)  # munged's clients are of other users, and must get through to its socket
     workers = str(len(os.sched_getaffinity(0)))
     command = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadgroup", *arguments]
     # A session of its own: a signal to the terminal's group reaches the tests through this process alone.
