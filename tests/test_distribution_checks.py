@@ -58,13 +58,7 @@ DISTRIBUTED = {
 
 def told(key, value, record=DISTRIBUTED):
     """The record with the value at `key` of its distribution replaced; per_rank.0 is rank 0."""
-    record = copy.deepcopy(record)
-    *parts, last = [int(part) if part.isdigit() else part for part in key.split(".")]
-    place = record["distribution"]
-    for part in parts:
-        place = place[part]
-    place[last] = value
-    return record
+    return changed(record, f"distribution.{key}", value)
 
 
 def without_exchange(partition="static"):

@@ -15,7 +15,7 @@ from spdnn.errors import InputError
 from spdnn.model import calibration, order
 from spdnn.model.published import official_work
 from spdnn.records import write_record
-from tests.test_records import RECORD
+from tests.report.test_report import made_record, made_verdict
 
 MESSAGES = model.Messages(2e-6, 1e10)
 RANKS = (1, 2, 3, 8, 60, 1000)
@@ -33,31 +33,19 @@ def device(**changes):
 
 def record(layers=8, inputs=4000, seconds=0.5, log=True, **changes):
     """A sound record of one rank, as the engine `cpu` writes it; `log`: with its passes."""
-    made, edges = copy.deepcopy(RECORD), 2048 * layers
-    survivors = [int(inputs * 0.6**k) for k in range(1, layers + 1)]
+    made = made_record("made", (seconds,), ("dead",), official=False, neurons=64, layers=layers, inputs=inputs)
+    edges, survivors = made["problem"]["edges"] // layers, [int(inputs * 0.6**k) for k in range(1, layers + 1)]
     rows = [inputs, *survivors[:-1]]
     passes = [
-        [0, 2, 4032, 2 * 4032 * 2048, seconds / 2],
-        [2, layers - 2, 1472, 1472 * 2048 * (layers - 2), seconds / 4],
+        [0, 2, 4032, 2 * 4032 * edges, seconds / 2],
+        [2, layers - 2, 1472, 1472 * edges * (layers - 2), seconds / 4],
     ]
-    computed = sum(one[3] for one in passes) if log else sum(rows) * 2048
-    rate = challenge.edges_per_second(inputs, edges, seconds)
-    made["problem"] |= {"layers": layers, "edges": edges, "input_count": inputs}
-    made["engine"] = {"name": "cpu", "notes": {"tile": 64} | ({"pass_log": passes} if log else {})}
-    made["reductions"] = {"requested": ["dead"], "found": {}}
+    computed = sum(one[3] for one in passes) if log else sum(rows) * edges
+    made["engine"]["notes"] = {"tile": 64} | ({"pass_log": passes} if log else {})
     made["samples"] = {f"{name}_seconds": [seconds] for name in ("read", "prepare", "inference")}
-    made["result"] |= {"survivors": survivors, "edges_computed": computed, "digests": made["result"]["digests"][:1]}
-    made["verdict"]["truth"] |= {"inputs": inputs, "checked": inputs}
-    made["edges_per_second"] = {"median": rate, "low": rate, "high": rate, **RESAMPLING}
-    for name in ("bytes_loaded", "bytes_moved"):
-        made["result"].pop(name, None)
+    made["result"] |= {"survivors": survivors, "edges_computed": computed, "categories": survivors[-1]}
+    made["verdict"] = made_verdict(inputs, survivors[-1], kind="oracle")
     return made | {"machine": None} | changes
-
-
-RESAMPLING = {
-    name: value for name, value in RECORD["edges_per_second"].items() if name not in ("median", "low", "high")
-}
-RESAMPLING |= {"resamples": 0} if "resamples" in RESAMPLING else {}
 
 
 @pytest.fixture

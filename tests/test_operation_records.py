@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import pytest
@@ -11,22 +10,10 @@ from operation_cases import SHA, made_imbalance, made_operation
 from spdnn.errors import InputError
 from spdnn.operation_records import check_operation, read_all, read_operations, write_operations
 from spdnn.records import read_records
+from tests.test_records import changed
 
 OTHER = "f" * 64
-
-
-def changed(path, value, record=None):
-    """The record with the value at the dotted path, or without it where that is ...."""
-    record = copy.deepcopy(record or made_operation(imbalance=made_imbalance()))
-    part = record
-    *parts, last = path.split(".")
-    for name in parts:
-        part = part[name]
-    if value is ...:
-        del part[last]
-    else:
-        part[last] = value
-    return record
+SOUND = made_operation(imbalance=made_imbalance())
 
 
 @pytest.mark.parametrize("name", ["ours", "mkl", "blas", "scipy"])
@@ -95,14 +82,14 @@ def test_a_record_of_a_device_and_one_without_a_machine():
 )
 def test_what_is_wrong_is_one_sentence(path, value, sentence):
     with pytest.raises(InputError) as error:
-        check_operation(changed(path, value), "record.json")
+        check_operation(changed(SOUND, path, value), "record.json")
     assert str(error.value).startswith("record.json: ")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_the_output_of_another_size_is_refused():
-    record = changed("verification.entries", 7)
+    record = changed(SOUND, "verification.entries", 7)
     record["verification"]["checked"] = 7
     with pytest.raises(InputError, match="verification.entries: 7, but the output has 131072"):
         check_operation(record, "r")
@@ -127,7 +114,7 @@ def test_16_bit_indices_that_do_not_reach():
 
 def test_nothing_unsound_is_written(tmp_path):
     with pytest.raises(InputError, match="a.jsonl, line 2: verification.passed"):
-        write_operations(tmp_path / "a.jsonl", [made_operation(), changed("verification.passed", False)])
+        write_operations(tmp_path / "a.jsonl", [made_operation(), changed(SOUND, "verification.passed", False)])
     assert not list(tmp_path.iterdir())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import pytest
@@ -13,6 +12,7 @@ from spdnn.errors import InputError
 from spdnn.operation_baselines import OperationBaseline
 from spdnn.report import gallery, operations, render
 from spdnn.report.collection import distinct
+from tests.test_records import changed
 
 
 def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
@@ -186,12 +186,7 @@ def test_hostile_texts_are_only_text():
      ("digests", ["f" * 64] * 3), ("machine.fma_per_second", 1e3)],
 )  # fmt: skip
 def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
-    record = copy.deepcopy(made_operation())
-    target = record
-    *parts, last = path.split(".")
-    for name in parts:
-        target = target[name]
-    target[last] = value
+    record = changed(made_operation(), path, value)
     with pytest.raises(InputError, match=r"0\.json: "):
         render(stored(tmp_path, record), [], tmp_path / "page.html", BASELINES)
     assert not (tmp_path / "page.html").exists()

@@ -14,6 +14,7 @@ from spdnn.baselines import read_baselines
 from spdnn.distribution_checks import computing, imbalance
 from spdnn.report import model, scaling, scaling_figures, series, words
 from spdnn.report.collection import Part
+from tests.test_records import changed
 
 CORES = 8
 HOW = "snakemake --configfile config/strong.yaml"
@@ -180,11 +181,7 @@ def test_weak_scaling_compares_rates():
 )
 def test_a_base_has_the_same_settings(key, value):
     base, two, four = on(1, (0.8,), official=False), on(2, (0.5,), official=False), on(4, (0.3,), official=False)
-    place = base
-    *path, last = key.split(".")
-    for part in path:
-        place = place[part]
-    place[last] = value
+    base = changed(base, key, value)
     found = group([base, two, four])
     assert [row["ranks"] for row in found["rows"]] == [2, 4]
     assert [row["speedup"] for row in found["rows"]] == [None, None]
