@@ -91,6 +91,7 @@ def drawn(
         columns, rows: its data.
         tips: by the gid of a part of it, what a pointer that rests there is told.
     """
+    _lay_out(figure)
     png = _png(figure) if about.png else None
     return Drawing(about, _svg(figure, about, tips or {}), png, table(columns, rows))
 
@@ -108,6 +109,14 @@ def _cell(value: object) -> object:
     if value is None:
         return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _lay_out(figure) -> None:
+    """Place the axes, once. The last bits of what the solver finds differ from run to run, and ids in SVG hold them."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(part, 6) for part in axes.get_position(original=True).bounds])
 
 
 def _png(figure) -> bytes:

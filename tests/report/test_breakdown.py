@@ -245,8 +245,3 @@ def test_hostile_names_stay_text():
     record["engine"]["notes"]["why"] = HOSTILE
     assert shown([record, on_gpu(case=HOSTILE + "2")], figures=True).runs_nothing_else()
     assert "<script>alert(" in figure([record], "times-parts").csv
-
-
-def test_the_same_records_in_another_order_give_the_same_bytes():
-    records = [timed(OVERLAP, 50, 2), on(2, (0.25, 0.5)), on_gpu(), made_record("other")]
-    assert shown(records).source == shown(records[::-1]).source

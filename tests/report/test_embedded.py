@@ -7,6 +7,8 @@ import io
 import json
 
 import pytest
+from pages import hostile
+from test_comparisons import compared
 from test_operations import products
 from test_report import HOSTILE, made_record, shown
 
@@ -63,9 +65,13 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text():
 
 
 def test_hostile_text_stays_in_its_place():
-    page = shown([made_record(f"{HOSTILE}</script><!--")], figures=True)
+    library = compared("mkl", (0.3, 0.4))
+    library["engine"]["notes"]["library"] = HOSTILE
+    ended = made_record(f"{HOSTILE}</script><!--")
+    page = shown([*hostile(), compared("cpu", (0.1, 0.2)), library, ended], figures=True)
     assert page.runs_nothing_else()
-    assert json.loads(carried(page)["records.json"])[0]["case"] == f"{HOSTILE}</script><!--"
+    assert "<script>alert(" in page.text
+    assert ended in json.loads(carried(page)["records.json"])
 
 
 def test_long_texts_are_compressed_and_the_same_every_time():

@@ -48,15 +48,13 @@ def test_the_section_from_operations_alone():
     assert page.text.count("largest error was 0.250 of its tolerance") == 1
 
 
-def test_figures_are_there_and_the_same_for_the_same_records():
+def test_figures_are_there():
     records = [one for s in (0.7, 0.8, 0.9) for one in products(s, layer=f"l{s}")]
     drawn = figures(records)
     assert list(drawn) == ["operations-1-spmm-dense", "operations-1-spmm-peak"]
     assert drawn["operations-1-spmm-dense"].about.title == (
         "Times as fast as the dense product by sparsity, spmm, A CPU"
     )
-    assert figures(records[::-1]) == drawn
-    assert shown(records[::-1]).source == shown(records).source
 
 
 def test_without_such_records_one_line_says_how_to_get_them():

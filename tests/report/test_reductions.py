@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import random
 import re
 import statistics
 
@@ -84,8 +83,6 @@ def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
 
 
 def rates(work, samples):
-    from spdnn.intervals import interval
-
     median, low, high, resamples = interval(samples)
     return {"median": work / median, "low": work / high, "high": work / low, "confidence": 0.95, "resamples": resamples}
 
@@ -342,16 +339,6 @@ def test_depths_of_one_width_share_a_panel():
     assert {row["network and inputs"] for row in drawn(records)["reductions-rows"]} == {
         "1,024 neurons × 120 layers, official, 60,000 inputs"
     }
-
-
-def test_the_same_records_give_the_same_bytes_in_any_order():
-    records = [run(names) for names in ((), ("dead",), ("dead", "inputs"), ALL)]
-    records += [plain(), plain("none", reduced=False), run(rows=alive(), looks=0, case="unlooked")]
-    first, drawn = whole(records).source, figures("reductions", records)
-    for seed in range(2):
-        random.Random(seed).shuffle(records)
-        assert whole(records).source == first
-        assert figures("reductions", records) == drawn
 
 
 def test_hostile_text_is_text():

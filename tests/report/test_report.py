@@ -24,6 +24,7 @@ from spdnn.intervals import interval
 from spdnn.report import figures, gallery, model, reductions, render, series, words
 from spdnn.report.collection import Part
 from spdnn.report.drawing import About
+from spdnn.sources.radixnet import RadixNet
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
 SHA = "0123456789abcdef" * 4
@@ -239,19 +240,15 @@ def many():
     ]  # fmt: skip
 
 
-def test_same_records_same_bytes_in_any_order():
-    records = many()
-    assert shown(records[::-1]).source == shown(records).source
-
-
 def test_numbers_are_the_records():
     record = made_record()
-    page = shown([record])
+    page = shown([record], figures=True)
     rate = record["edges_per_second"]
     for number in (rate["median"], rate["low"], rate["high"], 0.11, 0.5, 0.0625):
         assert number in page.values
     assert record["result"]["edges_computed"] / 0.11 in page.values
     assert f"{rate['median'] / 1e12:.3f}" in page.text
+    assert "cpu, 2 threads, reductions: dead inputs" in page.text
     assert page.text.count("1 case run, and it passed verification.") == 1
     assert "10.0 %" in page.text
 
@@ -347,9 +344,6 @@ def test_other_networks_have_no_published_figures():
     page = shown([many()[-1]], figures=True)
     assert "not one of the twelve" in page.text
     assert "TeraEdges/s of this project beside" not in page.source
-    changed = made_record(official=False)
-    changed["problem"]["network"]["bias"] = -0.25
-    assert "not one of the twelve" in shown([changed]).text
 
 
 def test_reductions_are_named_beside_rates():
@@ -365,43 +359,25 @@ def test_failed_verdict_is_a_failure_and_never_a_number():
     assert "<svg" not in page.source
 
 
-def test_failed_verdict_withholds_the_record_of_its_case():
-    record = made_record("twice")
-    page = shown([record, made_record("other", (0.3,))], [("twice", made_verdict(passed=False))])
-    assert record["edges_per_second"]["median"] not in page.values
-    assert "2 cases run, and 1 failed verification: twice." in page.text
-    assert "its numbers are left out" in page.text
-
-
-def test_passed_verdict_without_record_is_not_timed():
-    page = shown([made_record()], [("untimed", made_verdict())])
-    assert "2 cases run, and all passed verification." in page.text
-    assert "not timed" in page.text
-
-
-def test_verdict_of_a_recorded_case_is_one_case():
-    record = made_record("once")
-    page = shown([record], [("once", record["verdict"])])
-    assert "1 case run" in page.text
+@pytest.mark.parametrize(
+    ("case", "passed", "told"),
+    [
+        ("mine", True, ["1 case run, and it passed verification."]),
+        ("untimed", True, ["2 cases run, and all passed verification.", "not timed"]),
+        ("mine", False, ["1 case run, and 1 failed verification: mine.", "its numbers are left out"]),
+    ],
+)
+def test_a_verdict_beside_a_record(case, passed, told):
+    record = made_record("mine")
+    page = shown([record], [(case, made_verdict(passed=passed))])
+    assert [sentence for sentence in told if sentence not in page.text] == []
+    assert (record["edges_per_second"]["median"] in page.values) == passed
 
 
 def test_no_records():
     page = shown()
     assert "Nothing was run" in page.text
     assert page.values == []
-
-
-def test_hostile_text_is_text():
-    record = made_record(HOSTILE, official=False)
-    record["engine"]["name"] = HOSTILE[:60]
-    record["engine"]["notes"] = {HOSTILE: HOSTILE}
-    record["problem"]["network"] = {"source": HOSTILE}
-    record["problem"]["inputs"] = {"source": HOSTILE}
-    record["environment"].update(cpu=HOSTILE, command=HOSTILE, commit=HOSTILE, versions={HOSTILE: HOSTILE})
-    record["verdict"]["truth"]["source"] = HOSTILE
-    page = shown([record], figures=True)
-    assert page.runs_nothing_else()
-    assert "<script>alert(" in page.text
 
 
 def test_page_makes_no_request():
@@ -413,18 +389,6 @@ def test_page_makes_no_request():
             assert carried or (attrs.get(name) or "#").startswith("#")
     assert not re.search(r"url\((?!#)|@import", page.source)
     assert page.runs_nothing_else()
-
-
-def test_page_is_well_marked():
-    page = shown(many(), figures=True, published=True)
-    assert len(page.all("h1")) == 1
-    assert all("scope" in attrs for attrs in page.all("th"))
-    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
-    assert {attrs["href"][1:] for attrs in page.all("a") if "download" not in attrs} <= set(ids)
-    assert all(attrs["aria-label"] for attrs in page.all("svg"))
-    assert len(page.all("svg")) == len(page.all("figcaption")) == len(page.all("figure")) > 2
-    assert "cpu, 2 threads, reductions: dead inputs" in page.text
 
 
 def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
@@ -476,13 +440,15 @@ def test_two_runs_of_one_case_are_both_shown():
 
 
 def test_official_networks_are_known_by_the_formula_that_makes_them():
-    from spdnn.sources.radixnet import RadixNet
-
     record = made_record(official=False)
-    record["problem"]["network"] = RadixNet(1024, 120).description
-    assert "not one of the twelve" not in shown([record]).text
-    record["problem"]["network"] = RadixNet(1024, 120, seed=1).description
-    assert "not one of the twelve" in shown([record]).text
+    made = RadixNet(1024, 120).description
+    for network, known in (
+        (made, True),
+        (RadixNet(1024, 120, seed=1).description, False),
+        (made | {"bias": -0.25}, False),
+    ):
+        record["problem"]["network"] = network
+        assert ("not one of the twelve" not in shown([record]).text) == known
 
 
 def test_every_span_is_defined():

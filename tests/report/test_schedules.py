@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 from test_report import BASELINES, HOSTILE, drawn, made_record, shown
 
 from spdnn.baselines import read_baselines
-from spdnn.report import model, schedules, timelines
+from spdnn.report import model, timelines
 from spdnn.report.collection import Part
 from spdnn.report.drawing import About
 from spdnn.taskgraph import Sizes, cut
@@ -130,11 +128,6 @@ def test_of_two_runs_of_one_setting_the_later_is_shown():
         assert "case.stream-d1" not in section(page)
 
 
-def test_same_records_same_bytes():
-    assert shown(several()[::-1]).source == shown(several()).source
-    assert drawn("schedules", several()[::-1]) == drawn("schedules", several())
-
-
 @pytest.mark.parametrize(
     "notes",
     [
@@ -222,8 +215,3 @@ def test_processor_time_tells_how_much_threads_waited(used, waiting):
     """Two threads for half a second that used 0.8 s of processors: a thread less would be worth more than half."""
     record = scheduled(seconds=(0.5,), notes={"processor_seconds": used})
     assert costs_of(record, 2)[0].waiting == pytest.approx(waiting)
-
-
-def test_a_section_needs_a_decomposition():
-    runs = model.page([Part([copy.deepcopy(made_record())])], [])["own"]
-    assert schedules.section(runs, []) is None
