@@ -22,6 +22,12 @@ def default(root):
     return yaml.safe_load((root / "config/config.yaml").read_text())
 
 
+@pytest.fixture
+def checked(default, schema):
+    """A function: the default configuration with these changes, checked."""
+    return lambda change: config.check(default | change, schema)
+
+
 def test_the_default_gives_every_key(default, schema):
     rules = yaml.safe_load(schema.read_text())
     assert set(default) == set(rules["properties"]) == set(rules["required"])
@@ -35,12 +41,10 @@ PRESETS = {
 }  # fmt: skip
 
 
-def test_presets_and_how_many_cases_they_have(root, default, schema):
+def test_presets_and_how_many_cases_they_have(root, checked):
     assert {path.stem for path in (root / "config").glob("*.yaml")} == set(PRESETS)
     for preset, cases in PRESETS.items():
-        found = config.cases(
-            config.check(default | yaml.safe_load((root / f"config/{preset}.yaml").read_text()), schema)
-        )
+        found = config.cases(checked(yaml.safe_load((root / f"config/{preset}.yaml").read_text())))
         assert len(found) == cases, preset
         for case in found:
             reduce.parse(case.reductions, engine(case.engine, usable=False).offers)
@@ -74,41 +78,41 @@ OPS = {"sets": {"a": [90]}, "networks": None, "phases": ["inference"], "operatio
         ({"second": 1}, "ops: the key 'second' is not known; did you mean 'seconds'?"),
     ],
 )
-def test_what_ops_may_not_be(default, schema, change, sentence):
+def test_what_ops_may_not_be(checked, change, sentence):
     with pytest.raises(InputError) as error:
-        config.check(default | {"ops": OPS | change}, schema)
+        checked({"ops": OPS | change})
     assert sentence in str(error.value)
 
 
-def test_ops_need_no_network(default, schema):
-    nothing = default | {"neurons": [], "layers": []}
-    assert config.cases(config.check(nothing | {"ops": OPS}, schema)) == []
+def test_ops_need_no_network(checked):
+    nothing = {"neurons": [], "layers": []}
+    assert config.cases(checked(nothing | {"ops": OPS})) == []
     with pytest.raises(InputError, match="nothing to run"):
-        config.cases(config.check(nothing, schema))
-    assert config.check(default | {"ops": "null"}, schema)["ops"] is None
+        config.cases(checked(nothing))
+    assert checked({"ops": "null"})["ops"] is None
 
 
-def test_scalars_stand_for_lists_and_cases_are_every_combination(default, schema):
-    checked = config.check(default | {"neurons": 65536, "layers": 1920, "inputs": "mnist", "threads": [1, 2]}, schema)
-    assert [case.name for case in config.cases(checked)] == [
+def test_scalars_stand_for_lists_and_cases_are_every_combination(checked):
+    found = checked({"neurons": 65536, "layers": 1920, "inputs": "mnist", "threads": [1, 2]})
+    assert [case.name for case in config.cases(found)] == [
         f"radixnet-65536-1920.mnist-65536.cpu.all.t{threads}" for threads in (1, 2)
     ]
 
 
-def test_nulls_and_lists_on_the_command_line(default, schema):
-    checked = config.check(default | {"count": "null", "memory": "none", "layers": ["120", "480"]}, schema)
-    assert (checked["count"], checked["memory"], checked["layers"]) == (None, None, [120, 480])
-    whole = config.check(default | {"repeats": 2.0, "layers": [5.0]}, schema)
+def test_nulls_and_lists_on_the_command_line(checked):
+    found = checked({"count": "null", "memory": "none", "layers": ["120", "480"]})
+    assert (found["count"], found["memory"], found["layers"]) == (None, None, [120, 480])
+    whole = checked({"repeats": 2.0, "layers": [5.0]})
     assert [type(number) for number in (whole["repeats"], *whole["layers"])] == [int, int]
     own = OWN | {"bias": "-0.1", "clip": "32", "layers": "3"}  # as Snakemake gives what is inside of a value
-    checked = config.check(default | {"networks": [own], "verify": {"edges": "1e9", "seed": "7"}}, schema)
-    assert checked["networks"] == [OWN | {"bias": -0.1, "clip": 32}]
-    assert checked["verify"] == {"edges": 10**9, "seed": 7}
+    found = checked({"networks": [own], "verify": {"edges": "1e9", "seed": "7"}})
+    assert found["networks"] == [OWN | {"bias": -0.1, "clip": 32}]
+    assert found["verify"] == {"edges": 10**9, "seed": 7}
 
 
-def test_ranks_run_with_every_partition_and_one_rank_once(default, schema):
+def test_ranks_run_with_every_partition_and_one_rank_once(checked):
     change = {"neurons": 1024, "layers": 120, "ranks": [1, 2], "partition": ["static", "cyclic"], "count": 100}
-    found = config.cases(config.check(default | change, schema))
+    found = config.cases(checked(change))
     assert [case.name for case in found] == [
         "radixnet-1024-120.digits-1024-first-100.cpu.all.t2",
         "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-static",
@@ -118,27 +122,25 @@ def test_ranks_run_with_every_partition_and_one_rank_once(default, schema):
     assert len({case.prepared for case in found}) == 1
 
 
-def test_ranks_multiply_everything_else(default, schema):
+def test_ranks_multiply_everything_else(checked):
     change = {"inputs": ["digits", "mnist"], "reductions": ["all", "none"], "threads": [1, 2], "ranks": [1, 2, 4]}
     change |= {"partition": ["static", "cyclic", "rebalanced"], "networks": [OWN]}
-    found = config.cases(config.check(default | change, schema))
+    found = config.cases(checked(change))
     problems = 2 * 2 * 2 + 1  # widths, depths, inputs; a network of one's own
     assert len(found) == problems * 2 * 2 * (1 + 2 * 3) == len({case.name for case in found})
 
 
-def test_weak_scaling_counts_inputs_by_ranks(default, schema):
+def test_weak_scaling_counts_inputs_by_ranks(checked):
     change = {"neurons": 1024, "layers": 120, "inputs_per_rank": "50", "ranks": ["1", "2"], "partition": "cyclic"}
-    found = config.cases(config.check(default | change, schema))
+    found = config.cases(checked(change))
     assert [(case.ranks, case.count) for case in found] == [(1, 50), (2, 100)]
     assert found[1].name == "radixnet-1024-120.digits-1024-first-100.cpu.all.t2.r2-cyclic"
-    assert config.check(default | {"inputs_per_rank": "null"}, schema)["inputs_per_rank"] is None
+    assert checked({"inputs_per_rank": "null"})["inputs_per_rank"] is None
 
 
-def test_own_networks(default, schema):
-    checked = config.check(
-        default | {"neurons": [], "networks": [OWN], "reductions": ["dead,inputs"], "count": 5}, schema
-    )
-    (case,) = config.cases(checked)
+def test_own_networks(checked):
+    found = checked({"neurons": [], "networks": [OWN], "reductions": ["dead,inputs"], "count": 5})
+    (case,) = config.cases(found)
     assert case.name == "mine-3.own-mine-first-5.cpu.dead+inputs.t2"
     assert case.prepared == "mine.cpu.dead+inputs"
 
@@ -176,13 +178,13 @@ def test_own_networks(default, schema):
         ({"reductions": ["dead, inputs"]}, "reductions: ['dead, inputs'] is not allowed; exact reductions"),
     ],
 )
-def test_a_mistake_is_one_line(default, schema, change, sentence):
+def test_a_mistake_is_one_line(checked, change, sentence):
     with pytest.raises(InputError) as refused:
-        config.check(default | change, schema)
+        checked(change)
     assert str(refused.value).startswith(f"config: {sentence}")
     assert "\n" not in str(refused.value)
 
 
-def test_nothing_to_run(default, schema):
+def test_nothing_to_run(checked):
     with pytest.raises(InputError, match="nothing to run"):
-        config.cases(config.check(default | {"neurons": []}, schema))
+        config.cases(checked({"neurons": []}))

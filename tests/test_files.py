@@ -16,50 +16,42 @@ from spdnn import files
 from spdnn.errors import InputError, SpdnnError
 
 
-def test_replaces_when_whole(tmp_path):
-    target = tmp_path / "out.txt"
-    files.write_text(target, "one")
-    files.write_text(target, "two")
-    assert target.read_text() == "two"
-    assert os.listdir(tmp_path) == ["out.txt"]
-    mask = os.umask(0)
-    os.umask(mask)
-    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
+def put(path, text):
+    """A file of that text, or where `path` is a folder, a file of that name and text in it."""
+    (path / text if path.is_dir() else path).write_text(text)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
-def test_nothing_stays_after_an_error(tmp_path, error):
-    target = tmp_path / "out.txt"
-    target.write_text("before")
-    with pytest.raises(error), files.replacing(target) as temporary:
-        temporary.write_text("half")
-        raise error
-    assert target.read_text() == "before"
-    assert os.listdir(tmp_path) == ["out.txt"]
+def held(path):
+    return os.listdir(path) if path.is_dir() else [path.read_text()]
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
+EITHER = pytest.mark.parametrize(("replacing", "mode"), [(files.replacing, 0o666), (files.replacing_folder, 0o777)])
+
+
+@EITHER
+def test_replaces_when_whole(tmp_path, replacing, mode):
     target = tmp_path / "out"
-    for name in ("one", "two"):
-        with files.replacing_folder(target) as whole:
-            (whole / name).write_text(name)
+    for text in ("one", "two"):
+        with replacing(target) as temporary:
+            put(temporary, text)
             assert os.listdir(tmp_path) != ["out"]
-    assert os.listdir(target) == ["two"]
+    assert held(target) == ["two"]
     assert os.listdir(tmp_path) == ["out"]
     mask = os.umask(0)
     os.umask(mask)
-    assert target.stat().st_mode & 0o777 == 0o777 & ~mask
+    assert target.stat().st_mode & 0o777 == mode & ~mask
 
 
+@EITHER
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
-def test_a_folder_stays_as_it_was_after_an_error(tmp_path, error):
+def test_nothing_stays_after_an_error(tmp_path, replacing, mode, error):
     target = tmp_path / "out"
-    target.mkdir()
-    (target / "before").touch()
-    with pytest.raises(error), files.replacing_folder(target) as whole:
-        (whole / "half").touch()
+    with replacing(target) as temporary:
+        put(temporary, "before")
+    with pytest.raises(error), replacing(target) as temporary:
+        put(temporary, "half")
         raise error
-    assert os.listdir(target) == ["before"]
+    assert held(target) == ["before"]
     assert os.listdir(tmp_path) == ["out"]
 
 

@@ -169,20 +169,15 @@ def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
         assert not (files / "out.txt").exists()
 
 
+CHALLENGE = ["challenge", "--neurons", "1024", "--layers", "3"]
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
-    (
-        ["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "nowhere.h5"],
-        "nowhere.h5: there is no such inputs",
-    ),
-    (["challenge", "--neurons", "1024", "--layers", "3", "--engine", "warp"], "engine 'warp' is not known"),
-    (
-        ["challenge", "--neurons", "1024", "--layers", "3", "--inputs", "digits", "--reductions", "all,dead"],
-        "reduction 'all'",
-    ),
-    (["challenge", "--neurons", "1024", "--layers", "3", "--devices", "2"], "engine cpu takes no --devices"),
-    (["challenge", "--neurons", "1024", "--layers", "3", "--no-join"], "engine cpu takes no --no-join"),
+    ([*CHALLENGE, "--inputs", "nowhere.h5"], "nowhere.h5: there is no such inputs"),
+    ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
+    ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
+    ([*CHALLENGE, "--devices", "2"], "engine cpu takes no --devices"),
+    ([*CHALLENGE, "--no-join"], "engine cpu takes no --no-join"),
     (["infer", "--network", "nowhere.h5", "--inputs", "x.h5"], "nowhere.h5: there is no such network"),
     (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.h5"], "48 neurons"),
     (["network", "info", "nowhere.h5"], "there is no such network"),
@@ -236,9 +231,10 @@ def test_engines_are_listed_with_what_is_missing(without_gpu, capsys):
     assert len(ON_GPUS) == 6
 
 
-@pytest.mark.parametrize(
-    "arguments", [["infer"], ["challenge", "--neurons", "0"], ["infer", "--memory", "lots"], ["dance"]]
-)
+@pytest.mark.parametrize("arguments", [
+    ["infer"], ["challenge", "--neurons", "0"], ["infer", "--memory", "lots"], ["dance"], ["compare", "one"],
+    ["compare", "one", "two", "three"], ["compare", "one", "two", "--sort", "size"],
+])  # fmt: skip
 def test_wrong_arguments_end_with_2(arguments):
     with pytest.raises(SystemExit) as ended:
         spdnn(*arguments)

@@ -254,12 +254,6 @@ def test_errors_are_one_sentence_and_status_2(tmp_path, before, capsys):
     assert refused(capsys, before, broken).isprintable()
 
 
-@pytest.mark.parametrize("arguments", [["one"], ["one", "two", "three"], ["one", "two", "--sort", "size"]])
-def test_wrong_arguments_end_with_2(arguments):
-    with pytest.raises(SystemExit, match="2"):
-        spdnn("compare", *arguments)
-
-
 @pytest.fixture
 def hostile(tmp_path):
     """Two folders whose texts are all hostile, as far as a record may hold them, and whose names are long."""

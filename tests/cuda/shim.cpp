@@ -39,8 +39,7 @@ namespace {
 constexpr int MOST_THREADS = 1024, WARP = 32;
 constexpr size_t STACK = 256 << 10, GUARD = 4096;  // bytes; a stack that is overrun ends in its guard, a crash
 const char* const NAMES[SHIM_KINDS] = {
-    "__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "__syncwarp", "__shfl_sync",
-    "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync", "__all_sync"};
+    "__syncthreads", "__syncwarp", "__shfl_sync", "__shfl_xor_sync", "__ballot_sync", "__all_sync"};
 
 void fiber();
 
@@ -131,8 +130,7 @@ struct Worker {  // an OS thread, and the block on it
     const Code* code;
     Context main;
     int count, cursor, current;
-    int arrived[SHIM_BARRIER_COUNT + 1];
-    int votes, result;             // of the barrier that is waited at, and of the last one
+    int arrived;                   // at the barrier
     unsigned waiting[WARP];        // lanes of each warp
     int order[MOST_THREADS];
     Thread threads[MOST_THREADS];
@@ -231,9 +229,8 @@ void fiber() {
 void Worker::run(int64_t block) {
     shim_place.block = {unsigned(block), 0, 0};
     random.state = (launch->serial << 32 ^ uint64_t(block)) * 0xd1342543de82ef95u + launch->order;
-    std::fill(std::begin(arrived), std::end(arrived), 0);
+    arrived = 0;
     std::fill(std::begin(waiting), std::end(waiting), 0u);
-    votes = 0;
     for (int i = 0; i < count; ++i) threads[i].state = FRESH;
     rearrange();
     leave(&main, pick());
@@ -249,7 +246,7 @@ void Worker::report_deadlock() {
     int id = 0;
     while (threads[id].state != WAITING) ++id;
     const Thread& one = threads[id];
-    const bool warp = one.kind > SHIM_BARRIER_COUNT;
+    const bool warp = one.kind != SHIM_BARRIER;
     const int first = warp ? id / WARP * WARP : 0, last = std::min(count, warp ? first + WARP : count);
     for (int other = first; other < last; ++other) {
         const Thread& two = threads[other];
@@ -258,7 +255,7 @@ void Worker::report_deadlock() {
         char at[2][80];
         for (int i = 0; i < 2; ++i) {
             const Thread& thread = i ? two : one;
-            const char* form = thread.kind > SHIM_BARRIER_COUNT ? "waits at %s (mask 0x%08x)" : "waits at %s";
+            const char* form = thread.kind != SHIM_BARRIER ? "waits at %s (mask 0x%08x)" : "waits at %s";
             snprintf(at[i], sizeof at[i], thread.state == EXITED ? "has exited" : form, NAMES[thread.kind], thread.mask);
         }
         return record(id, "%s, thread %d %s, and none can go on", at[0], other, at[1]);
@@ -267,13 +264,9 @@ void Worker::report_deadlock() {
 
 // The lane that `lane` reads in a shuffle: PTX's rules for shfl.sync, where a lane out of range reads itself.
 int source(ShimKind kind, int lane, unsigned argument, int width) {
-    const int first = lane & -width, last = first + width - 1, by = int(argument & 31);
-    int from = lane;
+    const int first = lane & -width, last = first + width - 1, by = int(argument & 31), across = lane ^ by;
     if (kind == SHIM_SHFL) return first | (by & (width - 1));
-    if (kind == SHIM_SHFL_UP) return (from = lane - by) < first ? lane : from;
-    if (kind == SHIM_SHFL_DOWN) from = lane + by;
-    if (kind == SHIM_SHFL_XOR) from = lane ^ by;
-    return from > last ? lane : from;
+    return across > last ? lane : across;
 }
 
 // All lanes of `mask` have come: give each its result.
@@ -286,7 +279,6 @@ void complete(Worker& here, ShimKind kind, unsigned mask, Thread* warp) {
         if (!(mask >> lane & 1)) continue;
         const Thread& one = warp[lane];
         if (kind == SHIM_BALLOT) results[lane] = ballot;
-        if (kind == SHIM_ANY) results[lane] = ballot != 0;
         if (kind == SHIM_ALL) results[lane] = ballot == mask;
         if (kind < SHIM_SHFL || kind > SHIM_SHFL_XOR) continue;
         const int from = source(kind, lane, one.argument, one.width);
@@ -330,20 +322,16 @@ void work(Launch* launch, const Code* code, Worker* mine) {
 
 }  // namespace
 
-int shim_barrier(ShimKind kind, int predicate) {
+void shim_barrier() {
     Worker& here = *worker;
     Thread& me = here.threads[here.current];
-    me.state = WAITING, me.kind = kind;
-    here.votes += predicate != 0;
-    if (++here.arrived[kind] == here.count) {
-        const int votes = here.votes;
-        here.result = kind == SHIM_BARRIER_OR ? votes > 0 : kind == SHIM_BARRIER_AND ? votes == here.count : votes;
-        here.arrived[kind] = here.votes = 0;
+    me.state = WAITING, me.kind = SHIM_BARRIER;
+    if (++here.arrived == here.count) {
+        here.arrived = 0;
         here.rearrange();
         for (int i = 0; i < here.count; ++i) here.threads[i].state = READY;
     }
     here.park();
-    return here.result;
 }
 
 uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argument, int width) {

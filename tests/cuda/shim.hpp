@@ -19,7 +19,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <type_traits>
 #include <utility>
 
@@ -30,7 +29,6 @@
     inline constexpr name##2 make_##name##2(base x, base y) { return {x, y}; }                                   \
     inline constexpr name##4 make_##name##4(base x, base y, base z, base w) { return {x, y, z, w}; }
 SHIM_VECTORS(float, float)
-SHIM_VECTORS(int, int)
 SHIM_VECTORS(unsigned, uint)
 #undef SHIM_VECTORS
 
@@ -44,13 +42,12 @@ struct ShimPlace {
     unsigned char* dynamic;
 };
 enum ShimKind : int {  // what a thread can wait at; shim.cpp names them
-    SHIM_BARRIER, SHIM_BARRIER_OR, SHIM_BARRIER_AND, SHIM_BARRIER_COUNT,
-    SHIM_SYNCWARP, SHIM_SHFL, SHIM_SHFL_UP, SHIM_SHFL_DOWN, SHIM_SHFL_XOR, SHIM_BALLOT, SHIM_ANY, SHIM_ALL, SHIM_KINDS
+    SHIM_BARRIER, SHIM_SYNCWARP, SHIM_SHFL, SHIM_SHFL_XOR, SHIM_BALLOT, SHIM_ALL, SHIM_KINDS
 };
 #define SHIM_EXPORT __attribute__((visibility("default")))
 extern "C" {
 extern SHIM_EXPORT __thread ShimPlace shim_place __attribute__((tls_model("initial-exec")));
-SHIM_EXPORT int shim_barrier(ShimKind kind, int predicate);
+SHIM_EXPORT void shim_barrier();
 SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argument, int width);
 }
 
@@ -58,11 +55,9 @@ SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, uns
 #define blockIdx (shim_place.block)
 #define blockDim (shim_place.threads)
 #define gridDim (shim_place.blocks)
-constexpr int warpSize = 32;
 
 #define __global__
 #define __device__ __attribute__((no_instrument_function))  // which only functions can have
-#define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
@@ -70,20 +65,12 @@ constexpr int warpSize = 32;
 #define __shared__ static __attribute__((section("shim_variables")))
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(shim_place.dynamic)
 
-// Barriers and fences.
-inline void __syncthreads() { shim_barrier(SHIM_BARRIER, 0); }
-inline int __syncthreads_or(int predicate) { return shim_barrier(SHIM_BARRIER_OR, predicate); }
-inline int __syncthreads_and(int predicate) { return shim_barrier(SHIM_BARRIER_AND, predicate); }
-inline int __syncthreads_count(int predicate) { return shim_barrier(SHIM_BARRIER_COUNT, predicate); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-
-// Warp primitives.
+// The barrier, and warp primitives.
+inline void __syncthreads() { shim_barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { shim_warp(SHIM_SYNCWARP, mask, 0, 0, 32); }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
     return shim_warp(SHIM_BALLOT, mask, predicate != 0, 0, 32);
 }
-inline int __any_sync(unsigned mask, int predicate) { return shim_warp(SHIM_ANY, mask, predicate != 0, 0, 32); }
 inline int __all_sync(unsigned mask, int predicate) { return shim_warp(SHIM_ALL, mask, predicate != 0, 0, 32); }
 
 template <class T>
@@ -97,12 +84,6 @@ inline T shim_shuffle(ShimKind kind, unsigned mask, T value, unsigned argument, 
 }
 template <class T> inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
     return shim_shuffle(SHIM_SHFL, mask, value, lane, width);
-}
-template <class T> inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    return shim_shuffle(SHIM_SHFL_UP, mask, value, delta, width);
-}
-template <class T> inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    return shim_shuffle(SHIM_SHFL_DOWN, mask, value, delta, width);
 }
 template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
     return shim_shuffle(SHIM_SHFL_XOR, mask, value, lanes, width);
@@ -132,11 +113,8 @@ inline T shim_atomic(T* address, Change change) {
         return shim_atomic(address, [=](T old) -> T { return expression; });                                      \
     }
 SHIM_ATOMIC(atomicAdd, old + value)
-SHIM_ATOMIC(atomicAnd, old & value)
 SHIM_ATOMIC(atomicOr, old | value)
 SHIM_ATOMIC(atomicMin, value < old ? value : old)
-SHIM_ATOMIC(atomicMax, value > old ? value : old)
-SHIM_ATOMIC(atomicExch, value)
 #undef SHIM_ATOMIC
 template <class T> inline T atomicCAS(T* address, ShimArgument<T> compare, ShimArgument<T> value) {
     return shim_atomic(address, [=](T old) -> T { return old == compare ? value : old; });
@@ -144,16 +122,6 @@ template <class T> inline T atomicCAS(T* address, ShimArgument<T> compare, ShimA
 
 // Integers.
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
-inline int __popcll(unsigned long long value) { return __builtin_popcountll(value); }
-inline int __ffs(int value) { return __builtin_ffs(value); }
-inline int __ffsll(long long value) { return __builtin_ffsll(value); }
-inline int __clz(int value) { return value ? __builtin_clz(value) : 32; }
-inline int __clzll(long long value) { return value ? __builtin_clzll(value) : 64; }
-inline unsigned __brev(unsigned value) {
-    unsigned result = 0;
-    for (int bit = 0; bit < 32; ++bit) result |= (value >> bit & 1u) << (31 - bit);
-    return result;
-}
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     const uint64_t bytes = uint64_t(high) << 32 | low;
     unsigned result = 0;
@@ -163,7 +131,6 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 
 // Floating point: every function here rounds once, as on the device; nothing is contracted (-ffp-contract=off), whereas
 // NVRTC contracts products into fused multiply-adds unless it is told not to.
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 
@@ -174,11 +141,8 @@ template <class To, class From> inline To shim_bits(From value) {
     return result;
 }
 inline unsigned __float_as_uint(float value) { return shim_bits<unsigned>(value); }
-inline int __float_as_int(float value) { return shim_bits<int>(value); }
 inline float __uint_as_float(unsigned value) { return shim_bits<float>(value); }
-inline float __int_as_float(int value) { return shim_bits<float>(value); }
 inline long long __double_as_longlong(double value) { return shim_bits<long long>(value); }
-inline double __longlong_as_double(long long value) { return shim_bits<double>(value); }
 
 // CUDA's min and max are fmin and fmax of floating-point numbers, and unsigned where one of two integers is.
 template <class A, class B> inline constexpr auto min(A a, B b) {
@@ -193,11 +157,6 @@ template <class A, class B> inline constexpr auto max(A a, B b) {
 }
 
 template <class T> inline T __ldg(const T* address) { return *address; }
-inline long long clock64() {  // nanoseconds; only that it goes on is modelled
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
 
 // What the runtime asks of a compiled kernel: to be called with unpacked arguments, and where its `__shared__` variables are.
 template <class... P, size_t... I>

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from shim import ShimDevice
 
-from spdnn import limits
 from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import ceilings
 
@@ -149,8 +148,3 @@ def test_a_kernel_that_does_not_do_its_work_measures_nothing(kernel, monkeypatch
     device.properties = replace(device.properties, l2_bytes=1 << 18)
     with pytest.raises(SpdnnError, match=rf"kernel {kernel.name} \(ceilings.cu; .* so it measures nothing"):
         ceilings.measure(device, 1, 0.001)
-
-
-def test_a_machine_of_a_device_limits_as_any_does():
-    machine = limits.Machine(1e12, 2e13, 5e12, 3e13, 1, "sm_90", 0.1)
-    assert limits.limit(machine, 5 * 10**12, 0) == (1.0, limits.LOADS)

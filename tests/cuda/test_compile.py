@@ -55,11 +55,6 @@ def setting(folder, name, text, threads=128, blocks=1, **macros):
     return Setting(Kernel(str(path), name, threads, tuple(macros.items())), blocks)
 
 
-def told(folder, name, text, toolkit=12, **chosen):
-    """That kernel, compiled for sm_80."""
-    return nvrtc.compiled(toolkit, 80, [setting(folder, name, text, **chosen)])
-
-
 @pytest.mark.parametrize(("toolkit", "arch"), MATRIX)
 def test_compiles_as_meant(toolkit, arch):
     done = nvrtc.compiled(toolkit, arch)
@@ -76,42 +71,28 @@ def test_settings_differ_and_declare_what_they_take():
         assert 1 <= one.blocks <= nvrtc.HOLDS[75][0] // one.kernel.threads
 
 
-@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
-def test_the_architectures_are_those_of_the_toolkit(toolkit, tmp_path):
-    known = told(tmp_path, "crowded", CROWDED, toolkit, VALUES=4).known
-    assert set(nvrtc.TOOLKITS[toolkit]) <= set(known)
-    assert (70 in known) == (toolkit == 12)
+CAUGHT = {  # name, text, what is chosen of it, what is found
+    "spills": ("crowded", CROWDED, {"VALUES": 150, "threads": 1024}, "spills"),
+    "a stack": ("stacked", STACKED, {}, "bytes of stack"),
+    "fewer blocks than meant": ("crowded", CROWDED, {"VALUES": 40, "threads": 256, "blocks": 8}, "and 8 were meant"),
+    "what does not compile": ("wrong", WRONG, {}, 'identifier "undeclared" is undefined'),
+}
 
 
 @pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
-def test_spills_are_caught(toolkit, tmp_path):
-    assert not told(tmp_path, "crowded", CROWDED, toolkit, VALUES=8, threads=1024).faults()
-    done = told(tmp_path, "crowded", CROWDED, toolkit, VALUES=150, threads=1024)
-    assert done.outcomes[0].resources.registers == 64
-    assert [fault for fault in done.faults() if "spills" in fault]
-
-
-@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
-def test_a_stack_is_caught_and_static_shared_memory_told(toolkit, tmp_path):
-    done = told(tmp_path, "stacked", STACKED, toolkit)
-    assert done.outcomes[0].resources.shared == 4000
-    assert done.outcomes[0].resources.stack >= 1600
-    assert [fault for fault in done.faults() if "bytes of stack" in fault]
-
-
-def test_fewer_blocks_than_meant_are_caught(tmp_path):
-    assert not told(tmp_path, "crowded", CROWDED, VALUES=40, threads=256, blocks=1).faults()
-    (fault,) = told(tmp_path, "crowded", CROWDED, VALUES=40, threads=256, blocks=8).faults()
-    assert "and 8 were meant" in fault
-
-
-@pytest.mark.parametrize("toolkit", nvrtc.TOOLKITS)
-def test_what_does_not_compile_shows_the_log_and_the_others_are_told_too(toolkit, tmp_path):
-    chosen = [setting(tmp_path, "wrong", WRONG), setting(tmp_path, "crowded", CROWDED, VALUES=150, threads=1024)]
-    faults = nvrtc.compiled(toolkit, 80, chosen).faults()
-    assert "does not compile" in faults[0]
-    assert 'identifier "undeclared" is undefined' in faults[0]
-    assert any("spills" in fault for fault in faults[1:])
+def test_what_is_not_as_meant_is_caught_and_nothing_else(toolkit, tmp_path):
+    sound = setting(tmp_path, "crowded", CROWDED, VALUES=8, threads=1024)
+    wrong = [setting(tmp_path, name, text, **chosen) for name, text, chosen, _ in CAUGHT.values()]
+    found = nvrtc.compiled(toolkit, 80, [sound, *wrong])
+    whole, *outcomes = found.outcomes
+    assert list(whole.faults()) == []
+    for outcome, (*_, words) in zip(outcomes, CAUGHT.values(), strict=True):
+        assert any(words in fault for fault in outcome.faults())
+    spilt, stacked = outcomes[0].resources, outcomes[1].resources
+    assert (spilt.registers, stacked.shared) == (64, 4000)
+    assert stacked.stack >= 1600
+    assert (70 in found.known) == (toolkit == 12)
+    assert set(nvrtc.TOOLKITS[toolkit]) <= set(found.known)
 
 
 def test_a_log_without_the_kernel_is_an_error():

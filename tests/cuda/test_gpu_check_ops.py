@@ -123,14 +123,15 @@ def test_quick_takes_few_layers(ops, monkeypatch):
 
 @pytest.mark.parametrize("wrong", ["ours", "cusparse"])
 def test_a_wrong_program_is_a_failure_and_has_no_record(ops, gpu, on_shim, tmp_path, monkeypatch, wrong):
-    device, tally, libraries = on_shim(), gpu("tally").Tally(tell=lambda told: None), gpu("device_libraries")
-    real = {"ours": ops.ours, "cusparse": libraries.programs}[wrong]
+    device, tally = on_shim(), gpu("tally").Tally(tell=lambda told: None)
+    module, name = {"ours": (ops, "ours"), "cusparse": (gpu("device_libraries"), "programs")}[wrong]
+    real = getattr(module, name)
 
     def doubled(device, product, *given):
         return real(device, replace(product, values=2 * product.values, first=2 * product.first), *given)
 
     monkeypatch.setattr(ops, "check", lambda *given: None)
-    monkeypatch.setattr(ops if wrong == "ours" else libraries, real.__name__ if wrong == "ours" else "programs", doubled)
+    monkeypatch.setattr(module, name, doubled)
     found = []
     ops.run(tally, device, 3, found.append, str(tmp_path / "all"), False)
     assert tally.status == 1

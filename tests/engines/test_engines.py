@@ -11,10 +11,11 @@ from engine_cases import SHAPES, around_sixteen_bits, assert_same, opened, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ladders import LEVELS, covering, each_level, rung
+from refusals import refuses
 
 from spdnn import reduce, reference
 from spdnn.engines import infer
-from spdnn.errors import InputError, SpdnnError
+from spdnn.errors import SpdnnError
 from spdnn.features import Inputs
 from spdnn.network import from_matrices
 from spdnn.sources.radixnet import RadixNet
@@ -94,10 +95,8 @@ def test_threads_batches_and_streaming_change_nothing(name, reductions):
 
 
 def test_wrong_width_is_one_sentence(name):
-    with pytest.raises(InputError, match="inputs of 64 neurons for a network that takes 1024"):
-        infer(RadixNet(1024, 2), rows(3, 64), name)
-    with pytest.raises(InputError, match="reduction 'dad' is not offered"):
-        infer(RadixNet(1024, 2), rows(3, 1024), name, reductions="dad")
+    refuses("inputs of 64 neurons for a network that takes 1024", infer, RadixNet(1024, 2), rows(3, 64), name)
+    refuses("reduction 'dad' is not offered", infer, RadixNet(1024, 2), rows(3, 1024), name, reductions="dad")
 
 
 def test_more_inputs_than_stored_repeat(name):
@@ -127,14 +126,12 @@ def test_a_value_past_float32_is_an_error_wherever_it_is(name, first, last, clip
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1.5}, {"threads": 10**12}, {"memory": 0}])
 def test_options_out_of_range_are_one_sentence(name, options):
-    with pytest.raises(InputError, match=r"(threads|memory) .*: an? (integer|number)"):
-        infer(RadixNet(32, 1, -0.1), rows(1, 32), name, **options)
+    refuses(r"(threads|memory) .*: an? (integer|number)", infer, RadixNet(32, 1, -0.1), rows(1, 32), name, **options)
 
 
 def test_a_level_that_is_not_here(name, monkeypatch):
     monkeypatch.setenv("SPDNN_ISA", "z80")
-    with pytest.raises(InputError, match="'z80' cannot run here"):
-        infer(RadixNet(32, 1, -0.1), rows(1, 32), name)
+    refuses("'z80' cannot run here", infer, RadixNet(32, 1, -0.1), rows(1, 32), name)
 
 
 @settings(max_examples=25, deadline=None)

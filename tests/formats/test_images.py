@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 from spdnn.errors import InputError, SpdnnError
 from spdnn.formats import read_categories, write_categories
@@ -52,19 +53,14 @@ def test_widths_and_counts(tmp_path):
     assert read_images(official, count=5).count == 5
     images(tmp_path, text + b"60001\t1\t1\n", "sparse-images-1024.tsv.gz")
     assert read_images(official).count == 60_001
-    with pytest.raises(InputError, match="does not tell how many neurons"):
-        read_images(images(tmp_path, text, "a.tsv"))
-    with pytest.raises(InputError, match="at least one of each"):
-        read_images(official, count=0)
-    with pytest.raises(InputError, match=r"a\.tsv:1: image '2' is not one of 1 to 1$"):
-        read_images(tmp_path / "a.tsv", 9, count=1)
-    with pytest.raises(InputError, match=r"sparse-images-1024\.tsv\.gz: its name says 1024 neurons, not 4096$"):
-        read_images(official, 4096)
+    refuses("does not tell how many neurons", read_images, images(tmp_path, text, "a.tsv"))
+    refuses("at least one of each", read_images, official, count=0)
+    refuses(r"a\.tsv:1: image '2' is not one of 1 to 1$", read_images, tmp_path / "a.tsv", 9, count=1)
+    refuses(r"sparse-images-1024\.tsv\.gz: its name says 1024 neurons, not 4096$", read_images, official, 4096)
     assert read_images(official, 1024).neurons == 1024
     with pytest.raises(InputError, match=r"a size of 999999999; at most 134217728 neurons are possible here$"):
         read_images(images(tmp_path, text, "sparse-images-999999999.tsv"))
-    with pytest.raises(InputError, match="x: File name too long$"):
-        read_images(tmp_path / ("x" * 300), 9)
+    refuses("x: File name too long$", read_images, tmp_path / ("x" * 300), 9)
 
 
 @pytest.mark.parametrize(
@@ -83,20 +79,16 @@ def test_widths_and_counts(tmp_path):
 def test_wrong_line_is_named(tmp_path, line, said):
     for name, block in (("sparse-images-9.tsv", 1), ("sparse-images-9.tsv.gz", 20), ("sparse-images-9.tsv", 1 << 20)):
         path = images(tmp_path, f"1\t1\t1\n2\t3\t0.5\n1\t7\t1\n{line}\n1\t8\t1\n".encode(), name)
-        with pytest.raises(InputError, match=rf"{re.escape(str(path))}:4: {said}"):
-            read_images(path, block=block)
+        refuses(rf"{re.escape(str(path))}:4: {said}", read_images, path, block=block)
 
 
 def test_empty_or_cut_short(tmp_path):
     for content in (b"", b"\n"):
-        with pytest.raises(InputError, match=r"sparse-images-9\.tsv: the file is empty"):
-            read_images(images(tmp_path, content))
+        refuses(r"sparse-images-9\.tsv: the file is empty", read_images, images(tmp_path, content))
     path = images(tmp_path, b"1\t1\t1\n" * 3, "sparse-images-9.tsv.gz")
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(InputError, match="the gzip data is cut short"):
-        read_images(path)
-    with pytest.raises(InputError, match="there is no such file"):
-        read_images(tmp_path / "sparse-images-4.tsv")
+    refuses("the gzip data is cut short", read_images, path)
+    refuses("there is no such file", read_images, tmp_path / "sparse-images-4.tsv")
 
 
 def test_categories(tmp_path):
@@ -126,14 +118,12 @@ def test_categories(tmp_path):
 def test_wrong_category_is_named(tmp_path, line, said):
     path = tmp_path / "categories.txt"
     path.write_text(f"5\n\n3\n{line}\n")
-    with pytest.raises(InputError, match=rf"categories\.txt:4: .*{said}"):
-        read_categories(path)
+    refuses(rf"categories\.txt:4: .*{said}", read_categories, path)
 
 
 @pytest.mark.parametrize("numbers", [[0, 1], [2, 2], [3, 1], [[1]]])
 def test_categories_that_do_not_ascend(tmp_path, numbers):
-    with pytest.raises(InputError, match="must ascend, from 1"):
-        write_categories(tmp_path / "a.txt", np.array(numbers))
+    refuses("must ascend, from 1", write_categories, tmp_path / "a.txt", np.array(numbers))
     assert os.listdir(tmp_path) == []
 
 

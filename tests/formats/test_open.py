@@ -10,6 +10,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from refusals import refuses
 
 from spdnn.errors import InputError
 from spdnn.features import Inputs
@@ -61,55 +62,42 @@ def test_options_that_do_not_fit(tmp_path, folder):
     path = tmp_path / "a.h5"
     store.write_network(path, FORMULA.first(2))
     for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}):
-        with pytest.raises(InputError, match=r"a\.h5: a store has its own bias, clip and last activation"):
-            open_network(path, **options)
-    with pytest.raises(InputError, match=r"a\.h5: 3 layers asked for; the network has 1 to 2"):
-        open_network(path, layers=3)
-    with pytest.raises(InputError, match=r"a\.h5: a network of 32 input neurons, not 64"):
-        open_network(path, neurons=64)
-    with pytest.raises(InputError, match=r"n32-l1\.tsv: a layer of 32 neurons, not of 64"):
-        open_network(folder, neurons=64)
+        refuses(r"a\.h5: a store has its own bias, clip and last activation", open_network, path, **options)
+    refuses(r"a\.h5: 3 layers asked for; the network has 1 to 2", open_network, path, layers=3)
+    refuses(r"a\.h5: a network of 32 input neurons, not 64", open_network, path, neurons=64)
+    refuses(r"n32-l1\.tsv: a layer of 32 neurons, not of 64", open_network, folder, neurons=64)
     assert open_network(folder, bias=0, clip=None).header(0).activation.ymax is None
     assert open_network(folder, bias=0, last="none").header(11).activation.name == "none"
     (folder / "a.npz").write_bytes(b"")
-    with pytest.raises(InputError, match=r"layers: it holds \.tsv layers and other matrices"):
-        open_network(folder, bias=0)
+    refuses(r"layers: it holds \.tsv layers and other matrices", open_network, folder, bias=0)
 
 
 def test_junk_with_the_name_of_a_store(tmp_path):
     (tmp_path / "a.h5").write_text("junk")
-    with pytest.raises(InputError, match=r"a\.h5: this is not an HDF5 file"):
-        open_network(tmp_path / "a.h5", bias=0)
+    refuses(r"a\.h5: this is not an HDF5 file", open_network, tmp_path / "a.h5", bias=0)
 
 
 def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
     for opening in (open_network, open_inputs):
         for name in ("x" * 300, "x" * 300 + ".h5"):
-            with pytest.raises(InputError, match="x: File name too long$"):
-                opening(tmp_path / name)
+            refuses("x: File name too long$", opening, tmp_path / name)
 
     def denied(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(type(tmp_path), "iterdir", denied)
-    with pytest.raises(InputError, match=r"it cannot be read \(Permission denied\)$"):
-        open_network(tmp_path)
+    refuses(r"it cannot be read \(Permission denied\)$", open_network, tmp_path)
 
 
 def test_unknown_files(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
-    with pytest.raises(InputError, match=r"a\.csv: a network is a store \(\.h5\), a folder or archive"):
-        open_network(tmp_path / "a.csv")
-    with pytest.raises(InputError, match=r"a\.csv: inputs are \.h5, \.tsv"):
-        open_inputs(tmp_path / "a.csv")
+    refuses(r"a\.csv: a network is a store \(\.h5\), a folder or archive", open_network, tmp_path / "a.csv")
+    refuses(r"a\.csv: inputs are \.h5, \.tsv", open_inputs, tmp_path / "a.csv")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty: no layers in it; they are \.mtx"):
-        open_network(tmp_path / "empty")
-    with pytest.raises(InputError, match=r"empty: this is a folder; inputs are one file"):
-        open_inputs(tmp_path / "empty")
+    refuses(r"empty: no layers in it; they are \.mtx", open_network, tmp_path / "empty")
+    refuses(r"empty: this is a folder; inputs are one file", open_inputs, tmp_path / "empty")
     for opening in (open_network, open_inputs):
-        with pytest.raises(InputError, match=r"none\.h5: there is no such"):
-            opening(tmp_path / "none.h5")
+        refuses(r"none\.h5: there is no such", opening, tmp_path / "none.h5")
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -151,14 +139,11 @@ def test_import_that_fails_leaves_nothing(tmp_path, folder):
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(InputError, match=r"n32-l7\.tsv:2: the edge from input neuron 1 .* is given twice"):
         import_network(folder, tmp_path / "out.h5", bias=0)
-    with pytest.raises(InputError, match=r"a\.tar\.gz/neuron32/n32-l7\.tsv:2: "):
-        import_network(archive, tmp_path / "out.h5", bias=0)
+    refuses(r"a\.tar\.gz/neuron32/n32-l7\.tsv:2: ", import_network, archive, tmp_path / "out.h5", bias=0)
     (folder / "n32-l7.tsv").unlink()
-    with pytest.raises(InputError, match=r"n32-l7\.tsv is missing"):
-        import_network(packed(folder, archive), tmp_path / "out.h5", bias=0)
+    refuses(r"n32-l7\.tsv is missing", import_network, packed(folder, archive), tmp_path / "out.h5", bias=0)
     archive.write_bytes(archive.read_bytes()[:-2000])
-    with pytest.raises(InputError, match=r"a\.tar\.gz: the gzip data is cut short"):
-        import_network(archive, tmp_path / "out.h5", bias=0)
+    refuses(r"a\.tar\.gz: the gzip data is cut short", import_network, archive, tmp_path / "out.h5", bias=0)
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -186,5 +171,4 @@ def test_every_kind_of_inputs(tmp_path):
         assert np.array_equal(read.dense(np.arange(6)), rows)
     for name in ("a.npy", "a.npz", "a.h5"):
         assert open_inputs(tmp_path / name, count=8).count == 8
-        with pytest.raises(InputError, match=f"{name}: inputs of 10 neurons, not 11"):
-            open_inputs(tmp_path / name, neurons=11)
+        refuses(f"{name}: inputs of 10 neurons, not 11", open_inputs, tmp_path / name, neurons=11)

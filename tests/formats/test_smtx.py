@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
-from spdnn.errors import InputError
 from spdnn.formats import smtx
 from spdnn.ops import SparseMatrix, Topology
 
@@ -69,10 +71,8 @@ def test_a_matrix_without_nonzeros(tmp_path):
 )
 def test_a_broken_file_is_one_sentence(tmp_path, text, sentence):
     (tmp_path / "a.smtx").write_text(text)
-    with pytest.raises(InputError) as error:
-        smtx.read(tmp_path / "a.smtx")
-    assert str(error.value).startswith(f"{tmp_path}/a.smtx")
-    assert sentence in str(error.value)
+    told = refuses(re.escape(sentence), smtx.read, tmp_path / "a.smtx")
+    assert told.startswith(f"{tmp_path}/a.smtx")
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,14 @@ def test_a_broken_file_is_one_sentence(tmp_path, text, sentence):
 )
 def test_positions_that_are_no_matrix_name_the_file(tmp_path, text, sentence):
     (tmp_path / "a.smtx").write_text(text)
-    with pytest.raises(InputError, match="a.smtx: ") as error:
-        SparseMatrix.from_smtx(tmp_path / "a.smtx")
-    assert sentence in str(error.value)
+    refuses(f"a.smtx: .*{re.escape(sentence)}", SparseMatrix.from_smtx, tmp_path / "a.smtx")
 
 
 def test_what_is_no_text_or_no_file(tmp_path):
     (tmp_path / "a.smtx").write_bytes(b"\x80\x03 3\n")
-    with pytest.raises(InputError, match="a.smtx: it cannot be read as a .smtx file"):
-        smtx.read(tmp_path / "a.smtx")
-    with pytest.raises(InputError, match="b.smtx: there is no such file"):
-        smtx.read(tmp_path / "b.smtx")
-    with pytest.raises(InputError, match="it cannot be read as a .smtx file"):
-        smtx.read(tmp_path)
+    refuses("a.smtx: it cannot be read as a .smtx file", smtx.read, tmp_path / "a.smtx")
+    refuses("b.smtx: there is no such file", smtx.read, tmp_path / "b.smtx")
+    refuses("it cannot be read as a .smtx file", smtx.read, tmp_path)
 
 
 def test_a_topology_goes_through_a_file(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn.errors import InputError, Unavailable
 from spdnn.formats.tensors import open_tensors, write_tensors
@@ -27,10 +28,8 @@ def test_there_and_back(tmp_path, ending):
 
 def test_endings_and_absence(tmp_path):
     for call in (lambda path: open_tensors(path), lambda path: write_tensors(path, ARRAYS)):
-        with pytest.raises(InputError, match=r"x.bin: the name must end with .safetensors or .npz"):
-            call(tmp_path / "x.bin")
-    with pytest.raises(InputError, match="there is no such file"):
-        open_tensors(tmp_path / "x.npz")
+        refuses(r"x.bin: the name must end with .safetensors or .npz", call, tmp_path / "x.bin")
+    refuses("there is no such file", open_tensors, tmp_path / "x.npz")
 
 
 def test_damaged_archives(tmp_path):
@@ -40,8 +39,7 @@ def test_damaged_archives(tmp_path):
     np.save(tmp_path / "y.npy", np.ones(2))
     for other in (b"", b"hello", content[:40], (tmp_path / "y.npy").read_bytes()):
         path.write_bytes(other)
-        with pytest.raises(InputError, match="this is no sound .npz file"):
-            open_tensors(path)
+        refuses("this is no sound .npz file", open_tensors, path)
     at = content.index(ARRAYS["b"].tobytes())
     path.write_bytes(content[: at + 4] + b"\xff" + content[at + 5 :])
     with pytest.raises(InputError, match="b cannot be read"):
@@ -68,6 +66,5 @@ def test_without_the_package(tmp_path, monkeypatch):
 
 
 def test_nothing_half_written(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        write_tensors(tmp_path / "no" / "x.npz", ARRAYS)
+    refuses("does not exist", write_tensors, tmp_path / "no" / "x.npz", ARRAYS)
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 from spdnn.errors import InputError
 from spdnn.ops import Topology
@@ -44,8 +45,7 @@ def test_an_empty_list_has_no_columns():
 
 
 def test_a_list_of_lists_is_refused_in_one_sentence():
-    with pytest.raises(InputError, match=r"offsets are no array \(.*\)$"):
-        Topology((2, 3), [[0], [1, 2]], [0, 1])
+    refuses(r"offsets are no array \(.*\)$", Topology, (2, 3), [[0], [1, 2]], [0, 1])
 
 
 def test_rows_may_begin_at_any_column_and_be_empty():
@@ -60,8 +60,7 @@ def test_indices_have_16_bits_where_they_reach():
     assert Topology((1, 65536), [0, 1], [65535]).columns.dtype == np.uint16
     wide = Topology((1, 65537), [0, 1], [65536])
     assert (wide.columns.dtype, wide.columns[0]) == (np.int32, 65536)
-    with pytest.raises(InputError, match="16-bit indices reach"):
-        wide.with_index_bits(16)
+    refuses("16-bit indices reach", wide.with_index_bits, 16)
     narrow = Topology((1, 5), [0, 2], [1, 4])
     assert narrow.with_index_bits(32).columns.dtype == np.int32
     assert narrow.with_index_bits(32) == narrow

@@ -73,6 +73,21 @@ def snakemake(folder, *arguments):
         return ended(process)[:2]
 
 
+def passed(folder, *arguments):
+    """What a run printed that did what was asked for."""
+    status, text = snakemake(folder, *arguments)
+    assert status == 0, text
+    return text
+
+
+def refused(folder, *arguments):
+    """What a run printed that did not, in sentences."""
+    status, text = snakemake(folder, *arguments)
+    assert status != 0
+    assert "Traceback" not in text
+    return text
+
+
 def jobs(text):
     """How many jobs of each rule Snakemake's table has."""
     return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE)}
@@ -99,8 +114,7 @@ def whole(settings, tmp_path_factory):
     for k in (1, 2):
         sp.save_npz(folder / f"layers/{k}.npz", sp.random_array((30, 30), density=0.3, rng=rng, format="csc"))
     np.save(folder / "x.npy", rng.random((100, 30)).astype(np.float32))
-    status, text = snakemake(folder, *settings)
-    assert status == 0, text
+    passed(folder, *settings)
     return folder
 
 
@@ -191,20 +205,15 @@ def test_the_command_of_a_record_reproduces_it(whole, settings):
         assert all(again[key] == ran[key] for key in same)
     words = records_of(whole)[CASES[1]]["environment"]["command"].split()
     others = ["results/peers", "results/ops/operations.jsonl"]
-    status, text = snakemake(whole, "--dry-run", words[3], *others, *words[4:])
-    assert status == 0, text
-    assert "Nothing to be done" in text
+    assert "Nothing to be done" in passed(whole, "--dry-run", words[3], *others, *words[4:])
 
 
 def test_nothing_to_do_the_second_time(whole, settings):
-    status, text = snakemake(whole, *settings)
-    assert status == 0
-    assert "Nothing to be done" in text
+    assert "Nothing to be done" in passed(whole, *settings)
 
 
 def test_depths_share_networks_and_changed_repeats_run_inference_again(whole, settings):
-    status, text = snakemake(whole, "--dry-run", *settings, "--config", "layers=[1,3]", "repeats=4", "ranks=[2,1,3]")
-    assert status == 0, text
+    text = passed(whole, "--dry-run", *settings, "--config", "layers=[1,3]", "repeats=4", "ranks=[2,1,3]")
     asked = jobs(text)
     assert {rule: asked[rule] for rule in ("infer", "infer_ranks", "benchmark")} == {
         "infer": 3, "infer_ranks": 6, "benchmark": 9,
@@ -222,8 +231,7 @@ def test_the_cases_of_the_configuration_are_written_down(whole, settings):
 
 
 def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(whole, settings):
-    status, text = snakemake(whole, *settings, "--report", "snakemake-report.html")
-    assert status == 0, text
+    passed(whole, *settings, "--report", "snakemake-report.html")
     page = (whole / "snakemake-report.html").read_text()
     results, categories = (
         json.JSONDecoder().raw_decode(page.split(f'<script id="{name}">\n    var {name} = ')[1])[0]
@@ -291,8 +299,7 @@ def failed(copied, settings):
     own = networks(MINE, OWN.format(name="doubtful", more=", truth: wrong.txt"), BROKEN)
     given = [*settings, "--config", "partition=[cyclic,static]", own]
     launcher = ["--set-resources", f'infer_ranks:mpi="{folder}/launcher --mpi=pmi2"']
-    status, text = snakemake(folder, *given, "--dry-run")
-    assert status == 0, text
+    passed(folder, *given, "--dry-run")
     assert read_cases(folder / "results/cases.json") == CASES  # a dry run writes nothing down
     status, text = snakemake(folder, *given, *launcher, "--keep-going")
     assert status == 1, text
@@ -370,8 +377,7 @@ def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(failed):
 def test_a_case_that_was_corrected_is_on_the_page(failed, settings, tmp_path):
     folder = shutil.copytree(failed[0], tmp_path / "corrected", symlinks=True)
     own = networks(MINE, OWN.format(name="doubtful", more=""))
-    status, text = snakemake(folder, *settings, "--config", own)
-    assert status == 0, text
+    passed(folder, *settings, "--config", own)
     page = (folder / "results/report.html").read_text()
     assert "199 categories" not in page
     assert DOUBTFUL.format(count=200, ranks="") in page
@@ -391,8 +397,7 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
     assert not list(tmp_path.glob("results/runs/*/samples.json"))
     assert not (tmp_path / "results/report.html").exists()  # who stops a run wants no page of it
     case = "radixnet-1024-120.mnist-1024-first-1000.cpu.none.t2"
-    status, text = snakemake(tmp_path, f"results/records/{case}.json", *given, "count=1000", "repeats=1")
-    assert status == 0, text
+    text = passed(tmp_path, f"results/records/{case}.json", *given, "count=1000", "repeats=1")
     assert set(jobs(text)) - {"total"} == {"infer", "verify", "benchmark"}  # what was whole is kept
     record = records_of(tmp_path)[case]
     assert (record["engine"]["name"], record["threads"]) == ("cpu", 2)
@@ -401,19 +406,15 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
 
 
 def test_a_mistake_in_the_config_is_one_line(tmp_path):
-    status, text = snakemake(tmp_path, "--config", "neuron=1024")
-    assert status != 0
+    text = refused(tmp_path, "--config", "neuron=1024")
     assert "config: top level: the key 'neuron' is not known; did you mean 'neurons'?" in text
-    assert "Traceback" not in text
     assert not (tmp_path / "results").exists()
 
 
 @full
 def test_a_file_that_is_not_there_is_named(tmp_path):
     given = ["neurons=1024", "layers=120", "inputs=mnist", "fetch={mnist: nowhere}"]
-    status, text = snakemake(tmp_path, "--config", *given)
-    assert status != 0
-    assert "nowhere" in text
+    assert "nowhere" in refused(tmp_path, "--config", *given)
 
 
 # ---- engines that cannot run here ----
@@ -431,28 +432,22 @@ def without_gpu(tmp_path, monkeypatch):
 
 
 def test_without_a_gpu_its_engines_are_refused_at_the_door(tmp_path, without_gpu):
-    status, text = snakemake(tmp_path, "--config", "engines=[cpu,cuda]", "reductions=none", "neurons=1024")
-    assert status != 0
+    text = refused(tmp_path, "--config", "engines=[cpu,cuda]", "reductions=none", "neurons=1024")
     sentence = r"engine cuda cannot run here: .*(cupy is not installed|driver is not installed here).*"
     assert len(re.findall(sentence, text)) == 1
-    assert "Traceback" not in text
     assert not (tmp_path / "results").exists()
 
 
 @full
 def test_reductions_that_an_engine_does_not_offer_are_refused_at_the_door(tmp_path):
-    status, text = snakemake(tmp_path, "--dry-run", "--config", "engines=csr", "reductions=neurons")
-    assert status != 0
-    assert "'neurons' is not offered" in text
-    assert "Traceback" not in text
+    assert "'neurons' is not offered" in refused(tmp_path, "--dry-run", "--config", "engines=csr", "reductions=neurons")
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
 def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_gpu, profile):
     arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
     given = ["engines=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=1920", "ranks=[1,2]"]
-    status, text = snakemake(tmp_path, *arguments, "--config", *given)
-    assert status == 0, text
+    text = passed(tmp_path, *arguments, "--config", *given)
     assert {rule: jobs(text)[rule] for rule in ("infer", "infer_ranks")} == {"infer": 2, "infer_ranks": 2}
     told = {}
     for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
@@ -481,9 +476,7 @@ def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(copi
     folder = copied()
     chosen = [*settings, "--config", "engines=cuda", "ranks=1", "networks=[]", "--mode", "remote", "--until", "infer"]
     chosen += ["--shared-fs-usage", "input-output", "persistence", "sources", "source-cache", "software-deployment"]
-    status, text = snakemake(folder, *chosen)
-    assert status != 0
-    assert "engine cuda cannot run here" in text
+    assert "engine cuda cannot run here" in refused(folder, *chosen)
     assert list(folder.glob("results/prepared/*.cuda.all.h5"))
     assert not list(folder.glob("results/runs/*.cuda.*/*"))
 
@@ -497,10 +490,7 @@ def test_where_reductions_find_nothing_they_change_nothing(copied):
     cases = [f"unstructured-1024-3.digits-1024-first-100.cpu.{reductions}.t2" for reductions in ("all", "none")]
     targets = [f"results/records/{case}.json" for case in cases]
     preset = ["--configfile", ROOT / "config/unstructured.yaml"]
-    status, text = snakemake(
-        folder, *targets, *preset, "--config", "neurons=1024", "layers=3", "count=100", "repeats=2"
-    )
-    assert status == 0, text
+    passed(folder, *targets, *preset, "--config", "neurons=1024", "layers=3", "count=100", "repeats=2")
     records = [records_of(folder)[case] for case in cases]
     assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
     assert records[0]["result"]["digests"] == records[1]["result"]["digests"]
@@ -511,8 +501,7 @@ def test_where_reductions_find_nothing_they_change_nothing(copied):
 
 def test_official_files_are_fetched_and_imported(tmp_path):
     settings = ["source=official", "inputs=[official,mnist]", "neurons=[1024]", "layers=120"]
-    status, text = snakemake(tmp_path, "--dry-run", "--config", *settings)
-    assert status == 0, text
+    text = passed(tmp_path, "--dry-run", "--config", *settings)
     assert {rule: count for rule, count in jobs(text).items() if rule not in ("all", "total", "report")} == {
         "fetch_file": 3, "import_network": 1, "import_inputs": 1, "make_inputs": 1, "prepare": 1, "infer": 2,
         "verify": 2, "benchmark": 2,
@@ -528,8 +517,7 @@ def test_mnist_from_the_mirror(tmp_path, mnist_file, monkeypatch):
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
     case = "radixnet-1024-120.mnist-1024.cpu.all.t2"
     settings = ["neurons=1024", "layers=120", "inputs=mnist", "repeats=1"]
-    status, text = snakemake(tmp_path, f"results/records/{case}.json", "--config", *settings)
-    assert status == 0, text
+    passed(tmp_path, f"results/records/{case}.json", "--config", *settings)
     record = records_of(tmp_path)[case]
     assert record["problem"]["official"] == "1024-120"
     assert record["result"]["categories"] == 1812
@@ -539,8 +527,7 @@ def test_mnist_from_the_mirror(tmp_path, mnist_file, monkeypatch):
 def test_one_two_and_four_ranks_agree(copied):
     settings = ["count=500", "threads=1", "ranks=[1,2,4]", "partition=[static,rebalanced]"]
     folder = copied()
-    status, text = snakemake(folder, *PRESET, "--config", *settings, "--until", "benchmark")
-    assert status == 0, text
+    passed(folder, *PRESET, "--config", *settings, "--until", "benchmark")
     records = {name: record for name, record in records_of(folder).items() if ".cpu." in name}
     one = records.pop("radixnet-1024-120.digits-1024-first-500.cpu.all.t1")
     assert {name.rpartition(".")[2] for name in records} == {
@@ -559,8 +546,7 @@ def test_every_rung_of_the_ladder_is_verified_and_drawn(tmp_path, mnist_file, mo
     """Official inputs: the oracle cannot judge the rung that is the oracle."""
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
     given = ["--configfile", ROOT / "config/ladder.yaml", "--config", "count=500", "repeats=1"]
-    status, text = snakemake(tmp_path, *given)
-    assert status == 0, text
+    passed(tmp_path, *given)
     records = records_of(tmp_path).values()
     assert sorted(record["engine"]["name"] for record in records) == ["cpu", "csr", "reference", *["tiled"] * 4]
     assert len({record["result"]["categories_sha256"] for record in records}) == 1
@@ -573,8 +559,7 @@ def test_schedules_are_compared_in_one_run(copied):
     settings = ["neurons=1024", "count=2000", "reductions=dead", "schedules=[stream,pipeline]", "devices=2"]
     settings += ["device_memory=30000000", "repeats=1", "inputs=digits"]
     given = ["--configfile", ROOT / "config/schedules.yaml", "--config", *settings, "--until", "benchmark"]
-    status, text = snakemake(folder, *given)
-    assert status == 0, text
+    passed(folder, *given)
     records = {name: record for name, record in records_of(folder).items() if name not in CASES}
     case = "radixnet-1024-120.digits-1024-first-2000.taskgraph.dead.t2"
     assert set(records) == {f"{case}.{schedule}-d2" for schedule in ("stream", "pipeline")}
