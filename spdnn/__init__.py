@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import importlib
 
+__version__ = "0.1.0"
+
 _PARTS = ("models", "ops")
 _NAMES = {
     "Activation": "spdnn.network",
@@ -28,7 +30,7 @@ _NAMES = {
     "open_inputs": "spdnn.formats",
     "open_network": "spdnn.formats",
 }
-__all__ = sorted([*_NAMES, *_PARTS])
+__all__ = sorted(["__version__", *_NAMES, *_PARTS])
 
 
 def __getattr__(name: str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import shutil
 import signal
@@ -161,6 +160,8 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def sha256(path: str | os.PathLike) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
+    import hashlib  # OpenSSL, which a command that only tells its version need not load
+
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

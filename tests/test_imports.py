@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from spdnn import provenance
+import pytest
+
+from spdnn import cli, provenance
 
 # From the top down; a module may import its own line and the lines below it. DESIGN.md draws the same picture.
 LINES = [
@@ -61,12 +63,27 @@ HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "reques
          "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "torch"}  # fmt: skip
 
 
-def test_nothing_heavy_is_imported_unasked():
-    code = f"""import sys, spdnn, spdnn.cli, spdnn.engines
-spdnn.cli.main(["engines"])
-print(sorted({HEAVY} & sys.modules.keys()), file=sys.stderr)"""
+@pytest.mark.parametrize(
+    ("arguments", "unasked"),
+    [(["engines"], HEAVY), *((option, HEAVY | {"numpy", "scipy", "h5py"}) for option in (["--version"], ["--help"]))],
+)
+def test_nothing_heavy_is_imported_unasked(arguments, unasked):
+    code = f"""import contextlib, sys, spdnn.cli
+with contextlib.suppress(SystemExit):
+    spdnn.cli.main({arguments})
+print(sorted({unasked} & sys.modules.keys()), file=sys.stderr)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout
     assert done.stderr.strip() == "[]"
+
+
+def test_every_command_has_its_arguments_when_they_are_asked_for(capsys):
+    for name in cli.COMMANDS:
+        with pytest.raises(SystemExit, match="0"):
+            cli.parser([name]).parse_args([name, "--help"])
+        told = capsys.readouterr().out
+        assert told.startswith(f"usage: spdnn {name} ")
+        assert len(told.splitlines()) > 5, name  # usage, options, and what it is for
 
 
 def test_code_digest_follows_what_is_reached():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
+import importlib
 import os
 import shutil
 import sys
 import traceback
+from collections.abc import Collection
 
-from spdnn import tellers
+from spdnn import __version__, tellers
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.errors import SpdnnError
 from spdnn.files import check_ended, clean_on_terminate
@@ -38,20 +39,39 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         )
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    from spdnn.cli import compare, decompose, inputs, machine, network, ops, peers, plan, report, run
+# Subcommands: the function that adds the arguments, and the line of `spdnn --help`.
+COMMANDS = {
+    "challenge": ("run:add_challenge", "regenerate, run and verify a challenge problem"),
+    "infer": ("run:add_infer", "run a network on inputs"),
+    "verify": ("run:add_verify", "compare categories with a truth"),
+    "engines": ("run:add_engines", "what can run here, and why the others can't"),
+    "network": ("network:add", "make, import, export or show a network"),
+    "inputs": ("inputs:add", "make inputs"),
+    "peers": ("peers:add", "time other libraries beside our kernels"),
+    "ops": ("ops:add", "sparse operations for deep learning beside other libraries"),
+    "report": ("report:add", "render records as one HTML page"),
+    "compare": ("compare:add", "set two sets of records side by side"),
+    "plan": ("plan:add", "predict the time on more devices"),
+    "decompose": ("decompose:add", "how an inference would be cut for some devices, and the time predicted"),
+    "machine": ("machine:add", "measure what this machine does at best"),
+}
 
+
+def parser(complete: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The command line. Only the subcommands of `complete` have their arguments: those import libraries."""
     top = argparse.ArgumentParser(
         prog="spdnn",
         description="Sparse deep neural network inference at scale: exact, verified, reproducible.",
         epilog=EPILOG,
         formatter_class=_Formatter,
     )
-    top.add_argument("--version", action="version", version=f"spdnn {_version()}")
+    top.add_argument("--version", action="version", version=f"spdnn {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, network, inputs, peers, ops, report, compare, plan, decompose, machine):
-        module.add(commands, _Formatter)
+    for name, (where, line) in COMMANDS.items():
+        command = commands.add_parser(name, help=line, formatter_class=_Formatter)
+        if name in complete:
+            module, function = where.split(":")
+            getattr(importlib.import_module(f"spdnn.cli.{module}"), function)(command)
     return top
 
 
@@ -105,10 +125,12 @@ def _run(arguments: list[str] | None) -> int:
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     """The arguments; of several ranks that were started together, the first alone tells what is wrong with them."""
+    words = sys.argv[1:] if arguments is None else arguments
+    command = parser(words[:1])  # options before the subcommand end the program
     if launched_rank() == 0:
-        return parser().parse_args(arguments)
+        return command.parse_args(words)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stderr(nothing), contextlib.redirect_stdout(nothing):
-        return parser().parse_args(arguments)
+        return command.parse_args(words)
 
 
 def _refused(sentence: str) -> int:
@@ -133,10 +155,3 @@ def _discard_output() -> None:
     """Point standard output at nothing, so that what is left in it does not fail once more at the end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("spdnn")
-    except importlib.metadata.PackageNotFoundError:
-        return "of a checkout that is not installed"

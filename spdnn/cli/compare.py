@@ -26,14 +26,8 @@ RECORDS = "a record file (.json, or .jsonl: one on each line), a folder of them,
 NARROWEST = 40  # columns of a terminal that lines are made for
 
 
-def add(commands, formatter) -> None:
-    command = commands.add_parser(
-        "compare",
-        help="set two sets of records side by side",
-        formatter_class=formatter,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+def add(command) -> None:
+    command.description, command.epilog = DESCRIPTION, EPILOG
     command.add_argument("a", metavar="A", help=RECORDS)
     command.add_argument("b", metavar="B", help="the same")
     command.add_argument(

@@ -12,14 +12,11 @@ from spdnn.cli.decompose_costs import RATES, problem_of
 from spdnn.errors import InputError
 
 
-def add(commands, formatter) -> None:
-    command = commands.add_parser(
-        "decompose",
-        help="how an inference would be cut for some devices, and the time predicted",
-        formatter_class=formatter,
-        description="Print the decomposition that would be chosen (batches, stages of layers, buffers of weights,\n"
+def add(command) -> None:
+    command.description = (
+        "Print the decomposition that would be chosen (batches, stages of layers, buffers of weights,\n"
         "devices), its memory and its predicted time, without running anything. What layers cost comes from a\n"
-        "measured record, or from rates given by hand; --published shows such predictions beside SNIG's table.",
+        "measured record, or from rates given by hand; --published shows such predictions beside SNIG's table."
     )
     _add_problem(command.add_argument_group("problem"))
     arguments.add_cut(command)

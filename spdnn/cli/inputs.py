@@ -7,15 +7,13 @@ from spdnn.features import Inputs
 from spdnn.files import existing
 
 
-def add(commands, formatter) -> None:
-    group = commands.add_parser(
-        "inputs", help="make inputs", formatter_class=formatter, description="Inputs, made by formula."
-    )
+def add(group) -> None:
+    group.description = "Inputs, made by formula."
     kinds = group.add_subparsers(metavar="ACTION", required=True)
     make = kinds.add_parser(
         "make",
         help="make inputs from MNIST or from bundled digits",
-        formatter_class=formatter,
+        formatter_class=group.formatter_class,
         description="Make binary inputs: the official ones from MNIST, exactly, or digits that need no download.",
     )
     make.add_argument("kind", choices=["mnist", "digits"])

@@ -16,13 +16,10 @@ INCLUDES = {
 }
 
 
-def add(commands, formatter) -> None:
-    tell = commands.add_parser(
-        "machine",
-        help="measure what this machine does at best",
-        formatter_class=formatter,
-        description="Measure the machine's limits: memory, caches, arithmetic. Every run measures them too, and its\n"
-        "record holds them.",
+def add(tell) -> None:
+    tell.description = (
+        "Measure the machine's limits: memory, caches, arithmetic. Every run measures them too, and its\n"
+        "record holds them."
     )
     tell.add_argument("--threads", type=arguments.thread_count, metavar="T", help="default: all usable cores")
     tell.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")

@@ -11,19 +11,14 @@ from spdnn.errors import InputError
 from spdnn.files import existing
 
 
-def add(commands, formatter) -> None:
-    group = commands.add_parser(
-        "network",
-        help="make, import, export or show a network",
-        formatter_class=formatter,
-        description="Networks: made by formula, imported, exported, shown.",
-    )
+def add(group) -> None:
+    group.description = "Networks: made by formula, imported, exported, shown."
     kinds = group.add_subparsers(metavar="ACTION", required=True)
 
     make = kinds.add_parser(
         "make",
         help="make a network by formula",
-        formatter_class=formatter,
+        formatter_class=group.formatter_class,
         description="Make a network as a store: a RadiX-Net (the official networks, or any 16 * 2^m neurons), or an\n"
         "unstructured one (random inputs, 8 to 64 a neuron, normal weights, a bias vector).",
     )
@@ -46,7 +41,7 @@ def add(commands, formatter) -> None:
     read = kinds.add_parser(
         "import",
         help="import a network into a store",
-        formatter_class=formatter,
+        formatter_class=group.formatter_class,
         description="Import a network: a folder or archive of official text (.tsv, .tar.gz), Matrix Market\n"
         "(.mtx, a folder of them, or a .txt list), SciPy .npz (or a folder), or .safetensors.",
     )
@@ -76,7 +71,7 @@ def add(commands, formatter) -> None:
     write = kinds.add_parser(
         "export",
         help="write official text files",
-        formatter_class=formatter,
+        formatter_class=group.formatter_class,
         description="Export to the official text form: n{N}-l{k}.tsv, byte-identical for official networks.",
     )
     write.add_argument("network", metavar="net.h5")
@@ -86,7 +81,7 @@ def add(commands, formatter) -> None:
     info = kinds.add_parser(
         "info",
         help="show what a network is",
-        formatter_class=formatter,
+        formatter_class=group.formatter_class,
         description="Show a network's size, source, values and bias.",
     )
     info.add_argument("network", metavar="net.h5")

@@ -30,18 +30,15 @@ or .npy (dense; its zeros are left out).
 """
 
 
-def add(commands, formatter) -> None:
-    group = commands.add_parser(
-        "ops",
-        help="sparse operations for deep learning beside other libraries",
-        formatter_class=formatter,
-        description="Time sparse times dense (spmm) and sampled dense products (sddmm) beside MKL, PyTorch, SciPy and\n"
-        "dense BLAS; on problem sets, or on a matrix of your own.",
-        epilog=SETS,
+def add(group) -> None:
+    group.description = (
+        "Time sparse times dense (spmm) and sampled dense products (sddmm) beside MKL, PyTorch, SciPy and\n"
+        "dense BLAS; on problem sets, or on a matrix of your own."
     )
+    group.epilog = SETS
     inner = group.add_subparsers(metavar="WHAT", required=True)
     bench = inner.add_parser(
-        "bench", help="problem sets, into records", formatter_class=formatter, epilog=SETS,
+        "bench", help="problem sets, into records", formatter_class=group.formatter_class, epilog=SETS,
         description="Time every program on every problem of some sets; a table on the terminal, records into a folder.",
     )  # fmt: skip
     bench.add_argument(
@@ -62,7 +59,7 @@ def add(commands, formatter) -> None:
     bench.set_defaults(run=_bench)
     for name, columns in (("spmm", "of B"), ("sddmm", "of Q and K: the length of each dot product")):
         one = inner.add_parser(
-            name, help=f"one {name} of your own matrix", formatter_class=formatter,
+            name, help=f"one {name} of your own matrix", formatter_class=group.formatter_class,
             description=f"Time one {name} of your own matrix beside other libraries and the dense product.",
             epilog=MATRIX,
         )  # fmt: skip

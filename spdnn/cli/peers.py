@@ -12,14 +12,11 @@ from spdnn.errors import InputError
 WIDTHS = (1024, 4096, 16384, 65536)
 
 
-def add(commands, formatter) -> None:
-    command = commands.add_parser(
-        "peers",
-        help="time other libraries beside our kernels",
-        formatter_class=formatter,
-        description="Time SciPy, GraphBLAS, MKL, JAX and PyTorch beside our kernels, in turn, in one process, each\n"
+def add(command) -> None:
+    command.description = (
+        "Time SciPy, GraphBLAS, MKL, JAX and PyTorch beside our kernels, in turn, in one process, each\n"
         "verified. One layer on dense features at each of --layer-widths; and with --neurons and --layers a\n"
-        "whole network. pip install 'spdnn[peers]' brings the libraries.",
+        "whole network. pip install 'spdnn[peers]' brings the libraries."
     )
     command.add_argument(
         "--layer-widths",

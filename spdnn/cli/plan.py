@@ -16,14 +16,11 @@ from spdnn.errors import InputError
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
 
 
-def add(commands, formatter) -> None:
-    plan = commands.add_parser(
-        "plan",
-        help="predict the time on more devices",
-        formatter_class=formatter,
-        description="Predict what a run would take on more devices and inputs, from a measured record of one rank;\n"
+def add(plan) -> None:
+    plan.description = (
+        "Predict what a run would take on more devices and inputs, from a measured record of one rank;\n"
         "--check compares such predictions with measured records of several ranks, and --published with\n"
-        "at-scale's figures for 1 to 768 V100.",
+        "at-scale's figures for 1 to 768 V100."
     )
     what = plan.add_mutually_exclusive_group(required=True)
     what.add_argument("--record", metavar="run.json", help="a run record of one rank: calibrates the prediction")

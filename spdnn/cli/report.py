@@ -7,13 +7,10 @@ from pathlib import Path
 from spdnn.cli.record_files import record_files
 
 
-def add(commands, formatter) -> None:
-    page = commands.add_parser(
-        "report",
-        help="render records as one HTML page",
-        formatter_class=formatter,
-        description="Render run records as one self-contained HTML page, beside the published baselines. Several "
-        "folders, of several machines, are merged; a failed verdict takes a case of its own folder away.",
+def add(page) -> None:
+    page.description = (
+        "Render run records as one self-contained HTML page, beside the published baselines. Several "
+        "folders, of several machines, are merged; a failed verdict takes a case of its own folder away."
     )
     page.add_argument(
         "records",

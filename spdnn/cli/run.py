@@ -24,13 +24,8 @@ from spdnn.network import Network
 from spdnn.reduce import parse
 
 
-def add(commands, formatter) -> None:
-    whole = commands.add_parser(
-        "challenge",
-        help="regenerate, run and verify a challenge problem",
-        formatter_class=formatter,
-        description="Regenerate a Sparse DNN Graph Challenge problem, run it, verify it, and write the record.",
-    )
+def add_challenge(whole) -> None:
+    whole.description = "Regenerate a Sparse DNN Graph Challenge problem, run it, verify it, and write the record."
     whole.add_argument(
         "--neurons", type=arguments.positive, required=True, metavar="N", help="1024, 4096, 16384 or 65536"
     )
@@ -50,12 +45,11 @@ def add(commands, formatter) -> None:
     arguments.add_cut(whole)
     whole.set_defaults(run=_challenge, several=True)
 
-    infer = commands.add_parser(
-        "infer",
-        help="run a network on inputs",
-        formatter_class=formatter,
-        description="Run a network on inputs and write the categories. A record needs a verdict: the output is\n"
-        "compared with the official truth where it applies, else with the oracle, or with --truth.",
+
+def add_infer(infer) -> None:
+    infer.description = (
+        "Run a network on inputs and write the categories. A record needs a verdict: the output is\n"
+        "compared with the official truth where it applies, else with the oracle, or with --truth."
     )
     infer.add_argument(
         "--network", required=True, metavar="net.h5", help="a store, or anything `spdnn network import` reads"
@@ -97,22 +91,16 @@ def add(commands, formatter) -> None:
     arguments.add_cut(infer)
     infer.set_defaults(run=_infer, several=True)
 
-    check = commands.add_parser(
-        "verify",
-        help="compare categories with a truth",
-        formatter_class=formatter,
-        description="Compare a list of categories with the official truth or a file: the whole set, not its size.",
-    )
+
+def add_verify(check) -> None:
+    check.description = "Compare a list of categories with the official truth or a file: the whole set, not its size."
     check.add_argument("--categories", required=True, metavar="out.txt")
     check.add_argument("--truth", required=True, metavar="official:N|FILE")
     check.set_defaults(run=_verify)
 
-    tell = commands.add_parser(
-        "engines",
-        help="what can run here, and why the others can't",
-        formatter_class=formatter,
-        description="List the engines: what can run here, and what is missing for the others.",
-    )
+
+def add_engines(tell) -> None:
+    tell.description = "List the engines: what can run here, and what is missing for the others."
     tell.set_defaults(run=_engines)
 
 
