@@ -7,13 +7,16 @@ zeros may leave) and `neurons` (identical ones, merged). `inputs` depends on the
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
-from spdnn import progress
+from spdnn import kernels, progress
 from spdnn.errors import InputError
 from spdnn.network import Header, Layer, Network, index_dtype, shared_value
 
@@ -123,8 +126,9 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     start = time.perf_counter()
     layers, classes, previous, held, told = [], [], None, 0, {}
     try:
-        for layer in progress.bar(network.layers(), "prepare, identical neurons", network.depth):
-            merged, previous = merge_layer(layer, previous)
+        found = _looked_at(network, memory)
+        for layer, distinct, own in progress.bar(found, "prepare, identical neurons", network.depth):
+            merged, previous = _on_classes(distinct, own, previous)
             if previous is not None and classes and np.array_equal(previous, classes[-1]):
                 previous = classes[-1]  # one array for all layers that agree
             held += merged.nbytes if merged is not layer else 0
@@ -134,6 +138,27 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
         layers, told = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
     merged = network if all(known is None for known in layers) else MergedNetwork(network, layers, classes)
     return merged, {**neurons_found(network, merged), **told, "seconds": time.perf_counter() - start}
+
+
+def _looked_at(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
+    """Each layer and what `_distinct` finds in it. As many as there are cores are looked at ahead, if they fit `memory`."""
+    largest = max(network.header(k).nbytes for k in range(network.depth))
+    ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory // largest)))
+
+    def look(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
+        layer = network.layer(k)
+        return layer, *_distinct(layer)
+
+    with ThreadPoolExecutor(ahead) as threads:
+        coming = deque(threads.submit(look, k) for k in range(min(ahead, network.depth)))
+        try:
+            for k in range(network.depth):
+                yield coming.popleft().result()
+                if k + ahead < network.depth:
+                    coming.append(threads.submit(look, k + ahead))
+        finally:
+            for one in coming:
+                one.cancel()
 
 
 def neurons_found(source: Network, merged: Network) -> dict:
@@ -156,139 +181,52 @@ def merge_layer(layer: Layer, previous: np.ndarray | None) -> tuple[Layer, np.nd
     Returns:
         the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
     """
-    first = identical_outputs(layer)
-    merged = layer if first is None else _outputs(layer, np.flatnonzero(first == np.arange(first.size)))
-    if previous is not None:
-        merged = _on_classes(merged, previous)
-        second = identical_outputs(merged)  # rows may be identical on classes that were not before
-        if second is not None:
-            merged = _outputs(merged, np.flatnonzero(second == np.arange(second.size)))
-            first = second if first is None else _compose(first, second)
-    if first is None:
-        return merged, None
-    classes = np.unique(first, return_inverse=True)[1].astype(index_dtype(merged.outputs))
+    return _on_classes(*_distinct(layer), previous)
+
+
+def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
+    """The layer of the outputs that differ (the first of each kind), and which of them each output equals.
+
+    None: all differ, and the layer is the same.
+    """
+    compiled = kernels.compiled()
+    values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
+    classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
+    count = compiled.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
+    if count == layer.outputs:
+        return layer, None
+    rows = rows[:count]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
+    indices = np.empty(offsets[-1], layer.indices.dtype)
+    taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
+    compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
+    merged = replace(
+        layer,
+        outputs=count,
+        offsets=offsets,
+        indices=indices,
+        values=layer.values if layer.single_value else taken,
+        bias=layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
+    )
     return merged, classes
 
 
-def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The first equal output of each original one, when `second` was found among the outputs that `first` left."""
-    left = np.flatnonzero(first == np.arange(first.size))
-    place = np.zeros(first.size, np.int64)
-    place[left] = np.arange(left.size)
-    return left[second[place[first]]]
-
-
-def identical_outputs(layer: Layer) -> np.ndarray | None:
-    """int64 (outputs,): the first output with the same inputs, weights and bias; None when all differ.
-
-    Rows are hashed, and those of equal hash compared with the first of them; a row that differs all the same stays.
-    """
-    degrees = np.diff(layer.offsets)
-    hashes = degrees.astype(np.uint64) * _MIX[0]
-    arrays = [layer.indices] if layer.single_value else [layer.indices, layer.values.view(np.uint32)]
-    for turn, array in enumerate(arrays):
-        hashes ^= _hashes(array, layer.offsets, degrees) * _MIX[1 + turn]
-    if np.ndim(layer.bias):
-        hashes ^= layer.bias.view(np.uint32).astype(np.uint64) * _MIX[3]
-    _, firsts, groups = np.unique(hashes, return_index=True, return_inverse=True)
-    if firsts.size == hashes.size:
-        return None
-    own = np.arange(hashes.size)
-    first = firsts[groups]
-    copies = np.flatnonzero(first != own)
-    same = _equal(layer, degrees, arrays, copies, first[copies])
-    first[copies[~same]] = copies[~same]
-    return None if (first == own).all() else first
-
-
-# Odd numbers, drawn once, with which rows of edges are hashed: position by position, and parts against each other.
-_MIX = np.random.RandomState(1).randint(0, 2**63, 68).astype(np.uint64) * np.uint64(2) + np.uint64(1)
-_POSITIONS = _MIX[4:]
-
-
-def _even_rows(array: np.ndarray, degrees: np.ndarray) -> np.ndarray | None:
-    """`array` (edges,) as (outputs, words), several values to a word where that fits; None: degrees differ."""
-    degree = int(degrees[0])
-    if not degree or (degrees != degree).any():
-        return None
-    rows = array.reshape(degrees.size, degree)
-    return rows.view(np.uint64) if degree * array.itemsize % 8 == 0 else rows
-
-
-def _hashes(array: np.ndarray, offsets: np.ndarray, degrees: np.ndarray) -> np.ndarray:
-    """uint64 (outputs,): a hash of each output's part of `array` (edges,)."""
-    rows = _even_rows(array, degrees)
-    if rows is not None:
-        return (rows * np.resize(_POSITIONS, rows.shape[1])).sum(axis=1, dtype=np.uint64)
-    place = np.arange(array.size) - np.repeat(offsets[:-1], degrees)
-    mixed = (array.astype(np.uint64) + np.uint64(1)) * _POSITIONS[place % _POSITIONS.size]
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-    return sums[offsets[1:]] - sums[offsets[:-1]]
-
-
-def _equal(layer: Layer, degrees: np.ndarray, arrays: list, ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Whether outputs `ones` and `others` are equal in all of `arrays` and in their bias."""
-    same = degrees[ones] == degrees[others]
-    if np.ndim(layer.bias):
-        same &= layer.bias[ones] == layer.bias[others]
-    even = [_even_rows(array, degrees) for array in arrays]
-    if even[0] is not None:
-        for rows in even:
-            same &= (rows[ones] == rows[others]).all(axis=1)
-        return same
-    pairs = np.flatnonzero(same)
-    (offsets, mine), (_, theirs) = (_edges_of(layer, outputs[pairs]) for outputs in (ones, others))
-    pair = np.repeat(pairs, np.diff(offsets))
-    for array in arrays:
-        same[pair[array[mine] != array[theirs]]] = False
-    return same
-
-
-def _edges_of(layer: Layer, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets, edges): the edges of some outputs, one output after the other."""
-    degrees = np.diff(layer.offsets)[outputs]
-    offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    return offsets, np.arange(offsets[-1]) + np.repeat(layer.offsets[outputs] - offsets[:-1], degrees)
-
-
-def _outputs(layer: Layer, outputs: np.ndarray) -> Layer:
-    """The layer of some of its outputs alone."""
-    offsets, edges = _edges_of(layer, outputs)
-    return replace(
-        layer,
-        outputs=outputs.size,
-        offsets=offsets,
-        indices=layer.indices[edges],
-        values=layer.values if layer.single_value else layer.values[edges],
-        bias=layer.bias[outputs] if np.ndim(layer.bias) else layer.bias,
-    )
-
-
-def _on_classes(layer: Layer, classes: np.ndarray) -> Layer:
-    """The layer on the classes of its inputs, edges of one output and class summed."""
-    inputs = int(classes.max()) + 1
-    output = np.repeat(np.arange(layer.outputs, dtype=np.int64), np.diff(layer.offsets))
-    keys = output * inputs + classes[layer.indices]
-    if layer.single_value:
-        keys.sort()
-        values = None
-    else:
-        order = np.argsort(keys, kind="stable")
-        keys, values = keys[order], layer.values[order].astype(np.float64)
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if keys.size else np.empty(0, np.int64)
-    if values is None:
-        sums = np.diff(starts, append=keys.size) * np.float64(layer.values)
-    else:
-        sums = np.add.reduceat(values, starts) if keys.size else values
-    with np.errstate(over="ignore"):
-        sums = sums.astype(np.float32)
-    if not np.isfinite(sums).all():
-        raise _PastFloat32
-    keys = keys[starts]
-    return replace(
-        layer,
-        inputs=inputs,
-        offsets=np.searchsorted(keys, np.arange(layer.outputs + 1) * inputs).astype(np.int64),
-        indices=(keys % inputs).astype(index_dtype(inputs)),
-        values=shared_value(sums),
-    )
+def _on_classes(
+    layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
+) -> tuple[Layer, np.ndarray | None]:
+    """A layer that `_distinct` found, on the classes of its inputs; there rows may be equal that were not before."""
+    if previous is not None:
+        inputs = int(previous.max()) + 1
+        indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
+        offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
+        edges = kernels.compiled().on_classes(
+            layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
+        )
+        if edges < 0:
+            raise _PastFloat32
+        values, indices = shared_value(sums[:edges].copy()), indices[:edges].copy()
+        layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
+        if again is not None:
+            classes = again if classes is None else again[classes]
+    return layer, None if classes is None else classes.astype(index_dtype(layer.outputs))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
+import merge_oracle
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spdnn import reduce
 from spdnn.errors import InputError
@@ -116,15 +122,51 @@ def test_a_network_without_identical_neurons_is_left_as_it_is():
     assert merged.neuron_classes(2) is None
 
 
-def test_outputs_of_equal_hash_are_compared(monkeypatch):
-    monkeypatch.setattr(reduce, "_hashes", lambda array, offsets, degrees: np.zeros(degrees.size, np.uint64))
-    rng = np.random.default_rng(1)
-    dense = rng.normal(size=(6, 4))
-    for matrix in (dense, dense * (rng.random((6, 4)) < 0.6)):
-        # Compared with the first of equal hash alone: its copies are found, the others stay.
-        first = reduce.identical_outputs(Layer.from_matrix(np.hstack([matrix, matrix[:, :2]])))
-        np.testing.assert_array_equal(first, [0, 1, 2, 3, 0, 5])
-        assert reduce.identical_outputs(Layer.from_matrix(matrix)) is None
+@st.composite
+def chains(draw):
+    """Layers whose rows repeat, in part or whole, with weights that cancel, and empty rows."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    depth, most = draw(st.integers(1, 3)), draw(st.sampled_from([1, 5, 30, 400]))
+    widths = [int(random.integers(1, 40 if most < 400 else 600)) for _ in range(depth + 1)]
+    layers = []
+    for inputs, outputs in itertools.pairwise(widths):
+        kinds = int(random.integers(1, outputs + 1))
+        matrix = np.zeros((inputs, kinds), np.float32)
+        for kind in range(kinds):
+            degree = int(random.integers(0, min(inputs, most) + 1)) if draw(st.booleans()) else min(inputs, most)
+            matrix[random.permutation(inputs)[:degree], kind] = random.choice([0.5, 1e8, -1e8, 1e-3, 1 / 3], degree)
+        matrix = matrix[:, random.integers(0, kinds, outputs)]
+        if draw(st.booleans()):
+            matrix = np.float32(0.25) * (matrix != 0)
+        bias = random.choice(np.float32([0.5, -1]), outputs) if draw(st.booleans()) else -0.1
+        layers.append(Layer.from_matrix(matrix, bias))
+    return layers
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains())
+def test_merged_layers_are_those_of_the_oracle_to_the_bit(layers):
+    previous = expected = None
+    for layer in layers:
+        (merged, previous), (oracle, expected) = (
+            reduce.merge_layer(layer, previous),
+            merge_oracle.merge_layer(layer, expected),
+        )
+        assert merged.check("merged").sha256() == oracle.sha256()
+        assert (previous is None) == (expected is None)
+        assert previous is None or (previous.dtype == expected.dtype and (previous == expected).all())
+
+
+def test_wide_layers_are_numbered_in_32_bits():
+    random = np.random.default_rng(3)
+    matrix = sp.random_array((70_000, 66_000), density=1e-4, rng=random, format="csc")
+    layer = Layer.from_matrix(sp.hstack([matrix, matrix[:, :4_000]], format="csc"))
+    classes = random.integers(0, 65_700, 70_000)
+    for previous in (None, classes):
+        (merged, found), (oracle, expected) = (one.merge_layer(layer, previous) for one in (reduce, merge_oracle))
+        assert merged.sha256() == oracle.sha256()
+        assert found.dtype == np.uint32
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_official_networks_are_sixteen_times_smaller():

@@ -6,6 +6,7 @@ The best level that the processor can run is taken at import; the environment va
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from pathlib import Path
@@ -32,18 +33,28 @@ def missing() -> str | None:
     return None
 
 
-def levels() -> list:
-    """The kernels at every level that this processor can run, the best first.
+@functools.cache
+def compiled():
+    """The compiled module, whose functions on layers are the same at every level.
 
     Raises:
-        Unavailable: the compiled module is absent or stale.
+        Unavailable: it is absent or stale.
     """
     reason = missing()
     if reason:
         raise Unavailable(reason)
     from spdnn.kernels import _cpu
 
-    return _cpu.levels()
+    return _cpu
+
+
+def levels() -> list:
+    """The kernels at every level that this processor can run, the best first.
+
+    Raises:
+        Unavailable: the compiled module is absent or stale.
+    """
+    return compiled().levels()
 
 
 def level(name: str | None = None):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn import challenge
+from spdnn import challenge, kernels
 from spdnn.errors import InputError
 from spdnn.network import Activation, Header, Layer, Network, index_dtype
 
@@ -128,9 +128,9 @@ class RadixNet(Network):
         """Layer k. Cheapest in ascending order: going far back draws permutations anew."""
         if not 0 <= k < self._layers:
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
-        groups, shift = self._groups_of(k // self.block), 1 << (k % self.block)
-        distinct = np.sort(np.concatenate([groups, np.roll(groups, -shift, axis=0)], axis=1), axis=1)
-        indices = np.tile(distinct, (GROUP, 1)).reshape(-1)
+        groups = self._groups_of(k // self.block)
+        indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
+        kernels.compiled().radixnet_rows(groups, 1 << (k % self.block), indices)
         return Layer(
             self.neurons,
             self.neurons,

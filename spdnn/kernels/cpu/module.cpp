@@ -201,6 +201,7 @@ void bind_spmm(nb::module_&);       // spmm_module.cpp
 void bind_sddmm(nb::module_&);      // sddmm_module.cpp
 void bind_attention(nb::module_&);  // attention_module.cpp
 void bind_depthwise(nb::module_&);  // depthwise_module.cpp
+void bind_merge(nb::module_&);      // merge_module.cpp
 
 }  // namespace spdnn
 
@@ -213,6 +214,7 @@ NB_MODULE(_cpu, m) {
     bind_sddmm(m);
     bind_attention(m);
     bind_depthwise(m);
+    bind_merge(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
         .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::ro>, Array<const float, 1>,
                       Array<const float, 1>, float, float>(),

@@ -1,0 +1,254 @@
+// Identical neurons, and layers by formula: the part of spdnn.kernels._cpu that works on a layer's integers. The same at
+// every instruction-set level, and on one thread: layers are independent of one another, so callers have a thread each.
+//
+// A layer is `offsets` (outputs + 1), `indices` (uint16 or uint32, ascending in each row), `values` (one, or one an edge)
+// and `bias` (one, or one an output); row j is what output j reads. Layer.check has seen it.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "binding.hpp"
+
+namespace spdnn {
+namespace {
+
+using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
+using Offsets = Array<const int64_t, 1>;
+using Floats = Array<const float, 1>;
+
+constexpr uint32_t kNone = ~0u;
+
+template <class Indices_>
+int bytes_of(const Indices_& indices) {
+    const int bytes = indices.dtype().bits / 8;
+    require(indices.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && (bytes == 2 || bytes == 4),
+            "indices must be uint16 or uint32");
+    return bytes;
+}
+
+void check(const Offsets& offsets, const ReadIndices& indices, const Floats& values) {
+    require(offsets.size() >= 1 && offsets.data()[offsets.size() - 1] == static_cast<int64_t>(indices.size()),
+            "offsets must end at the number of edges");
+    require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
+}
+
+// A sum of products with odd numbers, so that no product waits for another; folded at the end.
+uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
+    uint64_t factor = 0x9e3779b97f4a7c15u;
+    for (; bytes >= 8; from += 8, bytes -= 8, factor += 0xd1342543de82ef94u) {
+        uint64_t word;
+        std::memcpy(&word, from, sizeof word);
+        sum += (word ^ word >> 31) * factor;
+    }
+    uint64_t rest = 0;
+    std::memcpy(&rest, from, bytes);
+    sum += (rest ^ rest >> 31) * factor;
+    sum ^= sum >> 32;
+    return sum * 0xff51afd7ed558ccdu;
+}
+
+// classes[j] <- the number of the first row that equals row j, counted over such rows; firsts <- those rows. Returns how
+// many there are. A row is compared with the first of its hash alone: one that differs from it is a class of its own.
+int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats bias, Array<uint32_t, 1> classes,
+                   Array<int64_t, 1> firsts) {
+    check(offsets, indices, values);
+    const int64_t rows = offsets.size() - 1, bytes = bytes_of(indices);
+    require(static_cast<int64_t>(classes.size()) == rows && static_cast<int64_t>(firsts.size()) == rows,
+            "classes and firsts must have a place for each output");
+    require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == rows, "bias must be one or one an output");
+    require(rows < static_cast<int64_t>(kNone), "too many outputs");
+    nb::gil_scoped_release release;
+    const int64_t* const at = offsets.data();
+    const char* const edges = static_cast<const char*>(indices.data());
+    const char* const weights = values.size() == indices.size() ? reinterpret_cast<const char*>(values.data()) : nullptr;
+    const float* const biases = bias.size() == 1 ? nullptr : bias.data();
+
+    std::vector<uint64_t> hashes(rows);
+    for (int64_t j = 0; j < rows; ++j) {
+        const int64_t degree = at[j + 1] - at[j];
+        uint64_t hash = hash_of(edges + at[j] * bytes, degree * bytes, static_cast<uint64_t>(degree));
+        if (weights) hash = hash_of(weights + at[j] * 4, degree * 4, hash);
+        if (biases) hash = hash_of(reinterpret_cast<const char*>(biases + j), 4, hash);
+        hashes[j] = hash;
+    }
+    auto equal = [&](int64_t one, int64_t other) {
+        const int64_t degree = at[one + 1] - at[one];
+        return degree == at[other + 1] - at[other] && !std::memcmp(edges + at[one] * bytes, edges + at[other] * bytes, degree * bytes) &&
+               (!weights || !std::memcmp(weights + at[one] * 4, weights + at[other] * 4, degree * 4)) &&
+               (!biases || !std::memcmp(biases + one, biases + other, 4));
+    };
+    int bits = 4;
+    while (int64_t{1} << bits < 2 * rows) ++bits;
+    std::vector<uint32_t> slots(size_t{1} << bits, kNone);  // the class whose first row has the hash
+    const size_t mask = slots.size() - 1;
+    int64_t count = 0;
+    for (int64_t j = 0; j < rows; ++j) {
+        size_t slot = hashes[j] >> (64 - bits);
+        while (slots[slot] != kNone && hashes[firsts.data()[slots[slot]]] != hashes[j]) slot = (slot + 1) & mask;
+        const uint32_t known = slots[slot];
+        if (known != kNone && equal(firsts.data()[known], j)) {
+            classes.data()[j] = known;
+            continue;
+        }
+        if (known == kNone) slots[slot] = static_cast<uint32_t>(count);
+        firsts.data()[count] = j;
+        classes.data()[j] = static_cast<uint32_t>(count++);
+    }
+    return count;
+}
+
+// The edges of some rows, one row after the other.
+void take_rows(Offsets offsets, ReadIndices indices, Floats values, Array<const int64_t, 1> rows, Offsets to,
+               Indices new_indices, Array<float, 1> new_values) {
+    check(offsets, indices, values);
+    const int bytes = bytes_of(indices);
+    const int64_t count = rows.size(), all = offsets.size() - 1;
+    const bool valued = values.size() == indices.size() && new_values.size() == new_indices.size();
+    require(bytes == bytes_of(new_indices) && static_cast<int64_t>(to.size()) == count + 1, "rows, offsets and indices must fit");
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = rows.data()[i];
+        require(row >= 0 && row < all, "there is no such row");
+        require(to.data()[i + 1] - to.data()[i] == offsets.data()[row + 1] - offsets.data()[row], "offsets must fit the rows");
+    }
+    require(to.data()[0] == 0 && to.data()[count] == static_cast<int64_t>(new_indices.size()), "offsets must end at the number of edges");
+    nb::gil_scoped_release release;
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t from = offsets.data()[rows.data()[i]], place = to.data()[i], degree = to.data()[i + 1] - place;
+        std::memcpy(static_cast<char*>(new_indices.data()) + place * bytes, static_cast<const char*>(indices.data()) + from * bytes,
+                    degree * bytes);
+        if (valued) std::memcpy(new_values.data() + place, values.data() + from, degree * 4);
+    }
+}
+
+// In the order of NumPy's add.reduceat, so that sums have the same bits: eight sums side by side, halves above 128.
+double pairwise(const double* numbers, int64_t count) {
+    if (count > 128) {
+        const int64_t half = count / 2 - count / 2 % 8;
+        return pairwise(numbers, half) + pairwise(numbers + half, count - half);
+    }
+    double sum = -0.0;
+    int64_t i = 0;
+    if (count >= 8) {
+        double part[8];
+        for (; i < 8; ++i) part[i] = numbers[i];
+        for (; i + 8 <= count; i += 8)
+            for (int k = 0; k < 8; ++k) part[k] += numbers[i + k];
+        sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+    }
+    for (; i < count; ++i) sum += numbers[i];
+    return sum;
+}
+
+// One row on the classes of its inputs: edges of one class become one, whose weight is their sum in double precision,
+// rounded once. Returns how many there are.
+template <class From, class To>
+int64_t row_on_classes(const From* row, const float* weights, float weight, int64_t degree, const uint32_t* classes,
+                       std::vector<uint64_t>& order, std::vector<double>& terms, To* to, float* sums) {
+    order.resize(degree), terms.resize(degree);
+    for (int64_t e = 0; e < degree; ++e) order[e] = uint64_t{classes[row[e]]} << 32 | static_cast<uint64_t>(e);
+    if (degree <= 64)
+        for (int64_t e = 1; e < degree; ++e) {
+            const uint64_t one = order[e];
+            int64_t place = e;
+            for (; place && order[place - 1] > one; --place) order[place] = order[place - 1];
+            order[place] = one;
+        }
+    else
+        std::sort(order.begin(), order.end());
+    int64_t count = 0;
+    for (int64_t e = 0; e < degree;) {
+        const uint32_t found = static_cast<uint32_t>(order[e] >> 32);
+        int64_t last = e;
+        for (; last < degree && order[last] >> 32 == found; ++last)
+            if (weights) terms[last - e] = weights[order[last] & kNone];
+        const double sum = weights ? (last - e > 1 ? terms[0] + pairwise(terms.data() + 1, last - e - 1) : terms[0])
+                                   : static_cast<double>(last - e) * weight;
+        to[count] = static_cast<To>(found), sums[count++] = static_cast<float>(sum);
+        e = last;
+    }
+    return count;
+}
+
+// The layer on the classes of its inputs; `to`, `new_indices` and `sums` have room for as many edges. Returns how many
+// are left, or -1 where a sum is past the range of float32.
+int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<const uint32_t, 1> classes, Array<int64_t, 1> to,
+                   Indices new_indices, Array<float, 1> sums) {
+    check(offsets, indices, values);
+    const int64_t rows = offsets.size() - 1, edges = indices.size(), inputs = classes.size();
+    const int from_bytes = bytes_of(indices), to_bytes = bytes_of(new_indices);
+    require(static_cast<int64_t>(to.size()) == rows + 1 && static_cast<int64_t>(new_indices.size()) == edges &&
+                static_cast<int64_t>(sums.size()) == edges,
+            "results must have room for each output and edge");
+    nb::gil_scoped_release release;
+    const uint32_t most = inputs ? *std::max_element(classes.data(), classes.data() + inputs) : 0;
+    require(to_bytes == 4 || most <= std::numeric_limits<uint16_t>::max(), "classes past 65535 need uint32");
+    const float* const weights = values.size() == indices.size() ? values.data() : nullptr;
+    std::vector<uint64_t> order;
+    std::vector<double> terms;
+    auto all = [&](const auto* read, auto* written) {
+        for (int64_t e = 0; e < edges; ++e) require(static_cast<int64_t>(read[e]) < inputs, "an index is out of range");
+        int64_t count = 0;
+        for (int64_t j = 0; j < rows; ++j) {
+            const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
+            to.data()[j] = count;
+            count += row_on_classes(read + begin, weights ? weights + begin : nullptr, weights ? 0.0f : values.data()[0], degree,
+                                    classes.data(), order, terms, written + count, sums.data() + count);
+        }
+        to.data()[rows] = count;
+        return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
+    };
+    auto wide = [&](const auto* read) {
+        return to_bytes == 2 ? all(read, static_cast<uint16_t*>(new_indices.data())) : all(read, static_cast<uint32_t*>(new_indices.data()));
+    };
+    return from_bytes == 2 ? wide(static_cast<const uint16_t*>(indices.data())) : wide(static_cast<const uint32_t*>(indices.data()));
+}
+
+// The rows of a RadiX-Net's layer (spdnn/sources/radixnet.py): row i of `groups` (classes, 16), ascending, merged with the
+// row `shift` places on, for each class; and all of that once for each of the 16 outputs of a class.
+template <class T>
+void merged_groups(const T* groups, int64_t classes, int64_t width, int64_t shift, T* to) {
+    for (int64_t i = 0; i < classes; ++i) {
+        const T *a = groups + i * width, *b = groups + (i + shift) % classes * width, *const a_end = a + width, *const b_end = b + width;
+        T* out = to + i * 2 * width;
+        while (a < a_end && b < b_end) {
+            const bool first = *a <= *b;
+            *out++ = first ? *a : *b;
+            a += first, b += !first;
+        }
+        while (a < a_end) *out++ = *a++;
+        while (b < b_end) *out++ = *b++;
+    }
+}
+
+void radixnet_rows(nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::ro> groups, int64_t shift, Indices indices) {
+    const int64_t classes = groups.shape(0), width = groups.shape(1), period = classes * 2 * width;
+    const int bytes = bytes_of(groups);
+    require(classes >= 1 && width >= 1 && shift >= 0 && bytes == bytes_of(indices) && indices.size() % period == 0,
+            "indices must be whole copies of the merged groups");
+    nb::gil_scoped_release release;
+    if (bytes == 2)
+        merged_groups(static_cast<const uint16_t*>(groups.data()), classes, width, shift, static_cast<uint16_t*>(indices.data()));
+    else
+        merged_groups(static_cast<const uint32_t*>(groups.data()), classes, width, shift, static_cast<uint32_t*>(indices.data()));
+    char* const to = static_cast<char*>(indices.data());
+    for (int64_t copy = 1; copy < static_cast<int64_t>(indices.size()) / period; ++copy) std::memcpy(to + copy * period * bytes, to, period * bytes);
+}
+
+}  // namespace
+
+void bind_merge(nb::module_& m) {
+    m.def("equal_rows", &equal_rows);
+    m.def("take_rows", &take_rows);
+    m.def("on_classes", &on_classes);
+    m.def("radixnet_rows", &radixnet_rows);
+}
+
+}  // namespace spdnn
