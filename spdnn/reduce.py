@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy as np
 from spdnn import kernels, progress
 from spdnn.errors import InputError
 from spdnn.network import Header, Layer, Network, index_dtype, shared_value
+from spdnn.threads import in_order
 
 NAMES = ("dead", "inputs", "neurons")
 
@@ -141,7 +140,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
 
 
 def _looked_at(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
-    """Each layer and what `_distinct` finds in it. As many as there are cores are looked at ahead, if they fit `memory`."""
+    """Each layer and what `_distinct` finds in it; of as many at once as there are cores, if they fit `memory`."""
     largest = max(network.header(k).nbytes for k in range(network.depth))
     ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory // largest)))
 
@@ -149,16 +148,7 @@ def _looked_at(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, 
         layer = network.layer(k)
         return layer, *_distinct(layer)
 
-    with ThreadPoolExecutor(ahead) as threads:
-        coming = deque(threads.submit(look, k) for k in range(min(ahead, network.depth)))
-        try:
-            for k in range(network.depth):
-                yield coming.popleft().result()
-                if k + ahead < network.depth:
-                    coming.append(threads.submit(look, k + ahead))
-        finally:
-            for one in coming:
-                one.cancel()
+    return in_order(look, range(network.depth), ahead)
 
 
 def neurons_found(source: Network, merged: Network) -> dict:
@@ -189,10 +179,10 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 
     None: all differ, and the layer is the same.
     """
-    compiled = kernels.compiled()
+    on_rows = kernels.on_rows()
     values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
     classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
-    count = compiled.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
+    count = on_rows.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
     if count == layer.outputs:
         return layer, None
     rows = rows[:count]
@@ -200,7 +190,7 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
     np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
     indices = np.empty(offsets[-1], layer.indices.dtype)
     taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
-    compiled.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
+    on_rows.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
     merged = replace(
         layer,
         outputs=count,
@@ -220,7 +210,7 @@ def _on_classes(
         inputs = int(previous.max()) + 1
         indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
         offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
-        edges = kernels.compiled().on_classes(
+        edges = kernels.on_rows().on_classes(
             layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
         )
         if edges < 0:

@@ -24,7 +24,7 @@ LINES = [
     {"baselines", "compare", "records", "operation_baselines", "operation_records", "config"},
     {"kernels"},
     {"challenge", "distribution_checks", "intervals", "limits", "record_keys", "schema_checks"},
-    {"errors", "files", "progress", "provenance", "tables", "tellers", "jobs", "__init__"},
+    {"errors", "files", "progress", "provenance", "tables", "tellers", "threads", "jobs", "__init__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LINES) for name in names}
 MODULES = sorted(

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn import reduce
+from spdnn import kernels, reduce
 from spdnn.errors import InputError
+from spdnn.kernels import layer_rows
 from spdnn.network import Layer, MemoryNetwork, from_matrices
 from spdnn.sources.radixnet import RadixNet
 
@@ -143,9 +144,16 @@ def chains(draw):
     return layers
 
 
-@settings(max_examples=150, deadline=None)
-@given(chains())
-def test_merged_layers_are_those_of_the_oracle_to_the_bit(layers):
+@pytest.mark.parametrize("compiled", [True, False])
+@settings(max_examples=100, deadline=None)
+@given(layers=chains())
+def test_merged_layers_are_those_of_the_oracle_to_the_bit(compiled, layers):
+    with pytest.MonkeyPatch.context() as patch:
+        compiled or patch.setattr(kernels, "on_rows", lambda: layer_rows)
+        judge(layers)
+
+
+def judge(layers):
     previous = expected = None
     for layer in layers:
         (merged, previous), (oracle, expected) = (

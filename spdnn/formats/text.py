@@ -7,7 +7,7 @@ reader's to say.
 
 from __future__ import annotations
 
-import operator
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -15,13 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import challenge, files, progress
-from spdnn.errors import InputError
+from spdnn import challenge, files, kernels, progress
+from spdnn.errors import InputError, Unavailable
 from spdnn.formats import checks, lines, staging
 from spdnn.formats.archive import Archive, Folder, Member
 from spdnn.network import Activation, Header, Layer, Network, index_dtype, layer_activations, shared_value
+from spdnn.threads import in_order
 
 NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
+LAYERS = min(4, len(os.sched_getaffinity(0)))  # that are read or written at once, each in memory as text
 
 
 def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, activation: Activation) -> Layer:
@@ -144,7 +146,8 @@ class TextNetwork(Network):
         with self._lock:
             number, layer = self._latest
             if number != k:
-                layer = self._read(k, self._found[k + 1])
+                _, where, content = self._found[k + 1]
+                layer = self._parsed(k, where, content())
                 self._latest = k, layer
             return layer
 
@@ -152,15 +155,14 @@ class TextNetwork(Network):
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
         if self._last != "relu" or not isinstance(self._source, Archive):
             self._list()
-        for k, member in list(self._found.items()) if self._listed else self._finding():
-            if self._layers is None or k <= self._layers:
-                yield k - 1, self._read(k - 1, member)
+        found = list(self._found.items()) if self._listed else self._finding()
+        contents = ((k - 1, member[1], member[2]()) for k, member in found if self._layers is None or k <= self._layers)
+        return in_order(lambda one: (one[0], self._parsed(*one)), contents, LAYERS)
 
-    def _read(self, k: int, member: Member) -> Layer:
+    def _parsed(self, k: int, where: str, content: bytes) -> Layer:
         last = self._last == "none" and k == self.depth - 1
         activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
-        content = member[2]()
-        return read_layer(content, member[1], self._neurons, self._neurons, self._bias_here(), activation)
+        return read_layer(content, where, self._neurons, self._neurons, self._bias_here(), activation)
 
     def _bias_here(self) -> float:
         if self._bias is not None:
@@ -245,38 +247,27 @@ def write_layers(network: Network, folder) -> list[Path]:
         if not header.edges:
             raise InputError(f"layer {k + 1} has no edges; the text form has no way to write such a layer")
     targets = [folder / f"n{neurons}-l{k}.tsv" for k in range(1, network.depth + 1)]
-    sources = [str(i) for i in range(1, neurons + 1)]
     names = [target.name for target in targets]
     _check_folder(folder, set(names))
     with staging.staged(folder, names) as stage:
-        for k, target in enumerate(progress.bar(targets, "export network", len(targets), "file")):
-            text = layer_text(network.layer(k), sources)
+
+        def export(k: int) -> None:
+            text = layer_text(network.layer(k))
             with staging.writing(folder):
-                staging.write(stage / target.name, text)
+                staging.write(stage / names[k], text)
+
+        done = in_order(export, range(network.depth), LAYERS)
+        for _ in progress.bar(done, "export network", len(targets), "file"):
+            pass
     return targets
 
 
-def layer_text(layer: Layer, sources: list[str]) -> bytes:
-    """The file of a layer. `sources` are the numbers of the input neurons as text, made once for all layers."""
-    counts, inputs = np.diff(layer.offsets).tolist(), map(sources.__getitem__, layer.indices.tolist())
-    if layer.single_value:
-        value = decimals(np.atleast_1d(layer.values))[0]
-        tails = [f"\t{j}\t{value}\n" for j in range(1, layer.outputs + 1)]
-        ends = (tail for tail, count in zip(tails, counts, strict=True) for _ in range(count))
-        return "".join(map(operator.add, inputs, ends)).encode()
-    targets = (f"\t{j}\t" for j, count in enumerate(counts, 1) for _ in range(count))
-    values = decimals(layer.values)
-    return "".join(f"{i}{j}{v}\n" for i, j, v in zip(inputs, targets, values, strict=True)).encode()
-
-
-def decimals(values: np.ndarray) -> list[str]:
-    """float32 numbers as `%e` where that reads back as the same float32, else as `%.8e`, which always does."""
-    short = [f"{value:e}" for value in values.tolist()]
-    with np.errstate(over="ignore"):
-        same = np.array(short, dtype=np.float64).astype(np.float32) == values
-    for position in np.flatnonzero(~same).tolist():
-        short[position] = f"{values[position]:.8e}"
-    return short
+def layer_text(layer: Layer) -> bytes:
+    """The file of a layer."""
+    compiled = kernels.built()
+    if compiled is None:
+        raise Unavailable(kernels.missing())
+    return compiled.write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
 
 
 def _check_folder(folder: Path, ours: set[str]) -> None:

@@ -34,18 +34,22 @@ def missing() -> str | None:
 
 
 @functools.cache
-def compiled():
-    """The compiled module, whose functions on layers are the same at every level.
-
-    Raises:
-        Unavailable: it is absent or stale.
-    """
-    reason = missing()
-    if reason:
-        raise Unavailable(reason)
+def built():
+    """The compiled module, for what is the same at every level; None where it is not built."""
+    if missing() is not None:
+        return None
     from spdnn.kernels import _cpu
 
     return _cpu
+
+
+def on_rows():
+    """Functions on the rows of layers: compiled, or in NumPy where that is not built."""
+    if (compiled := built()) is not None:
+        return compiled
+    from spdnn.kernels import layer_rows
+
+    return layer_rows
 
 
 def levels() -> list:
@@ -54,7 +58,12 @@ def levels() -> list:
     Raises:
         Unavailable: the compiled module is absent or stale.
     """
-    return compiled().levels()
+    reason = missing()
+    if reason:
+        raise Unavailable(reason)
+    from spdnn.kernels import _cpu
+
+    return _cpu.levels()
 
 
 def level(name: str | None = None):

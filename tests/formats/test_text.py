@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import itertools
 import os
+import pathlib
 import re
 import tarfile
 
@@ -17,8 +19,8 @@ from hypothesis import strategies as st
 from ladders import rung
 from refusals import refuses
 
-from spdnn import files, network
-from spdnn.errors import InputError, SpdnnError
+from spdnn import files, kernels, network
+from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.formats import lines, text
 from spdnn.sources.radixnet import RadixNet
 
@@ -47,8 +49,7 @@ def archived(path, contents, neurons=2, mode="w:gz"):
 
 
 def texts(radixnet):
-    sources = [str(i) for i in range(1, radixnet.neurons + 1)]
-    return {k + 1: text.layer_text(radixnet.layer(k), sources) for k in range(radixnet.depth)}
+    return {k + 1: text.layer_text(radixnet.layer(k)) for k in range(radixnet.depth)}
 
 
 @pytest.mark.parametrize("layers", [rung(24, default=True), rung(120)])
@@ -85,11 +86,12 @@ def test_round_trip(tmp_path_factory, data):
 
 
 def test_values_are_short_where_that_is_exact():
-    assert text.decimals(np.float32([0.0625, 1 / 3, 3.4028235e38, 1e-45])) == [
-        "6.250000e-02",
-        "3.33333343e-01",
-        "3.40282347e+38",
-        "1.401298e-45",
+    matrix = np.float32([[0.0625], [-1 / 3], [3.4028235e38], [1e-45]])
+    assert text.layer_text(network.Layer.from_matrix(matrix)).split() == [
+        *(b"1", b"1", b"6.250000e-02"),
+        *(b"2", b"1", b"-3.33333343e-01"),
+        *(b"3", b"1", b"3.40282347e+38"),
+        *(b"4", b"1", b"1.401298e-45"),
     ]
 
 
@@ -355,10 +357,10 @@ FIELD = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(FIELD, min_size=2, max_size=4), max_size=4), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_fast_parser_agrees_with_the_slow_one(rows, end):
-    for form, part in ((FORM, "\t"), (BLANKS, " ")):
+    for form, part in ((FORM, "\t"), (BLANKS, " "), (dataclasses.replace(BLANKS, value=None), "\t ")):
         block = end.join(part.join(row) for row in rows).encode()
         fast = lines._fast(block, form)
         if fast is not None:
@@ -366,12 +368,25 @@ def test_fast_parser_agrees_with_the_slow_one(rows, end):
             assert all(np.array_equal(a, b) for a, b in zip(fast, slow, strict=True))
 
 
-def test_parsing_without_pandas_is_the_same(monkeypatch):
+@pytest.mark.parametrize(("end", "more"), [("\n", ""), ("\r\n", "\n\n"), ("\n", "3\t300\t-.5e-3")])
+def test_usual_lines_need_no_slow_parser(end, more):
+    """Whatever was written for float32, and what is short of it or past its precision."""
+    random = np.random.default_rng(5)
+    numbers = np.concatenate([random.random(200), 10 ** random.uniform(-45, 38, 300), [0.0625] * 100])
+    block = "".join(f"{k % 300 + 1}\t{k % 7 + 1}\t{number!r}{end}" for k, number in enumerate(numbers.tolist())) + more
+    fast = lines._fast(block.encode(), FORM)
+    slow = lines._slow(block.encode(), "f", FORM, 1)
+    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(fast, slow, strict=True))
+
+
+def test_parsing_is_the_same_where_nothing_is_compiled(monkeypatch):
     quick = lines.parse(SQUARE, "f", FORM)
-    assert lines._fast(SQUARE, FORM) is not None
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    monkeypatch.setattr(kernels, "built", lambda: None)
     assert lines._fast(SQUARE, FORM) is None
     assert all(np.array_equal(a, b) for a, b in zip(quick, lines.parse(SQUARE, "f", FORM), strict=True))
+    with pytest.raises(Unavailable, match="make setup"):
+        monkeypatch.setattr(kernels, "missing", lambda: "build them with: make setup")
+        text.write_layers(RadixNet(32, 1, bias=0), pathlib.Path("nowhere"))
 
 
 @settings(max_examples=50, deadline=None)

@@ -47,9 +47,11 @@ class Run:
             *(("--slurm-init-seconds-before-status-checks", "1") if self.profile == "slurm" else ()),
             *("--configfile", self.root / "config/smoke.yaml", *arguments),
         ]
-        self.near.mkdir(exist_ok=True)
+        for folder in (self.near, self.folder / "tmp"):
+            folder.mkdir(exist_ok=True)
         environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "SPDNN_STAGE": f"{self.folder}/$NEAR"}
         environment["NEAR"] = self.near.name
+        environment["TMPDIR"] = f"{self.folder}/tmp"  # a job that Slurm kills leaves a folder there
         with open(self.log, "w") as stream:
             self.process = subprocess.Popen(
                 list(map(str, command)), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment,

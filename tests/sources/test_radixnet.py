@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from spdnn import kernels
 from spdnn.errors import InputError
+from spdnn.kernels import layer_rows
 from spdnn.reduce import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
@@ -62,3 +64,13 @@ def test_threads_read_out_of_step(merged):
     with ThreadPoolExecutor(6) as readers:
         list(readers.map(read, range(6)))
     assert wrong == []
+
+
+@pytest.mark.parametrize("neurons", [32, 1024, 131_072])
+def test_numpy_makes_the_same_layers_where_nothing_is_compiled(neurons, monkeypatch):
+    compiled, network = RadixNet(neurons, 40, -0.1), RadixNet(neurons, 40, -0.1)
+    for k in (0, 3, 6, 13, 39):
+        expected = compiled.layer(k).check("compiled").sha256()
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "on_rows", lambda: layer_rows)
+            assert network.layer(k).sha256() == expected

@@ -48,12 +48,48 @@ uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
         std::memcpy(&word, from, sizeof word);
         sum += (word ^ word >> 31) * factor;
     }
-    uint64_t rest = 0;
-    std::memcpy(&rest, from, bytes);
-    sum += (rest ^ rest >> 31) * factor;
+    for (; bytes > 0; from += 2, bytes -= 2, factor += 2) {
+        uint16_t part;
+        std::memcpy(&part, from, sizeof part);
+        sum += (part + uint64_t{1}) * factor;
+    }
     sum ^= sum >> 32;
     return sum * 0xff51afd7ed558ccdu;
 }
+
+// A number for each hash; as small as what is in it, so that it stays in the cache.
+class HashTable {
+  public:
+    // Where the number of that hash is: kNone until it is set.
+    uint32_t& place(uint64_t hash) {
+        if (2 * used >= slots.size()) grow();
+        Slot& slot = find(slots, hash);
+        if (slot.number == kNone) slot.hash = hash, ++used;
+        return slot.number;
+    }
+
+  private:
+    struct Slot {
+        uint64_t hash = 0;
+        uint32_t number = kNone;
+    };
+
+    static Slot& find(std::vector<Slot>& slots, uint64_t hash) {
+        size_t place = hash >> 20 & (slots.size() - 1);
+        while (slots[place].number != kNone && slots[place].hash != hash) place = (place + 1) & (slots.size() - 1);
+        return slots[place];
+    }
+
+    void grow() {
+        std::vector<Slot> more(4 * slots.size());
+        for (const Slot& slot : slots)
+            if (slot.number != kNone) find(more, slot.hash) = slot;
+        slots.swap(more);
+    }
+
+    std::vector<Slot> slots = std::vector<Slot>(1024);
+    size_t used = 0;
+};
 
 // classes[j] <- the number of the first row that equals row j, counted over such rows; firsts <- those rows. Returns how
 // many there are. A row is compared with the first of its hash alone: one that differs from it is a class of its own.
@@ -71,36 +107,29 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
     const char* const weights = values.size() == indices.size() ? reinterpret_cast<const char*>(values.data()) : nullptr;
     const float* const biases = bias.size() == 1 ? nullptr : bias.data();
 
-    std::vector<uint64_t> hashes(rows);
-    for (int64_t j = 0; j < rows; ++j) {
+    auto hash_of_row = [&](int64_t j) {
         const int64_t degree = at[j + 1] - at[j];
         uint64_t hash = hash_of(edges + at[j] * bytes, degree * bytes, static_cast<uint64_t>(degree));
         if (weights) hash = hash_of(weights + at[j] * 4, degree * 4, hash);
-        if (biases) hash = hash_of(reinterpret_cast<const char*>(biases + j), 4, hash);
-        hashes[j] = hash;
-    }
+        return biases ? hash_of(reinterpret_cast<const char*>(biases + j), 4, hash) : hash;
+    };
     auto equal = [&](int64_t one, int64_t other) {
         const int64_t degree = at[one + 1] - at[one];
         return degree == at[other + 1] - at[other] && !std::memcmp(edges + at[one] * bytes, edges + at[other] * bytes, degree * bytes) &&
                (!weights || !std::memcmp(weights + at[one] * 4, weights + at[other] * 4, degree * 4)) &&
                (!biases || !std::memcmp(biases + one, biases + other, 4));
     };
-    int bits = 4;
-    while (int64_t{1} << bits < 2 * rows) ++bits;
-    std::vector<uint32_t> slots(size_t{1} << bits, kNone);  // the class whose first row has the hash
-    const size_t mask = slots.size() - 1;
-    int64_t count = 0;
+    HashTable table;
+    uint32_t count = 0;
     for (int64_t j = 0; j < rows; ++j) {
-        size_t slot = hashes[j] >> (64 - bits);
-        while (slots[slot] != kNone && hashes[firsts.data()[slots[slot]]] != hashes[j]) slot = (slot + 1) & mask;
-        const uint32_t known = slots[slot];
+        uint32_t& known = table.place(hash_of_row(j));
         if (known != kNone && equal(firsts.data()[known], j)) {
             classes.data()[j] = known;
             continue;
         }
-        if (known == kNone) slots[slot] = static_cast<uint32_t>(count);
+        if (known == kNone) known = count;
         firsts.data()[count] = j;
-        classes.data()[j] = static_cast<uint32_t>(count++);
+        classes.data()[j] = count++;
     }
     return count;
 }
@@ -147,35 +176,70 @@ double pairwise(const double* numbers, int64_t count) {
     return sum;
 }
 
+// The classes of one row's inputs, ascending and once each, with how many edges fall on each: a bit for each class, and
+// a bit for each word of bits that is not zero, twice over.
+class ClassCounts {
+  public:
+    explicit ClassCounts(size_t classes) : counts(classes) {
+        for (auto& level : bits) level.resize(classes = (classes + 63) / 64);
+    }
+
+    void add(uint32_t found) {
+        if (counts[found]++) return;
+        for (auto& level : bits) {
+            level[found / 64] |= uint64_t{1} << found % 64;
+            found /= 64;
+        }
+    }
+
+    // take(class, edges) for each class; none is left.
+    template <class Take>
+    void each(Take take) {
+        for (size_t top = 0; top < bits[2].size(); ++top)
+            pass(bits[2], top, [&](size_t middle) {
+                pass(bits[1], middle, [&](size_t low) {
+                    pass(bits[0], low, [&](size_t found) { take(static_cast<uint32_t>(found), counts[found]), counts[found] = 0; });
+                });
+            });
+    }
+
+  private:
+    template <class Visit>
+    static void pass(std::vector<uint64_t>& level, size_t word, Visit visit) {
+        for (uint64_t left = std::exchange(level[word], 0); left; left &= left - 1) visit(word * 64 + __builtin_ctzll(left));
+    }
+
+    std::vector<uint32_t> counts;
+    std::vector<uint64_t> bits[3];
+};
+
 // One row on the classes of its inputs: edges of one class become one, whose weight is their sum in double precision,
 // rounded once. Returns how many there are.
-template <class From, class To>
-int64_t row_on_classes(const From* row, const float* weights, float weight, int64_t degree, const uint32_t* classes,
-                       std::vector<uint64_t>& order, std::vector<double>& terms, To* to, float* sums) {
-    order.resize(degree), terms.resize(degree);
-    for (int64_t e = 0; e < degree; ++e) order[e] = uint64_t{classes[row[e]]} << 32 | static_cast<uint64_t>(e);
-    if (degree <= 64)
-        for (int64_t e = 1; e < degree; ++e) {
-            const uint64_t one = order[e];
-            int64_t place = e;
-            for (; place && order[place - 1] > one; --place) order[place] = order[place - 1];
-            order[place] = one;
+struct RowOnClasses {
+    const uint32_t* classes;
+    ClassCounts counted;
+    std::vector<int64_t> next;  // of each class, where its next term goes
+    std::vector<double> terms;  // by class, in the order of the edges
+
+    template <class From, class To>
+    int64_t run(const From* row, const float* weights, float weight, int64_t degree, To* to, float* sums) {
+        int64_t count = 0, placed = 0;
+        for (int64_t e = 0; e < degree; ++e) counted.add(classes[row[e]]);
+        counted.each([&](uint32_t found, uint32_t edges) {
+            to[count] = static_cast<To>(found), sums[count++] = static_cast<float>(static_cast<double>(edges) * weight);
+            if (weights) next[found] = std::exchange(placed, placed + edges);
+        });
+        if (!weights) return count;
+        terms.resize(degree);
+        for (int64_t e = 0; e < degree; ++e) terms[next[classes[row[e]]]++] = weights[e];
+        for (int64_t k = 0, begin = 0; k < count; ++k) {
+            const int64_t end = next[to[k]];
+            sums[k] = static_cast<float>(end - begin > 1 ? terms[begin] + pairwise(&terms[begin + 1], end - begin - 1) : terms[begin]);
+            begin = end;
         }
-    else
-        std::sort(order.begin(), order.end());
-    int64_t count = 0;
-    for (int64_t e = 0; e < degree;) {
-        const uint32_t found = static_cast<uint32_t>(order[e] >> 32);
-        int64_t last = e;
-        for (; last < degree && order[last] >> 32 == found; ++last)
-            if (weights) terms[last - e] = weights[order[last] & kNone];
-        const double sum = weights ? (last - e > 1 ? terms[0] + pairwise(terms.data() + 1, last - e - 1) : terms[0])
-                                   : static_cast<double>(last - e) * weight;
-        to[count] = static_cast<To>(found), sums[count++] = static_cast<float>(sum);
-        e = last;
+        return count;
     }
-    return count;
-}
+};
 
 // The layer on the classes of its inputs; `to`, `new_indices` and `sums` have room for as many edges. Returns how many
 // are left, or -1 where a sum is past the range of float32.
@@ -191,16 +255,15 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
     const uint32_t most = inputs ? *std::max_element(classes.data(), classes.data() + inputs) : 0;
     require(to_bytes == 4 || most <= std::numeric_limits<uint16_t>::max(), "classes past 65535 need uint32");
     const float* const weights = values.size() == indices.size() ? values.data() : nullptr;
-    std::vector<uint64_t> order;
-    std::vector<double> terms;
+    RowOnClasses row{classes.data(), ClassCounts(size_t{most} + 1), std::vector<int64_t>(weights ? size_t{most} + 1 : 0), {}};
     auto all = [&](const auto* read, auto* written) {
         for (int64_t e = 0; e < edges; ++e) require(static_cast<int64_t>(read[e]) < inputs, "an index is out of range");
         int64_t count = 0;
         for (int64_t j = 0; j < rows; ++j) {
             const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
             to.data()[j] = count;
-            count += row_on_classes(read + begin, weights ? weights + begin : nullptr, weights ? 0.0f : values.data()[0], degree,
-                                    classes.data(), order, terms, written + count, sums.data() + count);
+            count += row.run(read + begin, weights ? weights + begin : nullptr, weights ? 0.0f : values.data()[0], degree,
+                             written + count, sums.data() + count);
         }
         to.data()[rows] = count;
         return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
