@@ -15,7 +15,7 @@ real; only its Nyquist bin has no partner, so its imaginary part is rank one. Fo
 Two bounds save work and change nothing. Rows of D have norm 1, so |y| <= |h|: a column with |h| below the
 threshold is all zero. And y is a trigonometric polynomial of degree 14 in the row, so its maximum over all
 rows is at most its maximum over 64 of them / cos(14 pi/64) (Ehlich and Zeller, 1964).
-Two passes (the largest modulus, then the bits) compute the phases twice instead of keeping 3.4 GB at s = 256.
+Two passes (the largest modulus, then the bits) compute all phases but one twice instead of keeping 3.4 GB at s = 256.
 
 The formula was found by comparison with the official images, whose bits it gives at every size.
 """
@@ -140,11 +140,13 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
         columns = _Columns(images, side, pool)
         vertical = _Vertical(side, columns.nyquist)
         largest = _Largest(vertical, pool)
-        for block in columns.all_phases(stage.advance):
-            largest.add(block)
+        for phase in range(phases):
+            largest.add(columns.of_phase(phase))
+            stage.advance()
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
-        for phase, block in enumerate(columns.all_phases(stage.advance)):
-            _threshold(block, vertical, 0.25 * largest.value, bits[phase::phases], pool)
+        for phase in reversed(range(phases)):  # the last is at hand
+            _threshold(columns.of_phase(phase), vertical, 0.25 * largest.value, bits[phase::phases], pool)
+            stage.advance()
     return bits.reshape(count, side * side // 8)
 
 
@@ -204,13 +206,14 @@ class _Columns:
         list(pool.map(transform, range(SIDE)))
         # Rows 0..27: the real part of a column; 28: sin of its Nyquist angle; 29: the real part against v.
         self.block = np.empty((SIDE + 2, GRID * self.count))
+        self._phase: int | None = None  # that the block is of
 
-    def all_phases(self, advance) -> Iterator[np.ndarray]:
-        """float64 (30, 32n) for every phase; the array is reused."""
-        for phase in range(self.side // GRID):
+    def of_phase(self, phase: int) -> np.ndarray:
+        """float64 (30, 32n); one array, which the next call fills anew unless it asks for the same phase."""
+        if phase != self._phase:
             self._compute(phase)
-            yield self.block
-            advance()
+            self._phase = phase
+        return self.block
 
     def _compute(self, phase: int) -> None:
         from scipy.fft import irfft
