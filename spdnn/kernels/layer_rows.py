@@ -1,6 +1,6 @@
-"""The compiled functions on the rows of layers (cpu/merge_module.cpp) in NumPy, for a machine where they are not built.
+"""The compiled functions on rows (cpu/merge_module.cpp) in NumPy, for a machine where they are not built.
 
-The same arguments and results, to the bit, some ten times slower. A row is what one output neuron reads.
+The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
 
 from __future__ import annotations
@@ -71,6 +71,14 @@ def radixnet_rows(groups, shift, indices) -> None:
     """Each row of `groups` merged with the one `shift` places on; all of them as often as `indices` has room."""
     merged = np.sort(np.concatenate([groups, np.roll(groups, -shift, axis=0)], axis=1), axis=1)
     indices.reshape(-1, merged.size)[:] = merged.reshape(-1)
+
+
+def resample(lines, start, taps, out) -> None:
+    """out[r, i] <- the sum over k, t of taps[k, t] * lines[r, k, start + i + t]."""
+    out[:] = 0
+    for k, some in enumerate(taps):
+        for t, tap in enumerate(some):
+            out += tap * lines[:, k, start + t : start + t + out.shape[1]]
 
 
 def _edges(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -10,8 +10,9 @@ import pytest
 from engine_cases import official_inputs
 from ladders import rung
 
-from spdnn import challenge
+from spdnn import challenge, kernels
 from spdnn.errors import InputError, SpdnnError
+from spdnn.kernels import layer_rows
 from spdnn.sources import mnist
 
 
@@ -46,6 +47,11 @@ def test_resize_is_the_literal_formula(side):
     for seed, count in enumerate((1, 2, 7)):
         images = strokes(count, seed)
         np.testing.assert_array_equal(mnist.resized_bits(images, side), literal(images, side))
+
+
+def test_numpy_resamples_the_same_where_nothing_is_compiled(monkeypatch):
+    monkeypatch.setattr(kernels, "on_rows", lambda: layer_rows)
+    np.testing.assert_array_equal(mnist.resized_bits(strokes(5), 128), literal(strokes(5), 128))
 
 
 @pytest.mark.parametrize("side", [32, 64, 128])

@@ -1,5 +1,5 @@
-// Identical neurons, and layers by formula: the part of spdnn.kernels._cpu that works on a layer's integers. The same at
-// every instruction-set level, and on one thread: layers are independent of one another, so callers have a thread each.
+// Identical neurons, layers and inputs by formula: what spdnn.kernels._cpu does with rows before any inference. The same
+// bits at every instruction-set level, and on one thread: callers have a thread for each layer or block.
 //
 // A layer is `offsets` (outputs + 1), `indices` (uint16 or uint32, ascending in each row), `values` (one, or one an edge)
 // and `bias` (one, or one an output); row j is what output j reads. Layer.check has seen it.
@@ -305,6 +305,47 @@ void radixnet_rows(nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::r
     for (int64_t copy = 1; copy < static_cast<int64_t>(indices.size()) / period; ++copy) std::memcpy(to + copy * period * bytes, to, period * bytes);
 }
 
+// out[r, i] <- the sum over k, t of taps[k, t] * lines[r, k, start + i + t] (spdnn/sources/mnist.py). A product and a sum
+// are two roundings at every level, so the bits are the same.
+typedef double Quad __attribute__((vector_size(32)));
+
+#ifdef SPDNN_X86
+__attribute__((target_clones("avx2", "default")))
+#endif
+void resample_row(const double* line, int64_t stride, const double* taps, int64_t parts, int64_t reach, double* out, int64_t count) {
+    constexpr int kQuads = 6;
+    int64_t i = 0;
+    for (; i + 4 * kQuads <= count; i += 4 * kQuads) {
+        Quad sum[kQuads] = {};
+        for (int64_t k = 0; k < parts; ++k)
+            for (int64_t t = 0; t < reach; ++t) {
+                const double tap = taps[k * reach + t], *const from = line + k * stride + i + t;
+#pragma GCC unroll 6
+                for (int q = 0; q < kQuads; ++q) {
+                    Quad some;
+                    std::memcpy(&some, from + 4 * q, sizeof some);
+                    sum[q] += tap * some;
+                }
+            }
+        std::memcpy(out + i, sum, sizeof sum);
+    }
+    for (; i < count; ++i) {
+        double sum = 0;
+        for (int64_t k = 0; k < parts; ++k)
+            for (int64_t t = 0; t < reach; ++t) sum += taps[k * reach + t] * line[k * stride + i + t];
+        out[i] = sum;
+    }
+}
+
+void resample(Array<const double, 3> lines, int64_t start, Array<const double, 2> taps, Array<double, 2> out) {
+    const int64_t rows = lines.shape(0), parts = lines.shape(1), stride = lines.shape(2), reach = taps.shape(1), count = out.shape(1);
+    require(static_cast<int64_t>(out.shape(0)) == rows && static_cast<int64_t>(taps.shape(0)) == parts, "lines, taps and out must fit");
+    require(start >= 0 && reach >= 1 && start + count + reach - 1 <= stride, "lines are too short");
+    nb::gil_scoped_release release;
+    for (int64_t r = 0; r < rows; ++r)
+        resample_row(lines.data() + r * parts * stride + start, stride, taps.data(), parts, reach, out.data() + r * count, count);
+}
+
 }  // namespace
 
 void bind_merge(nb::module_& m) {
@@ -312,6 +353,7 @@ void bind_merge(nb::module_& m) {
     m.def("take_rows", &take_rows);
     m.def("on_classes", &on_classes);
     m.def("radixnet_rows", &radixnet_rows);
+    m.def("resample", &resample);
 }
 
 }  // namespace spdnn
