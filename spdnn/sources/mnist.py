@@ -284,10 +284,9 @@ class _Largest:
     def add(self, block: np.ndarray) -> None:
         bound = _norm2(block, self.vertical.nyquist)
         highest = np.argpartition(bound, -min(FIRST, bound.size))[-min(FIRST, bound.size) :]
-        for wanted in (highest, slice(None)):  # the highest raise the value that others must exceed
-            numbers = np.arange(bound.size)[wanted]
-            self._look(block, numbers[bound[numbers] > self.value])
-            bound[highest] = 0
+        self._look(block, highest)  # they raise the value that the others must exceed
+        bound[highest] = 0
+        self._look(block, np.flatnonzero(bound > self.value))
 
     def _look(self, block: np.ndarray, wanted: np.ndarray) -> None:
         for _, columns in _pieces(block, wanted, COARSE):
