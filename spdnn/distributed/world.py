@@ -6,13 +6,16 @@ Nothing of MPI is imported until a launcher has started more than one process.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
+import stat
 import sys
+import termios
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from spdnn import tellers
 from spdnn.errors import InputError, SpdnnError, Unavailable
@@ -22,7 +25,8 @@ SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
 NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
 SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
-FORWARDED = 0.1  # seconds in which a launcher hands a sentence on, before all are ended
+FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
+READ = 5.0  # seconds, at most, until it has read what this rank wrote
 GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
 LONGEST = 0.005  # seconds between two looks at what another rank does
 SPINS = 200  # looks without a pause, before a rank gives its core to others
@@ -151,14 +155,26 @@ class World:
         return self.together(lambda: work(*arguments) if self.leader else None)
 
     def abort(self, status: int) -> NoReturn:
-        """End all ranks with `status`, at once."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        """End all ranks with `status`, as soon as the launcher has what this one wrote."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            _until_read(stream)
+        time.sleep(FORWARDED)
         with contextlib.suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
             for path in {line.split()[-1] for line in maps if SEGMENT in line}:
                 os.unlink(path)
         self.comm.Abort(status)
         raise SystemExit(status)
+
+
+def _until_read(stream: TextIO) -> None:
+    """Wait until whoever reads a pipe has read it: a launcher that is told to end all first may lose what is in it."""
+    deadline = time.monotonic() + READ
+    with contextlib.suppress(OSError, ValueError):
+        pipe = stream.fileno()
+        if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) and time.monotonic() < deadline:
+                time.sleep(LONGEST)
 
 
 _world: World | None = None
@@ -188,5 +204,4 @@ def tell_and_end(sentence: str, status: int) -> NoReturn:
     print(f"spdnn: {ranks.name}: {sentence}", file=sys.stderr, flush=True)
     if ranks.ending:
         raise SystemExit(status)
-    time.sleep(FORWARDED)
     ranks.abort(status)

@@ -31,8 +31,8 @@ struct Reader {
     bool number(int64_t most, int64_t& found) {
         const char* const begin = at;
         found = 0;
-        while (at < end && is_digit(*at)) found = 10 * found + (*at++ - '0');
-        return at != begin && at - begin <= 18 && found >= 1 && found <= most;
+        while (at < end && at - begin < 18 && is_digit(*at)) found = 10 * found + (*at++ - '0');
+        return found >= 1 && found <= most;
     }
 
     bool part() {
