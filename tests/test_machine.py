@@ -38,6 +38,16 @@ def test_every_level_is_measured(monkeypatch, level, threads):
     assert 0 < found.seconds < math.inf
 
 
+def test_no_more_is_spent_than_was_asked_for(monkeypatch):
+    from spdnn.kernels import _cpu
+
+    asked = []
+    for name in ("copy_samples", "load_samples", "multiply_add_samples"):
+        monkeypatch.setattr(_cpu, name, lambda *given: asked.append(given[-1]) or [1.0])
+    machine.measure(1, 0.2)
+    assert sum(asked) == pytest.approx(0.2)
+
+
 def test_the_copy_really_copies():
     from spdnn.kernels import _cpu
 

@@ -143,3 +143,18 @@ def test_ratios_are_of_pairs():
         ratios([1, 2], [1])
     with pytest.raises(InputError, match="every sample must be a positive number"):
         ratios([0.0], [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "requested", "label"),
+    [
+        ("cpu", [], "cpu"),
+        ("cpu", ["dead"], "cpu, dead"),
+        ("cpu", ["dead", "inputs", "neurons"], "cpu"),
+        ("scipy", ["dead"], "scipy"),
+        ("cusparse", ["dead"], "cusparse"),
+    ],
+)
+def test_only_our_own_tell_which_reductions_were_on(name, requested, label):
+    record = {"engine": {"name": name}, "reductions": {"requested": requested}}
+    assert peers.common._label(record) == label

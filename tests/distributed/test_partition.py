@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spdnn.distributed import partition
+from spdnn.distributed.run import Ranks
 from spdnn.errors import InputError
 
 
@@ -50,3 +53,13 @@ def test_moves_give_each_what_it_wants_and_no_rank_both_sends_and_receives(pairs
     assert np.array_equal(rows - moving.sum(axis=1) + moving.sum(axis=0), wanted)
     assert not ((moving.sum(axis=1) > 0) & (moving.sum(axis=0) > 0)).any()
     assert moving.sum() == abs(rows - wanted).sum() // 2
+
+
+def test_the_layer_before_which_an_exchange_paid_most_is_told():
+    log = SimpleNamespace(exchanges=[], best=(2e9, 3e9, 4))
+    ranks = SimpleNamespace(partition=partition.REBALANCED, meets=True)
+    told = Ranks._sentence(ranks, log, SimpleNamespace(reductions=("dead",)))
+    assert told == (
+        "no rows were exchanged: the largest gain, 2e+09 edges of one rank before layer 5, "
+        "was not above its cost of 3e+09"
+    )

@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import SHAPES, assert_same, rows
+from engine_cases import SHAPES, assert_same, opened, rows
 from ladders import covering
 
 from spdnn.engines import PEERS, engine, infer
@@ -224,3 +224,11 @@ def test_what_does_not_fit_is_one_sentence():
 
 def test_blocks_of_columns():
     assert [block_inputs(neurons) for neurons in (1, 1024, 4096, 16384, 65536)] == [512, 512, 128, 64, 64]
+
+
+def test_the_work_ahead_is_of_the_coming_layer():
+    session = opened("scipy", RadixNet(32, 2, -0.1), rows(5, 32))
+    session.library = types.SimpleNamespace(work=lambda features, weights, count: 12.0)
+    session.weights = [types.SimpleNamespace(edges=3), types.SimpleNamespace(edges=6)]
+    assert [session._rows(None, 5, layer) for layer in range(3)] == [4, 2, 2]
+    assert session._rows(None, 0, 0) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import random
 
 import pytest
@@ -25,6 +26,7 @@ def test_reads_at_any_place(reads, most):
         stream.seek(place)
         assert stream.read(size) == CONTENT[place : place + size]
     assert len(stream.raw._marks) <= most
+    assert all(later[0] - mark[0] >= 1000 for mark, later in itertools.pairwise(stream.raw._marks))
 
 
 def test_no_seeking_from_the_end():

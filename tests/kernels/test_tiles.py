@@ -215,3 +215,14 @@ def test_places_that_do_not_fit_are_refused():
         level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
     with pytest.raises(ValueError, match="as many as slots"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([3]), rows, 1)
+
+
+@all_levels
+@pytest.mark.parametrize("degree", [255, 256, 300, 511])
+def test_inputs_that_are_all_on_are_counted_past_a_byte(level, degree):
+    layer = Layer.from_matrix(np.full((degree, 20), 0.25), -0.5)
+    bits = np.packbits(np.ones((70, degree), np.uint8), axis=1)
+    for tile in layouts.TILES:
+        out, active = layouts.buffer(70, 20, tile), np.zeros((1, layouts.tiles_of(70, tile)), np.uint64)
+        assert level.layers_bits([layouts.bind(layer)], bits, np.arange(70), out, tile, 1, active, 1) == -1
+        assert (untiled(level, out, 70, 20, tile) == degree / 4 - 0.5).all()

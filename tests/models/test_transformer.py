@@ -118,6 +118,7 @@ def test_costs():
     assert model.attention_bytes("sparse") == model.mask.nbytes + 4 * 40
     assert model.attention_bytes("unfused") == model.attention_bytes("sparse") + 4 * c.heads * nnz
     assert model.attention_bytes("stored") == model.mask.nbytes + 8 * c.heads * 40 * 40
+    assert model.attention_bytes("causal", 2) == 2 * model.attention_bytes("causal", 1)
     assert model.attention_bytes("dense", threads=2) - model.mask.nbytes > model.attention_bytes("dense", threads=1) / 2
 
 

@@ -8,6 +8,7 @@ import re
 import statistics
 
 import pytest
+from matplotlib.axes import Axes
 from test_report import HOSTILE, Page, data, made_record
 from test_report import drawn as figures
 from test_report import shown as whole
@@ -391,3 +392,12 @@ def test_times_of_one_schedule_are_not_set_beside_another():
         ("graph, 2 devices", "graph-1-1", "graph-1-3"),
         ("resident, 1 device", "resident-0-1", "resident-0-3"),
     ]
+
+
+def test_the_mark_of_all_edges_is_in_the_middle_of_its_row(monkeypatch):
+    plot, heights = Axes.plot, []
+    monkeypatch.setattr(Axes, "plot", lambda axes, x, y, **style: heights.append(y) or plot(axes, x, y, **style))
+    figures("reductions", [run(names) for names in ((), ("dead",), ALL)] + [plain()])
+    marks = [sum(ends) / 2 for ends in heights if len(ends) == 2]
+    assert marks
+    assert all(abs(place - round(place)) < 1e-9 for place in marks)

@@ -553,3 +553,10 @@ def test_a_ladder_is_of_one_machine_and_tells_what_times_include():
     assert all(run["case"].startswith("here") for run in found[2]["runs"])
     assert sum(rung.label.endswith(f": {words.STREAMED}") for rung in found[2]["rungs"]) == 1
     assert not any(":" in rung.label for rung in found[64]["rungs"])
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, ""), (3, "0, 1, 2"), (4, "0, 1, 2, and 1 more"), (7, "0, 1, 2, and 4 more")]
+)
+def test_long_lists_end_with_how_many_more(count, told):
+    assert words.listed([str(k) for k in range(count)], 3) == told

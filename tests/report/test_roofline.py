@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -10,7 +11,7 @@ import pytest
 from test_report import HOSTILE, data, drawn, made_record, measured, shown
 from test_scaling import on
 
-from spdnn.report import model
+from spdnn.report import model, roofline_figures
 from spdnn.report.collection import Part
 from spdnn.report.drawing import MOST_BARS, MOST_DRAWN, folded
 
@@ -243,3 +244,12 @@ def test_hostile_names_stay_text():
 )  # fmt: skip
 def test_long_names_are_folded(text, lines):
     assert folded(text, 10) == lines
+
+
+def test_labels_are_moved_apart_and_stay_below_the_top():
+    heights, sizes = [0.1, 0.12, 0.5, 0.93, 0.96], [0.1, 0.06, 0.04, 0.08, 0.06]
+    found = roofline_figures._spread(heights, sizes)
+    ends = [(place - size / 2, place + size / 2) for place, size in zip(found, sizes, strict=True)]
+    assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(ends))
+    assert ends[-1][1] <= 1
+    assert found[2] == 0.5

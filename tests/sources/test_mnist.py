@@ -130,6 +130,7 @@ BROKEN = {
     "short": (GOOD[:-1], "header promises"),
     "long": (GOOD + b"\0", "header promises"),
     "other size": (idx(np.zeros((2, 28, 27), np.uint8)), "28 x 27"),
+    "wider": (idx(np.zeros((2, 28, 29), np.uint8)), "28 x 29"),
     "no images": (idx(np.zeros((0, 28, 28), np.uint8)), "0 images"),
     "short gzip": (gzip.compress(GOOD)[:-20], "cannot be read"),
     "bad gzip": (b"\x1f\x8b" + b"\x00" * 40, "cannot be read"),

@@ -140,3 +140,8 @@ def test_a_decomposition_is_sound(change, sentence):
     assert Decomposition(**sound).batches == 3
     with pytest.raises(InputError, match=sentence):
         Decomposition(**{**sound, **change})
+
+
+def test_a_schedule_is_known_by_its_letters():
+    """As a command line gives it: not the same object as ours."""
+    assert cut("".join(["pipe", "line"]), SIZES, 2) == cut("pipeline", SIZES, 2)
