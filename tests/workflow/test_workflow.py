@@ -405,6 +405,13 @@ def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
     assert record["verdict"]["truth"]["kind"] == "official"
 
 
+def test_nothing_runs_beside_a_clock(tmp_path):
+    text = passed(tmp_path, *PRESET, "--dry-run", "--config", "threads=1", "inputs=digits", "ranks=[1,2]")
+    told = {part.split(":")[0]: part for part in text.split("\nrule ")[1:]}
+    assert {rule for rule in told if "threads: 2" in told[rule]} >= {"infer", "infer_ranks"}
+    assert "threads: 2" not in told["verify"]
+
+
 def test_a_mistake_in_the_config_is_one_line(tmp_path):
     text = refused(tmp_path, "--config", "neuron=1024")
     assert "config: top level: the key 'neuron' is not known; did you mean 'neurons'?" in text
