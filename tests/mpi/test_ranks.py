@@ -238,7 +238,7 @@ def test_an_adversarial_order_is_balanced_from_the_first_exchange_on(sorted_inpu
     told = found["rebalanced"]
     assert told["exchanges"], told["told"]
     assert told["imbalance"]["edges_from_exchange"] < 1.05
-    assert found["static"]["imbalance"]["edges"] > min(2.5, 0.65 * ranks)
+    assert found["static"]["imbalance"]["edges"] > min(2.5, 0.55 * ranks)  # by the tiles of the level
     assert found["static"]["imbalance"]["edges_from_exchange"] is None
 
 
