@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+
 from spdnn.errors import SpdnnError
 
 DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
@@ -17,6 +20,12 @@ def told_bytes(path: str, name: str) -> int | None:
 def resident_bytes() -> int:
     """Bytes of this process in memory now, less what it shares with the other ranks of its node."""
     return (told_bytes("/proc/self/status", "VmRSS") or 0) - shared_bytes()
+
+
+def give_back() -> None:
+    """Return memory that is free inside this process to the system, where the C library can."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def shared_bytes() -> int:

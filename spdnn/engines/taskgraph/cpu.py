@@ -12,7 +12,7 @@ from spdnn import progress
 from spdnn.engines import plan, usable_cores
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu_batch import CpuWork
-from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, resident_bytes
 from spdnn.engines.taskgraph.cpu_run import CpuDevice, Going, copied
 from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.engines.taskgraph.probe import measured
@@ -131,6 +131,7 @@ class CpuGraphSession(Session):
             made = cut(STREAM, self.sizes, memory=memory, **wanted.asked, **given)
             return made, "stream: the one device has no room for all weights"
         costs = self._costs(options)
+        give_back()
         self.room = self._room(options)  # less what measuring has left behind
         given |= {"also": self.room, **wanted.asked}
         cores = self._cores(options)
