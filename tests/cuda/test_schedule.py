@@ -1,12 +1,17 @@
 """When the CUDA engines do what: pure functions of the network and of the device's limits."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shim import ShimDevice
 
+from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
+from spdnn.engines.cuda.place import Plan
 from spdnn.engines.cuda.schedule import KINDS, PERSISTENT, passes, persistent_shared, stage_room, variants
+from spdnn.features import Inputs
+from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.decomposition import LONGEST
 
 H200 = ShimDevice(shared_per_block=227 << 10, multiprocessors=132).properties
@@ -89,3 +94,10 @@ def test_a_stage_leaves_room_for_other_blocks(footprint, shared):
     assert (room + 1) * 32 * 4 <= properties.shared_per_block
     assert taken(room) <= properties.shared
     assert room == footprint or (room < footprint and taken(room + 1) > properties.shared)
+
+
+def test_bytes_of_an_input():
+    """Two rows of the widest layer, what is kept beside them, and a bit for each layer and each input neuron."""
+    network = RadixNet(64, 9, -0.1)
+    plan = Plan.of(ShimDevice(), Prepared.look(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None)
+    assert plan.row_bytes == 2 * 4 * 64 + 192 + 10
