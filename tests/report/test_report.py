@@ -346,6 +346,14 @@ def test_other_networks_have_no_published_figures():
     assert "TeraEdges/s of this project beside" not in page.source
 
 
+def test_every_publication_is_listed_with_how_many_figures_it_gives():
+    baselines = read_baselines(BASELINES)
+    listed = shown([made_record()], published=True).source.split('id="sources"')[1].split("</table>")[0]
+    citations = {one.source.split(";")[0] for one in baselines}
+    assert listed.count("<tr>") == 1 + len(citations)
+    assert sum(map(int, re.findall(r'class="number">(\d+)<', listed))) == len(baselines)
+
+
 def test_reductions_are_named_beside_rates():
     page = shown([made_record(reductions=("dead", "inputs", "neurons"))])
     assert page.text.count("dead inputs, identical inputs, identical neurons") >= 3
