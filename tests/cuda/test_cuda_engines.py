@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -61,21 +62,15 @@ def test_awkward_shapes(on_shim, random_network, shape, kind, name):
 SOME_SHAPES = ("96 inputs, 7 layers", "rectangular", "one value", "several parts, one value")
 
 
-def chosen(i, shape, j, device, k, name):
-    """By default every rung on every device, with every shape; and whatever may show a race between layers."""
-    ordered = name == "cuda-persistent" and "order" in DEVICES[device]
-    return rung(shape, device, name, default=ordered or i == (j + k + 1) % 4)
+def shows_races(device, name):
+    return name == "cuda-persistent" and "order" in DEVICES[device]
 
 
 @pytest.mark.parametrize(
-    ("shape", "device", "name"),
-    [
-        chosen(i, shape, j, device, k, name)
-        for i, shape in enumerate(SOME_SHAPES)
-        for j, device in enumerate(DEVICES)
-        for k, name in enumerate(RUNGS)
-    ],
-)
+    ("shape", "device", "name"),  # by default every rung on every device, with every shape
+    [rung(shape, device, name, default=i == (j + k + 1) % 4 or shows_races(device, name))
+     for (i, shape), (j, device), (k, name) in product(*map(enumerate, (SOME_SHAPES, DEVICES, RUNGS)))],
+)  # fmt: skip
 def test_every_device_gives_the_same_bits(on_shim, monkeypatch, random_network, device, shape, name):
     count, widths, options = ALL_SHAPES[shape]
     network, inputs = random_network(widths, **options), rows(count, widths[0])

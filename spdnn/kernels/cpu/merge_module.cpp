@@ -19,20 +19,10 @@
 namespace spdnn {
 namespace {
 
-using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
 using Offsets = Array<const int64_t, 1>;
 using Floats = Array<const float, 1>;
 
 constexpr uint32_t kNone = ~0u;
-
-template <class Indices_>
-int bytes_of(const Indices_& indices) {
-    const int bytes = indices.dtype().bits / 8;
-    require(indices.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && (bytes == 2 || bytes == 4),
-            "indices must be uint16 or uint32");
-    return bytes;
-}
 
 void check(const Offsets& offsets, const ReadIndices& indices, const Floats& values) {
     require(offsets.size() >= 1 && offsets.data()[offsets.size() - 1] == static_cast<int64_t>(indices.size()),
@@ -96,7 +86,7 @@ class HashTable {
 int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats bias, Array<uint32_t, 1> classes,
                    Array<int64_t, 1> firsts) {
     check(offsets, indices, values);
-    const int64_t rows = offsets.size() - 1, bytes = bytes_of(indices);
+    const int64_t rows = offsets.size() - 1, bytes = index_bytes(indices);
     require(static_cast<int64_t>(classes.size()) == rows && static_cast<int64_t>(firsts.size()) == rows,
             "classes and firsts must have a place for each output");
     require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == rows, "bias must be one or one an output");
@@ -138,10 +128,10 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
 void take_rows(Offsets offsets, ReadIndices indices, Floats values, Array<const int64_t, 1> rows, Offsets to,
                Indices new_indices, Array<float, 1> new_values) {
     check(offsets, indices, values);
-    const int bytes = bytes_of(indices);
+    const int bytes = index_bytes(indices);
     const int64_t count = rows.size(), all = offsets.size() - 1;
     const bool valued = values.size() == indices.size() && new_values.size() == new_indices.size();
-    require(bytes == bytes_of(new_indices) && static_cast<int64_t>(to.size()) == count + 1, "rows, offsets and indices must fit");
+    require(bytes == index_bytes(new_indices) && static_cast<int64_t>(to.size()) == count + 1, "rows, offsets and indices must fit");
     for (int64_t i = 0; i < count; ++i) {
         const int64_t row = rows.data()[i];
         require(row >= 0 && row < all, "there is no such row");
@@ -247,7 +237,7 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
                    Indices new_indices, Array<float, 1> sums) {
     check(offsets, indices, values);
     const int64_t rows = offsets.size() - 1, edges = indices.size(), inputs = classes.size();
-    const int from_bytes = bytes_of(indices), to_bytes = bytes_of(new_indices);
+    const int from_bytes = index_bytes(indices), to_bytes = index_bytes(new_indices);
     require(static_cast<int64_t>(to.size()) == rows + 1 && static_cast<int64_t>(new_indices.size()) == edges &&
                 static_cast<int64_t>(sums.size()) == edges,
             "results must have room for each output and edge");
@@ -293,8 +283,8 @@ void merged_groups(const T* groups, int64_t classes, int64_t width, int64_t shif
 
 void radixnet_rows(nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::ro> groups, int64_t shift, Indices indices) {
     const int64_t classes = groups.shape(0), width = groups.shape(1), period = classes * 2 * width;
-    const int bytes = bytes_of(groups);
-    require(classes >= 1 && width >= 1 && shift >= 0 && bytes == bytes_of(indices) && indices.size() % period == 0,
+    const int bytes = index_bytes(groups);
+    require(classes >= 1 && width >= 1 && shift >= 0 && bytes == index_bytes(indices) && indices.size() % period == 0,
             "indices must be whole copies of the merged groups");
     nb::gil_scoped_release release;
     if (bytes == 2)

@@ -28,17 +28,6 @@ static const SpgemmKernels* const compiled[] = {&spgemm_generic};
 
 namespace {
 
-using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-
-template <class Array_>
-int index_bytes(const Array_& indices) {
-    const int bytes = indices.dtype().bits / 8;
-    require(indices.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && (bytes == 2 || bytes == 4),
-            "indices must be uint16 or uint32");
-    return bytes;
-}
-
 // Holds references to a layer's arrays, by input neuron, and a view that the kernels read.
 struct BoundInputLayer {
     InputLayer view;

@@ -15,8 +15,6 @@
 namespace spdnn {
 namespace {
 
-using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-
 bool is_digit(char sign) { return sign >= '0' && sign <= '9'; }
 
 // What is left of a text, and how its fields are read. Each function returns false where the strict parser must judge.
@@ -128,12 +126,12 @@ nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Ar
     const int64_t outputs = offsets.size() - 1;
     require(offsets.size() >= 1 && offsets.data()[outputs] == static_cast<int64_t>(indices.size()), "offsets must end at the number of edges");
     require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
-    require(indices.dtype() == nb::dtype<uint16_t>() || indices.dtype() == nb::dtype<uint32_t>(), "indices must be uint16 or uint32");
     const bool valued = values.size() == indices.size();
+    const int bytes = index_bytes(indices);
     std::string text;
     {
         nb::gil_scoped_release release;
-        text = indices.dtype() == nb::dtype<uint16_t>()
+        text = bytes == 2
                    ? written(offsets.data(), outputs, static_cast<const uint16_t*>(indices.data()), values.data(), valued)
                    : written(offsets.data(), outputs, static_cast<const uint32_t*>(indices.data()), values.data(), valued);
     }
