@@ -142,7 +142,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
 def _looked_at(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
     """Each layer and what `_distinct` finds in it; of as many at once as there are cores, if they fit `memory`."""
     largest = max(network.header(k).nbytes for k in range(network.depth))
-    ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory // largest)))
+    ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory / largest)))
 
     def look(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
         layer = network.layer(k)
