@@ -213,7 +213,10 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
         same(session.run(), told)
         with monkeypatch.context() as patch:
             patch.setattr(Going, "_wait", wait)
-            differs = session.run().digest != told.digest
+            try:
+                differs = session.run().digest != told.digest
+            except IndexError:  # a row's number that was read too early
+                differs = True
         if differs:
             break
     assert differs
