@@ -366,7 +366,6 @@ def test_fast_parser_agrees_with_the_slow_one(rows, end):
 
 @pytest.mark.parametrize(("end", "more"), [("\n", ""), ("\r\n", "\n\n"), ("\n", "3\t300\t-.5e-3")])
 def test_usual_lines_need_no_slow_parser(end, more):
-    """Whatever was written for float32, and what is short of it or past its precision."""
     random = np.random.default_rng(5)
     numbers = np.concatenate([random.random(200), 10 ** random.uniform(-45, 38, 300), [0.0625] * 100])
     block = "".join(f"{k % 300 + 1}\t{k % 7 + 1}\t{number!r}{end}" for k, number in enumerate(numbers.tolist())) + more

@@ -278,6 +278,5 @@ def test_what_does_not_fit_is_refused_in_one_sentence(random_matrix, call, sente
 
 
 def test_the_tolerance_is_the_standard_bound():
-    """Four roundings of 2^-24 for two products, and two for the result, the last of them of its type."""
     assert oracle.tolerance(1.0, 2) == pytest.approx((4 + 3) * 2**-24)
     assert oracle.tolerance(3.0, 2, np.float16) == pytest.approx(3 * (4 * 2**-24 + 2**-11 + 2**-23) + 2**-24)
