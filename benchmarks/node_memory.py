@@ -1,6 +1,6 @@
 """Peak proportional set size of a command and all that it starts: memory that processes share counts once.
 
-    python benchmarks/node_memory.py mpiexec -n 4 spdnn infer --network net.h5 --inputs in.h5 --reductions dead
+    python benchmarks/node_memory.py mpiexec -n 4 spdnn infer --network NET --inputs INPUTS --reductions dead
 
 Pss of /proc/PID/smaps_rollup, added up over the processes, every 20 ms; what is only touched in between is not seen.
 """

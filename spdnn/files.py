@@ -145,7 +145,7 @@ def clean_on_terminate() -> Iterator[None]:
 
 
 def check_ended() -> None:
-    """Raise again what a signal raised, in case a library swallowed it (HDF5 does, in its callbacks)."""
+    """Raise again what a signal raised, in case a library swallowed it, as in a finalizer."""
     if _ended_by == signal.SIGINT:
         raise KeyboardInterrupt
     if _ended_by is not None:

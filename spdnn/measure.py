@@ -25,6 +25,7 @@ from spdnn.engines.memory import resident_bytes
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended, replacing, write_text
+from spdnn.formats.container import check_unchanged
 from spdnn.intervals import interval
 from spdnn.network import Network
 from spdnn.sources.radixnet import RadixNet
@@ -84,7 +85,7 @@ def measure(
         read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
 
     Raises:
-        SpdnnError: two repeats gave different outputs.
+        SpdnnError: as check_repeats.
     """
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
@@ -94,8 +95,7 @@ def measure(
             result, spent = timed(session.run)
         seconds.append(spent)
         digests.append(result.digest)
-    if len(set(digests)) != 1:
-        raise SpdnnError(f"engine {engine.name} gave different outputs in {repeats} repeats of the same run")
+    check_repeats(engine, digests)
     session.tell(result)
     spent = {
         "read_seconds": [read_seconds + opened],
@@ -105,6 +105,13 @@ def measure(
     found = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
     del session  # its buffers and weights, so that there is memory to measure
     return replace(found, machine=ceilings(engine, options)), result
+
+
+def check_repeats(engine: Engine, digests: list[str]) -> None:
+    """Raise SpdnnError when repeats of one run gave different outputs, or a file that they used was changed."""
+    if len(set(digests)) != 1:
+        raise SpdnnError(f"engine {engine.name} gave different outputs in {len(digests)} repeats of the same run")
+    check_unchanged()
 
 
 def measured(

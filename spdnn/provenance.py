@@ -22,7 +22,7 @@ DATA = {
     "spdnn.sources.catalog": ("config/data.tsv",),
     "spdnn.verify": ("config/truth/*",),
 }
-VERSIONS = ("spdnn", "numpy", "scipy", "h5py", "mpi4py", "snakemake")
+VERSIONS = ("spdnn", "numpy", "scipy", "blake3", "mpi4py", "snakemake")
 
 
 def module_file(module: str) -> Path | None:

@@ -62,6 +62,7 @@ NEEDS = {
 # What `full` tests are about, and why the default set can do without them.
 FULL = {
     "architectures": "CUDA kernels compiled for every architecture; by default for three",
+    "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "official": "whole official problems on the CUDA shim; by default parts of them",
     "ranks": "four and eight ranks; by default two and three",

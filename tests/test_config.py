@@ -9,7 +9,7 @@ from spdnn import challenge, config, reduce
 from spdnn.engines import engine
 from spdnn.errors import InputError
 
-OWN = {"name": "mine", "path": "net.h5", "layers": 3, "inputs": "x.npy"}
+OWN = {"name": "mine", "path": "net.safetensors", "layers": 3, "inputs": "x.npy"}
 
 
 @pytest.fixture

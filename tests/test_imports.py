@@ -66,7 +66,7 @@ HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "reques
 
 @pytest.mark.parametrize(
     ("arguments", "unasked"),
-    [(["engines"], HEAVY), *((option, HEAVY | {"numpy", "scipy", "h5py"}) for option in (["--version"], ["--help"]))],
+    [(["engines"], HEAVY), *((option, HEAVY | {"numpy", "scipy", "blake3"}) for option in (["--version"], ["--help"]))],
 )
 def test_nothing_heavy_is_imported_unasked(arguments, unasked):
     code = f"""import contextlib, sys, spdnn.cli

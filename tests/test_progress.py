@@ -393,9 +393,16 @@ def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, wanted):
 def test_other_stages_tell_too(told, monkeypatch, tmp_path):
     network, inputs = deadly()
     monkeypatch.setenv(tellers.VARIABLE, "lines=0")
-    write_network(tmp_path / "net.h5", network)
-    write_inputs(tmp_path / "in.h5", inputs)
-    given = ["--network", str(tmp_path / "net.h5"), "--inputs", str(tmp_path / "in.h5"), "--truth", "oracle"]
+    write_network(tmp_path / "net.safetensors", network)
+    write_inputs(tmp_path / "in.safetensors", inputs)
+    given = [
+        "--network",
+        str(tmp_path / "net.safetensors"),
+        "--inputs",
+        str(tmp_path / "in.safetensors"),
+        "--truth",
+        "oracle",
+    ]
     assert main(["infer", *given]) == 0
     names = {line.partition(":")[0] for line in told()}
     assert names == {"write network", "write inputs", "read inputs", "prepare, biases", "prepare, identical neurons",
@@ -410,14 +417,23 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("progress")
     random = np.random.default_rng(0)
     ones = random.random((300, 1024)) < np.linspace(0.1, 0.4, 300)[:, None]
-    write_inputs(folder / "in.h5", Inputs.from_array(ones))
-    write_network(folder / "net.h5", RadixNet(1024, 30), formula_ok=True)
+    write_inputs(folder / "in.safetensors", Inputs.from_array(ones))
+    write_network(folder / "net.safetensors", RadixNet(1024, 30), formula_ok=True)
     return folder
 
 
 def arguments(files, folder, name):
     outputs = ["--categories", folder / f"{name}.txt", "--values", folder / f"{name}.npy"]
-    given = ["--network", files / "net.h5", "--inputs", files / "in.h5", "--engine", "csr", "--threads", "1"]
+    given = [
+        "--network",
+        files / "net.safetensors",
+        "--inputs",
+        files / "in.safetensors",
+        "--engine",
+        "csr",
+        "--threads",
+        "1",
+    ]
     return list(map(str, ["infer", *given, "--repeats", "2", *outputs]))
 
 

@@ -381,7 +381,7 @@ def test_a_line_ends_where_json_lets_it(tmp_path):
 
 def test_text_that_is_no_unicode(tmp_path):
     """A command that names a file in another encoding holds halves of surrogate pairs."""
-    record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.h5")
+    record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
     write_record(tmp_path / "record.json", record)
     assert read_record(tmp_path / "record.json") == record
     check_record(changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")

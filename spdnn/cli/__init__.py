@@ -21,8 +21,8 @@ from nothing to a verified run:
   spdnn challenge --neurons 1024 --layers 120 --inputs digits --record run.json
 
 with files of your own:
-  spdnn network import weights.npz -o net.h5 --bias -0.3 --clip 32
-  spdnn infer --network net.h5 --inputs x.npz --categories out.txt --record run.json
+  spdnn network import weights.npz -o net.safetensors --bias -0.3 --clip 32
+  spdnn infer --network net.safetensors --inputs x.npz --categories out.txt --record run.json
 
 environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS says how long runs tell how far they are (default: a bar on a
 terminal, elsewhere a line on standard error every 30 s at most)
@@ -98,7 +98,7 @@ def _run(arguments: list[str] | None) -> int:
         try:
             status = chosen.run(chosen) or 0
         except Exception:
-            check_ended()  # a library may swallow what a signal raised, and fail in its own way (HDF5 does)
+            check_ended()  # a library may swallow what a signal raised, and fail in its own way
             raise
         sys.stdout.flush()
         if connected():

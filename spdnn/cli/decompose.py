@@ -29,7 +29,7 @@ def add(command) -> None:
 def _add_problem(group) -> None:
     what = group.add_mutually_exclusive_group()
     what.add_argument("--neurons", type=arguments.positive, metavar="N", help="of an official network, with --layers")
-    what.add_argument("--network", metavar="net.h5", help="any network; no row is taken to die in it")
+    what.add_argument("--network", metavar="net.safetensors", help="any network; no row is taken to die in it")
     what.add_argument("--published", action="store_true", help="the simulator beside SNIG's published table")
     group.add_argument(
         "--record",

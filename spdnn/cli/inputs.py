@@ -31,7 +31,7 @@ def add(group) -> None:
         metavar="FILE",
         help="the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)",
     )
-    make.add_argument("-o", "--output", required=True, metavar="inputs.h5")
+    make.add_argument("-o", "--output", required=True, metavar="inputs.safetensors")
     make.set_defaults(run=_make)
 
 

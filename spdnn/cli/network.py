@@ -34,8 +34,10 @@ def add(group) -> None:
         help="of a RadiX-Net; default: 32",
     )
     make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")
-    make.add_argument("--formula", action="store_true", help="store a RadiX-Net's formula instead of every layer")
-    make.add_argument("-o", "--output", required=True, metavar="net.h5")
+    make.add_argument(
+        "--formula", action="store_true", help="store a RadiX-Net's formula (net.json) instead of every layer"
+    )
+    make.add_argument("-o", "--output", required=True, metavar="net.safetensors")
     make.set_defaults(run=_make)
 
     read = kinds.add_parser(
@@ -46,7 +48,7 @@ def add(group) -> None:
         "(.mtx, a folder of them, or a .txt list), SciPy .npz (or a folder), or .safetensors.",
     )
     read.add_argument("path", metavar="PATH")
-    read.add_argument("-o", "--output", required=True, metavar="net.h5")
+    read.add_argument("-o", "--output", required=True, metavar="net.safetensors")
     read.add_argument(
         "--bias",
         type=float,
@@ -74,7 +76,7 @@ def add(group) -> None:
         formatter_class=group.formatter_class,
         description="Export to the official text form: n{N}-l{k}.tsv, byte-identical for official networks.",
     )
-    write.add_argument("network", metavar="net.h5")
+    write.add_argument("network", metavar="net.safetensors")
     write.add_argument("folder", metavar="DIR")
     write.set_defaults(run=_export)
 
@@ -84,7 +86,7 @@ def add(group) -> None:
         formatter_class=group.formatter_class,
         description="Show a network's size, source, values and bias.",
     )
-    info.add_argument("network", metavar="net.h5")
+    info.add_argument("network", metavar="net.safetensors")
     info.set_defaults(run=_info)
 
 

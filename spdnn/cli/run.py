@@ -52,10 +52,10 @@ def add_infer(infer) -> None:
         "compared with the official truth where it applies, else with the oracle, or with --truth."
     )
     infer.add_argument(
-        "--network", required=True, metavar="net.h5", help="a store, or anything `spdnn network import` reads"
+        "--network", required=True, metavar="net.safetensors", help="a store, or anything `spdnn network import` reads"
     )
     infer.add_argument(
-        "--inputs", required=True, metavar="inputs.h5", help="a store, .npz, .npy, .mtx or official text"
+        "--inputs", required=True, metavar="inputs.safetensors", help="a store, .npz, .npy, .mtx or official text"
     )
     infer.add_argument(
         "--categories", metavar="out.txt", help="1-based inputs whose last row has a nonzero sum, one a line"
@@ -74,7 +74,9 @@ def add_infer(infer) -> None:
         help="what to verify against (default: official, else oracle)",
     )
     infer.add_argument(
-        "--prepared", metavar="prepared.h5", help="the network in its engine's layout, as the workflow prepares it"
+        "--prepared",
+        metavar="prepared.safetensors",
+        help="the network in its engine's layout, as the workflow prepares it",
     )
     infer.add_argument("--layers", type=arguments.positive, metavar="L", help="the first L layers (default: all)")
     infer.add_argument("--count", type=arguments.positive, metavar="n", help="the first n inputs; more repeats them")

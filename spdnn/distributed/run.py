@@ -111,7 +111,7 @@ class Ranks:
         """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
 
         Raises:
-            SpdnnError: two repeats gave different outputs.
+            SpdnnError: as measure.check_repeats.
         """
         world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
@@ -123,8 +123,7 @@ class Ranks:
             with tellers.repeat(turn, repeats):
                 mine, result = self._repeat(session, meetings, inputs, timer)
             digests.append(result.digest if result else "")
-        if len(set(digests)) != 1:
-            raise SpdnnError(f"engine {self.engine.name} gave different outputs in {repeats} repeats of the same run")
+        measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
         if options.values:

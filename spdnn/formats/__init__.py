@@ -7,7 +7,7 @@ from pathlib import Path
 from spdnn import challenge, files
 from spdnn.errors import InputError
 from spdnn.features import Inputs
-from spdnn.formats import hdf5, images, inputs, lines, matrices, store, text
+from spdnn.formats import container, images, inputs, matrices, store, text
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.formats.checks import listing
 from spdnn.network import Network
@@ -16,7 +16,6 @@ __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "
 
 USUAL = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-STORES = (".h5", ".hdf5")
 
 
 def open_network(
@@ -30,8 +29,8 @@ def open_network(
     """The network in a file or folder, by its content and name.
 
     Args:
-        path: a store (.h5); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of them);
-            matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list); .safetensors.
+        path: a store (.safetensors; a formula: .json); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz,
+            .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list); other .safetensors.
         bias: one number for all layers, where the format has none; by default, official for text and 0 for
             matrices.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
@@ -72,7 +71,7 @@ def import_network(
     neurons: int | None = None,
     what: str = "import network",
 ) -> store.StoreNetwork:
-    """Read the network at `path`, store its layers at `output` (.h5), and open that.
+    """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
 
     Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
     arguments are those of open_network; `what` is what progress calls it.
@@ -90,7 +89,7 @@ def import_network(
 
 
 def open_inputs(path, neurons: int | None = None, count: int | None = None) -> Inputs:
-    """The inputs in a file: a store (.h5), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
+    """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
 
     Args:
         neurons: the width; for text, by default the N of its name; elsewhere, what the file must have.
@@ -105,12 +104,12 @@ def open_inputs(path, neurons: int | None = None, count: int | None = None) -> I
         raise InputError(f"{path}: this is a folder; inputs are one file")
     if path.name.endswith((".tsv", ".tsv.gz")):
         return images.read_images(path, neurons, count)
-    if path.suffix in STORES or _begins(path, hdf5.SIGNATURE):
+    if container.is_store(path):
         found = inputs.read_inputs(path)
     elif path.name.endswith((*matrices.LAYERS, ".npy")):
         found = matrices.read_inputs(path)
     else:
-        raise InputError(f"{path}: inputs are .h5, .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files")
+        raise InputError(f"{path}: inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files")
     if neurons is not None and found.neurons != neurons:
         raise InputError(f"{path}: inputs of {found.neurons} neurons, not {neurons}")
     return found if count is None else found.counted(count)
@@ -125,21 +124,16 @@ def _kind(path: Path) -> str:
         if named and others:
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return "text" if named else "matrices"
-    if path.suffix in STORES or _begins(path, hdf5.SIGNATURE):
+    if container.is_store(path):
         return "store"
     if path.name.endswith(ARCHIVES):
         return "text"
     if path.name.endswith((*matrices.LAYERS, ".txt", ".safetensors")):
         return "matrices"
     raise InputError(
-        f"{path}: a network is a store (.h5), a folder or archive (.tar, .tar.gz) of n{{N}}-l{{k}}.tsv, matrices "
-        "(.mtx, .npz, a folder or .txt list of them) or .safetensors"
+        f"{path}: a network is a store (.safetensors, .json), a folder or archive (.tar, .tar.gz) of n{{N}}-l{{k}}.tsv "
+        "files, matrices (.mtx, .npz, a folder or .txt list of them) or other .safetensors"
     )
-
-
-def _begins(path: Path, signature: bytes) -> bool:
-    with lines.opened(path) as stream:
-        return stream.read(len(signature)) == signature
 
 
 def _first(network: Network, layers: int, path: Path) -> Network:

@@ -1,98 +1,82 @@
-"""Inputs in HDF5: their rows as they are in memory (bits, dense or CSR), with a checksum.
+"""Inputs in a store: a mapped .safetensors file of their rows as they are in memory (bits, dense or CSR).
 
-format = "spdnn-inputs", version = 1, kind = "bits" | "dense" | "csr", neurons, count, description (JSON),
-sha256 (Inputs.sha256, of the rows stored), and the datasets
-data (bits: uint8 (rows, ceil(neurons / 8)); dense: float32 (rows, neurons)) or data, indices, indptr (CSR).
+The record (container.py): format "spdnn-inputs", kind "bits", "dense" or "csr", neurons, count, description, and sha256
+(Inputs.sha256, of the rows stored). The tensors: `data` (bits: uint8 (rows, ceil(neurons / 8)); dense: float32 (rows,
+neurons)); or `data`, `indices` and `indptr` (CSR).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
 
-import h5py
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import progress
 from spdnn.errors import InputError
 from spdnn.features import Inputs
-from spdnn.formats import hdf5
+from spdnn.formats import container
 from spdnn.formats.checks import check_widths
 
 FORMAT = "spdnn-inputs"
-BLOCK = 1 << 24  # bytes read at a time
+ROWS, CSR = ("data",), ("data", "indices", "indptr")
 
 
 def write_inputs(path, inputs: Inputs) -> None:
     """Store inputs, whole or not at all. Raises SpdnnError when the file cannot be written."""
-    with hdf5.creating(path, FORMAT) as (file, check):
-        file.attrs.update(
-            kind=inputs.kind,
-            neurons=inputs.neurons,
-            count=inputs.count,
-            sha256=inputs.sha256,
-            description=json.dumps(inputs.description),
-        )
-        for name in ("data", "indices", "indptr") if inputs.kind == "csr" else ("data",):
-            _put(file, name, getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data, check)
+    record = {name: getattr(inputs, name) for name in ("kind", "neurons", "count", "sha256", "description")}
+    with container.creating(path, FORMAT, record) as writer:
+        for name in CSR if inputs.kind == "csr" else ROWS:
+            array = getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data
+            writer.write(name, array, sealed=False, what="write inputs")
+        writer.finish({})
 
 
 def read_inputs(path) -> Inputs:
-    """Inputs from a store; all of it is read and checked.
+    """Inputs from a store, which stay where they are in it; all of it is checked.
 
     Raises:
         InputError: not such a store, damaged or cut short.
     """
-    file = hdf5.opening(path, FORMAT)
-    with file:
-        with hdf5.telling(path):
-            kind, neurons, count = (
-                hdf5.text(file, "kind"),
-                hdf5.whole(file, "neurons"),
-                hdf5.whole(file, "count"),
-            )
-            description, expected = hdf5.dictionary(file, "description"), hdf5.text(file, "sha256")
-        if kind not in ("bits", "dense", "csr"):
-            raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
-        if count < 1:
-            raise InputError(f"{path}: {count} inputs; there must be at least 1")
-        check_widths(path, neurons)
-        with hdf5.telling(path):
-            data, digest = _csr(file, neurons) if kind == "csr" else _rows(file["data"], kind, neurons)
-    if digest != expected:
-        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {digest}, the store says {expected}")
-    return Inputs(data, neurons, count, description)
-
-
-def _put(file: h5py.File, name: str, array: np.ndarray, check: Callable[[], None]) -> None:
-    stored = file.create_dataset(name, array.shape, array.dtype)
-    step = max(1, BLOCK * len(array) // max(1, array.nbytes))
-    for start in progress.bar(range(0, len(array), step), "write inputs", -(-len(array) // step), "block"):
-        stored[start : start + step] = array[start : start + step]
-        check()
-
-
-def _rows(stored: h5py.Dataset, kind: str, neurons: int) -> tuple[np.ndarray, str]:
-    dtype, width = (np.uint8, (neurons + 7) // 8) if kind == "bits" else (np.float32, neurons)
-    if stored.dtype != dtype or stored.ndim != 2 or stored.shape[0] < 1 or stored.shape[1] != width:
-        raise ValueError(f"rows of {stored.dtype} {stored.shape} for {neurons} neurons")
-    data, digest = np.empty(stored.shape, dtype), hashlib.sha256()
-    step = max(1, BLOCK // max(1, width * data.itemsize))
-    for start in progress.bar(range(0, len(data), step), "read inputs", -(-len(data) // step), "block"):
-        data[start : start + step] = stored[start : start + step]
-        digest.update(data[start : start + step].data)
-    return data, digest.hexdigest()
-
-
-def _csr(file: h5py.File, neurons: int) -> tuple[sp.csr_array, str]:
-    data, indices, indptr = file["data"][:], file["indices"][:], file["indptr"][:]
-    if data.dtype != np.float32 or indptr.size < 2:
-        raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")
+    record, tensors = container.read_record(path, FORMAT, CSR)
+    kind, neurons, count, description, expected = (
+        record.get(name) for name in ("kind", "neurons", "count", "description", "sha256")
+    )
+    if kind not in ("bits", "dense", "csr") or tensors is None:
+        raise InputError(f"{path}: inputs of kind {kind!r}; they must be 'bits', 'dense' or 'csr'")
+    if type(count) is not int or count < 1:
+        raise InputError(f"{path}: {count!r} inputs; there must be at least 1")
+    if type(neurons) is not int or neurons < 1 or not isinstance(description, dict):
+        raise InputError(f"{path}: the file is damaged: {neurons!r} neurons, or no description")
+    check_widths(path, neurons)
+    if missing := [name for name in (CSR if kind == "csr" else ROWS) if name not in tensors]:
+        raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
+    try:
+        data, hashed = _csr(tensors, neurons) if kind == "csr" else _rows(tensors["data"], kind, neurons)
+    except ValueError as error:
+        raise InputError(f"{path}: the file is damaged ({error})") from error
     digest = hashlib.sha256()
-    for array in (indptr.astype(np.int64), indices.astype(np.int64), data):
-        digest.update(array.data)
+    for array in hashed:
+        for block in container.blocks(array.reshape(-1).view(np.uint8), "read inputs"):
+            digest.update(block.data)
+    if digest.hexdigest() != expected:
+        found = digest.hexdigest()
+        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {found}, the store says {expected}")
+    inputs = Inputs(data, neurons, count, description)
+    inputs.sha256 = expected  # just computed; it need not be again
+    return inputs
+
+
+def _rows(data: np.ndarray, kind: str, neurons: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    dtype, width = (np.uint8, (neurons + 7) // 8) if kind == "bits" else (np.float32, neurons)
+    if data.dtype != dtype or data.ndim != 2 or data.shape[0] < 1 or data.shape[1] != width:
+        raise ValueError(f"rows of {data.dtype} {data.shape} for {neurons} neurons")
+    return data, [data]
+
+
+def _csr(tensors: container.Tensors, neurons: int) -> tuple[sp.csr_array, list[np.ndarray]]:
+    data, indices, indptr = (tensors[name] for name in CSR)
+    if data.dtype != np.float32 or indptr.size < 2 or {indices.dtype.kind, indptr.dtype.kind} != {"i"}:
+        raise ValueError(f"CSR rows of {data.dtype}, {indptr.size - 1} of them")
     matrix = sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, neurons))
     matrix.check_format(full_check=True)
-    return matrix, digest.hexdigest()
+    return matrix, [indptr.astype(np.int64), indices.astype(np.int64), data]

@@ -1,75 +1,95 @@
-"""Networks in HDF5: explicit layers, each with its checksum, or the formula that defines them.
+"""Networks in a store: all layers in one mapped .safetensors file, or the formula that defines them.
 
-format = "spdnn-network", version = 1, kind, description (JSON)
-kind "radixnet": neurons, layers, bias, ymax (absent: no clip), seed
-kind "layers":   depth, sha256 (of all layers' digests), and a group layers/000001... for each layer:
-    inputs, outputs, edges, activation, ymax (absent: no clip), sha256 (Layer.sha256)
-    indices                    dataset
-    values | value             dataset | attribute, when one value serves all edges
-    bias                       dataset | attribute, when one bias serves all outputs
-    offsets | per_output       dataset | attribute, when all outputs have as many inputs
-    classes                    attribute, where identical neurons were merged: name of a dataset in group classes, of
-                               Network.neuron_classes(k), with its sha256
-prepared (any kind, optional): a text dataset, JSON of what an engine's preparation found
+The record (container.py): format "spdnn-network", kind, description, and
+    kind "radixnet": neurons, layers, bias, ymax (null: no clip), seed
+    kind "layers":   sha256 (of all layers' digests, Network.sha256)
+    prepared (any kind, optional): what an engine's preparation found
+
+The tensors of kind "layers". `data`: the bytes of each layer, one after the other, its parts at multiples of 64 bytes:
+    offsets  int64 (outputs + 1,), but for layers whose outputs all have as many inputs
+    bias     float32 (outputs,), unless one serves all outputs
+    values   float32 (edges,), unless one serves all edges; or, where they are few different ones, those and
+             uint8 (edges,), which of them
+    indices  uint16 or uint32 (edges,)
+For layer k, a row of each of: `start` and `size` (of its bytes), `inputs`, `outputs`, `edges`, `different`
+(values: 0 when they are all kept, -1 when there is one), `value`, `bias` (NaN: one for each output), `uneven` (offsets
+are kept), `activation` (0 none, 1 relu), `ymax` (infinite: no clip), `sha256` (Layer.sha256), `blake3` (of its bytes).
+Where identical neurons were merged, `classes` holds what Network.neuron_classes gives, each array once, with
+`classes_start`, `classes_size`, `classes_blake3` of each, and for each layer `classes_of`, which one (-1: none).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-import h5py
 import numpy as np
 
 from spdnn import challenge, progress
 from spdnn.errors import InputError
-from spdnn.formats import hdf5
-from spdnn.network import Activation, Header, Layer, Network, check_chain, digest_of_layers
+from spdnn.formats import container
+from spdnn.network import Activation, Header, Layer, Network, check_chain, digest_of_layers, index_dtype
 from spdnn.sources.radixnet import RadixNet
+from spdnn.threads import in_order
 
 FORMAT = "spdnn-network"
-COMPRESSED = {"compression": "lzf", "shuffle": True}  # fast, and part of every h5py
-SAMPLE, FEW = 1024, 64  # weights of few different values, as merged neurons have, shrink to a twentieth
+DATA = ("data", "classes")  # tensors whose parts have digests of their own
+SAMPLE, FEW = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
+COLUMNS = {
+    "start": np.int64, "size": np.int64, "inputs": np.int64, "outputs": np.int64, "edges": np.int64,
+    "different": np.int64, "classes_of": np.int64, "ymax": np.float64, "value": np.float32, "bias": np.float32,
+    "uneven": np.uint8, "activation": np.uint8, "sha256": np.uint8, "blake3": np.uint8,
+}  # fmt: skip
 
 
 class StoreNetwork(Network):
-    """A network of explicit layers in a store; every layer read is checked against its digest.
+    """A network of explicit layers in a store, used where they lie; each is checked against its digest when first read.
 
-    Layers may be read from any thread. Closing it is optional.
+    Layers may be read from any thread.
 
     Raises:
         InputError: the store is damaged, cut short or incomplete.
     """
 
-    def __init__(self, path, file: h5py.File):
-        self.path, self._file, self._lock = path, file, threading.Lock()
-        with hdf5.telling(path):
-            self._depth, self._sha256 = hdf5.whole(file, "depth"), hdf5.text(file, "sha256")
-            self.description = {**hdf5.dictionary(file, "description"), "sha256": self._sha256}
-            found = len(file["layers"])
-        if not 1 <= self._depth == found:
-            raise InputError(f"{path}: {found} layers in it, though it says it has {self._depth}")
-        self._headers, self._digests = [], []
-        for k in range(self._depth):
-            with hdf5.telling(path, f"layer {k + 1}"):
-                group = file[_name(k)]
-                self._headers.append(_header(group))
-                self._digests.append(hdf5.text(group, "sha256"))
-        check_chain(self._headers, str(path))
+    def __init__(self, path, record: dict, tensors: container.Tensors):
+        self.path, self._tensors = path, tensors
+        self._columns = columns = _columns(path, tensors)
+        self._depth = depth = len(columns["start"])
+        self._sha256, description = record.get("sha256"), record.get("description")
+        if not isinstance(self._sha256, str) or not isinstance(description, dict):
+            raise InputError(f"{path}: the file is damaged: no SHA-256 of its layers, or no description of them")
+        self.description = {**description, "sha256": self._sha256}
+        self._digests = [row.tobytes().hex() for row in columns["sha256"]]
+        self._sound, self._headers = [False] * depth, [None] * depth
         if digest_of_layers(self._digests) != self._sha256:
             raise InputError(
                 f"{path}: the network is damaged: its layers' SHA-256 are not those that it was stored with"
             )
+        widths = zip(columns["inputs"][1:].tolist(), columns["outputs"].tolist(), strict=False)
+        if any(inputs != outputs for inputs, outputs in widths):
+            check_chain([self._header(k, None) for k in range(depth)], str(path))
 
     @property
     def depth(self) -> int:
         return self._depth
 
     def header(self, k: int) -> Header:
-        return self._headers[k]
+        """As Network.header says. Raises InputError, as `layer`, for a layer with a bias for each output."""
+        known = self._headers[k]
+        if known is None:
+            known = self.layer(k).header if np.isnan(self._columns["bias"][k]) else self._header(k, None)
+            self._headers[k] = known
+        return known
+
+    def _header(self, k: int, bias: np.ndarray | None) -> Header:
+        c = self._columns
+        ymax = float(c["ymax"][k])
+        try:
+            activation = Activation("relu" if c["activation"][k] else "none", None if ymax == np.inf else ymax)
+        except InputError as error:
+            raise InputError(f"{self.path}: layer {k + 1} is damaged ({error})") from error
+        inputs, outputs, edges = (int(c[name][k]) for name in ("inputs", "outputs", "edges"))
+        return Header(inputs, outputs, edges, c["bias"][k] if bias is None else bias, activation, c["different"][k] < 0)
 
     def layer(self, k: int) -> Layer:
         """Layer k (0-based).
@@ -80,13 +100,46 @@ class StoreNetwork(Network):
         if not 0 <= k < self._depth:
             raise InputError(f"{self.path}: layer {k + 1} asked for; there are 1 to {self._depth}")
         where = f"{self.path}: layer {k + 1}"
-        with self._lock, hdf5.telling(self.path, f"layer {k + 1}"):
-            layer = _layer(self._file[_name(k)], self._headers[k])
-        layer.check(where)
-        digest = layer.sha256()
-        if digest != self._digests[k]:
-            raise InputError(f"{where} is damaged: its SHA-256 is {digest}, the store says {self._digests[k]}")
+        start, size = int(self._columns["start"][k]), int(self._columns["size"][k])
+        content = self._tensors.part("data", start, start + size)
+        if not self._sound[k]:
+            _check_digest(where, content, self._columns["blake3"][k])
+        try:
+            layer = self._parts(k, content)
+        except (ValueError, IndexError) as error:
+            raise InputError(f"{where} is damaged ({error})") from error
+        if not self._sound[k]:
+            self._sound[k] = bool(layer.check(where))
         return layer
+
+    def _parts(self, k: int, content: np.ndarray) -> Layer:
+        at = 0
+
+        def part(kind, count: int) -> np.ndarray:
+            nonlocal at
+            begin, at = at, at + _padded(count * np.dtype(kind).itemsize)
+            if at > content.size:
+                raise ValueError(f"it needs more than its {content.size} bytes")
+            return np.frombuffer(content, kind, count, begin)
+
+        c = self._columns
+        inputs, outputs, edges, different = (int(c[name][k]) for name in ("inputs", "outputs", "edges", "different"))
+        if c["uneven"][k]:
+            offsets = part(np.int64, outputs + 1)
+        elif edges % outputs:
+            raise ValueError(f"{edges} edges cannot be as many for each of {outputs} outputs")
+        else:
+            offsets = np.arange(outputs + 1, dtype=np.int64) * (edges // outputs)
+        bias = part(np.float32, outputs) if np.isnan(c["bias"][k]) else c["bias"][k]
+        if different > 0:
+            values = part(np.float32, different)[part(np.uint8, edges)]
+        else:
+            values = c["value"][k] if different else part(np.float32, edges)
+        indices = part(index_dtype(inputs), edges)
+        if at != content.size:
+            raise ValueError(f"it has {content.size} bytes and needs {at}")
+        header = self._header(k, bias)
+        return Layer(inputs, outputs, offsets, indices, values, bias, header.activation)
 
     def layer_sha256(self, k: int) -> str:
         return self._digests[k]
@@ -104,34 +157,51 @@ class StoreNetwork(Network):
         Raises:
             InputError: the data is damaged, cut short or missing.
         """
-        with self._lock, hdf5.telling(self.path, f"the classes of layer {k + 1}"):
-            group = self._file[_name(k)]
-            if "classes" not in group.attrs:
-                return None
-            dataset = self._file["classes"][hdf5.text(group, "classes")]
-            found = dataset[:]
-            if _sha256(found) != hdf5.text(dataset, "sha256"):
-                raise ValueError("they do not have the SHA-256 that they were stored with")
-            if found.ndim != 1 or found.dtype.kind != "u" or int(found.max(initial=0)) >= self._headers[k].outputs:
-                raise ValueError("they are no numbers of outputs")
-            return found
+        of, where = int(self._columns["classes_of"][k]), f"{self.path}: the classes of layer {k + 1}"
+        if of < 0:
+            return None
+        outputs = int(self._columns["outputs"][k])
+        kind = index_dtype(outputs)
+        try:
+            start, size = (int(self._tensors[f"classes_{name}"][of]) for name in ("start", "size"))
+            classes = self._tensors["classes"][start : start + size * kind.itemsize].view(kind)
+            digest = self._tensors["classes_blake3"][of]
+        except (KeyError, IndexError, ValueError) as error:
+            raise InputError(f"{where} are missing") from error
+        _check_digest(where, classes, digest)
+        if classes.size != size or int(classes.max(initial=0)) >= outputs:
+            raise InputError(f"{where} are no numbers of outputs")
+        return classes
 
-    def close(self) -> None:
-        with self._lock:
-            self._file.close()
 
-    def __enter__(self) -> StoreNetwork:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
+def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
+    """The columns of a store, when they can be what a writer wrote."""
+    missing = [name for name in (*COLUMNS, *DATA) if name not in tensors]
+    if missing:
+        raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")
+    columns = {name: tensors[name] for name in COLUMNS}
+    depth = len(columns["start"])
+    for name, kind in COLUMNS.items():
+        shape = (depth, 32) if name in ("sha256", "blake3") else (depth,)
+        if columns[name].dtype != kind or columns[name].shape != shape:
+            raise InputError(f"{path}: the file is damaged: {name} is {columns[name].dtype} {columns[name].shape}")
+    size = tensors["data"].size
+    least = {"start": 0, "size": 0, "inputs": 1, "outputs": 1, "edges": 0, "different": -1, "classes_of": -1}
+    most = {"start": size, "size": size, "inputs": challenge.MAX_WIDTH, "outputs": challenge.MAX_WIDTH, "edges": size}
+    for name, bound in least.items():
+        low, high = int(columns[name].min(initial=bound)), int(columns[name].max(initial=bound))
+        if low < bound or high > most.get(name, high):
+            raise InputError(f"{path}: {name} of a layer is {low if low < bound else high}; that is impossible")
+    if depth < 1 or int((columns["start"] + columns["size"]).max()) > size or tensors["data"].ndim != 1:
+        raise InputError(f"{path}: the file is damaged: {depth} layers in {size} bytes")
+    return columns
 
 
 def read_network(path) -> Network:
     """The network in a store: a StoreNetwork, or the RadixNet whose formula is stored.
 
     Raises:
-        InputError: no such file, not HDF5, another format, a newer version, damaged or cut short.
+        InputError: no such file, no store, another format or version, damaged or cut short.
     """
     return _read(path)[0]
 
@@ -152,7 +222,7 @@ def write_network(path, network: Network, formula_ok: bool = False, what: str = 
     """Store a network, a layer at a time, whole or not at all.
 
     Args:
-        formula_ok: store a RadixNet as its formula (kilobytes) and not as its layers.
+        formula_ok: store a RadixNet as its formula (a kilobyte; JSON where the name ends in .json), not as its layers.
         what: what progress calls it.
 
     Raises:
@@ -170,7 +240,7 @@ def write_prepared(path, network: Network, info: dict, what: str = "write prepar
 def write_layers(
     path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None = None, what: str = "write network"
 ) -> None:
-    """Store layers as they come, in any order; `description` gets the network's `sha256`.
+    """Store layers as they come, in any order; the description that is read back has the network's `sha256`.
 
     Args:
         layers: (k, layer), k from 0, each once; none may be missing at the end.
@@ -180,164 +250,148 @@ def write_layers(
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
         SpdnnError: the file cannot be written.
     """
-    with hdf5.creating(path, FORMAT) as (file, check):
-        _add_layers(file, check, layers, description, depth, what)
+    _write_layers(
+        path, in_order(lambda item: (item[0], *_laid(*item)), layers), {"description": description}, depth, what
+    )
 
 
 def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str) -> None:
-    with hdf5.creating(path, FORMAT) as (file, check):
-        if formula_ok and type(network) is RadixNet:
-            file.attrs["kind"] = "radixnet"
-            file.attrs["description"] = json.dumps(network.description)
-            file.attrs.update(
-                neurons=network.neurons, layers=network.depth, seed=network.seed, bias=float(network.bias)
-            )
-            if network.activation.ymax is not None:
-                file.attrs["ymax"] = float(network.activation.ymax)
-        else:
-            _add_layers(file, check, enumerate(network.layers()), network.description, network.depth, what)
-            _add_classes(file, network)
-        if info is not None:
-            text = json.dumps(info)
-            file["prepared"] = text
-            file["prepared"].attrs["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    record = {"description": network.description} | ({} if info is None else {"prepared": info})
+    if formula_ok and type(network) is RadixNet:
+        record |= {"kind": "radixnet", "neurons": network.neurons, "layers": network.depth}
+        record |= {"bias": float(network.bias), "ymax": network.activation.ymax, "seed": network.seed}
+        container.write_record(path, FORMAT, record)
+        return
+    laid = in_order(lambda k: (k, *_laid(k, network.layer(k))), range(network.depth))
+    _write_layers(path, laid, record, network.depth, what, network)
 
 
-def _add_layers(
-    file: h5py.File, check: Callable, layers: Iterable, description: dict, depth: int | None, what: str
+def _write_layers(
+    path, laid: Iterable, record: dict, depth: int | None, what: str, network: Network | None = None
 ) -> None:
-    file.attrs["kind"] = "layers"
-    headers, digests = {}, {}
-    for k, layer in progress.bar(layers, what, depth):
-        if k in headers:
-            raise InputError(f"layer {k + 1} is there twice")
-        headers[k], digests[k] = _add_layer(file.create_group(_name(k)), layer, k)
-        check()
-    if not headers or sorted(headers) != list(range(len(headers))):
-        raise InputError(f"{len(headers)} layers were given and not every number of theirs; none may be missing")
-    order = range(len(headers))
-    check_chain([headers[k] for k in order])
-    file.attrs["depth"] = len(headers)
-    file.attrs["sha256"] = digest_of_layers(digests[k] for k in order)
-    file.attrs["description"] = json.dumps({**description, "sha256": file.attrs["sha256"]})
+    if Path(path).suffix == container.JSON:
+        raise InputError(f"{path}: a {container.JSON} file holds a formula; layers need a name in .safetensors")
+    with container.creating(path, FORMAT, record) as writer:
+        rows, headers = {}, {}
+        writer.begin("data")
+        for k, header, row, parts in progress.bar(laid, what, depth):
+            if k in rows:
+                raise InputError(f"layer {k + 1} is there twice")
+            headers[k], rows[k] = header, row
+            row["start"] = writer.append(*parts)
+            row["size"] = sum(_padded(part.nbytes) for part in parts)
+        if not rows or sorted(rows) != list(range(len(rows))):
+            raise InputError(f"{len(rows)} layers were given and not every number of theirs; none may be missing")
+        order = range(len(rows))
+        check_chain([headers[k] for k in order])
+        classes, of = _write_classes(writer, network, len(rows))
+        for k in order:
+            rows[k]["classes_of"] = of[k]
+        for name, values in classes.items():
+            writer.write(name, values)
+        for name, kind in COLUMNS.items():
+            writer.write(name, np.array([rows[k][name] for k in order], kind))
+        sha256 = digest_of_layers(rows[k]["sha256"].tobytes().hex() for k in order)
+        writer.finish({"kind": "layers", "sha256": sha256})
 
 
-def _add_layer(group: h5py.Group, layer: Layer, k: int) -> tuple[Header, str]:
-    ymax = layer.activation.ymax
-    if ymax is not None:
-        layer = replace(layer, activation=Activation(layer.activation.name, float(ymax)))
-        group.attrs["ymax"] = float(ymax)
+def _laid(k: int, layer: Layer) -> tuple[Header, dict, list[np.ndarray]]:
+    """A layer's header, its row of the columns, and the parts of its bytes. Raises InputError when it is not sound."""
     layer.check(f"layer {k + 1}")
-    digest = layer.sha256()
-    group.attrs.update(
-        inputs=layer.inputs,
-        outputs=layer.outputs,
-        edges=layer.edges,
-        activation=layer.activation.name,
-        sha256=digest,
-    )
-    group["indices"] = layer.indices
-    if layer.single_value:
-        group.attrs["value"] = layer.values
-    else:
-        few = np.unique(layer.values[:SAMPLE]).size <= FEW
-        group.create_dataset("values", data=layer.values, **(COMPRESSED if few else {}))
-    if np.ndim(layer.bias) == 0:
-        group.attrs["bias"] = layer.bias
-    else:
-        group["bias"] = layer.bias
-    per_output = layer.edges // layer.outputs
-    if np.array_equal(layer.offsets, np.arange(layer.outputs + 1, dtype=np.int64) * per_output):
-        group.attrs["per_output"] = per_output
-    else:
-        group.create_dataset("offsets", data=layer.offsets, **COMPRESSED)
-    return layer.header, digest
+    sha256, ymax = layer.sha256(), layer.activation.ymax
+    several = np.ndim(layer.bias) != 0
+    even = np.arange(layer.outputs + 1, dtype=np.int64) * (layer.edges // layer.outputs)
+    uneven = not np.array_equal(layer.offsets, even)
+    few = None if layer.single_value else _few(layer.values)
+    parts = [layer.offsets] if uneven else []
+    parts += [layer.bias] if several else []
+    if not layer.single_value:
+        parts += [layer.values] if few is None else few
+    parts = [np.ascontiguousarray(part) for part in (*parts, layer.indices)]
+    row = {
+        "inputs": layer.inputs,
+        "outputs": layer.outputs,
+        "edges": layer.edges,
+        "different": -1 if layer.single_value else 0 if few is None else few[0].size,
+        "value": layer.values if layer.single_value else 0,
+        "bias": np.nan if several else layer.bias,
+        "uneven": uneven,
+        "activation": layer.activation.name == "relu",
+        "ymax": np.inf if ymax is None else ymax,
+        "sha256": _bytes(sha256),
+        "blake3": _bytes(container.blake3(*_with_padding(parts))),
+    }
+    return layer.header, row, parts
 
 
-def _add_classes(file: h5py.File, network: Network) -> None:
-    """Store where identical neurons were merged; layers that agree share one dataset."""
-    names = {}
-    for k in range(network.depth):
-        classes = network.neuron_classes(k)
+def _few(values: np.ndarray) -> list[np.ndarray] | None:
+    """[the different values, ascending by their bits, and of each value its number] where they are few, or None."""
+    bits, different = values.view(np.uint32), np.empty(0, np.uint32)
+    missing = bits
+    while missing.size and different.size < FEW:
+        different = np.union1d(different, missing[:SAMPLE])
+        numbers = np.minimum(np.searchsorted(different, bits), different.size - 1)
+        missing = bits[different[numbers] != bits]
+    return None if missing.size or different.size > FEW else [different.view(np.float32), numbers.astype(np.uint8)]
+
+
+def _write_classes(writer: container.Writer, network: Network | None, depth: int) -> tuple[dict, list[int]]:
+    """Write where identical neurons were merged, arrays that are equal once; what tells of them, and whose is which."""
+    known, of, starts, sizes = {}, [], [], []
+    writer.begin("classes")
+    for k in range(depth):
+        classes = network.neuron_classes(k) if network else None
         if classes is None:
+            of.append(-1)
             continue
-        digest = _sha256(classes)
-        if digest not in names:
-            names[digest] = f"{len(names) + 1:06d}"
-            dataset = file.create_dataset(f"classes/{names[digest]}", data=classes)
-            dataset.attrs["sha256"] = digest
-        file[_name(k)].attrs["classes"] = names[digest]
+        classes = np.ascontiguousarray(classes, index_dtype(network.header(k).outputs))
+        digest = container.blake3(classes)
+        if digest not in known:
+            known[digest] = len(known)
+            starts.append(writer.append(classes))
+            sizes.append(classes.size)
+        of.append(known[digest])
+    digests = np.array([_bytes(digest) for digest in known], np.uint8).reshape(-1, 32)
+    told = {"classes_start": np.array(starts, np.int64), "classes_size": np.array(sizes, np.int64)}
+    return {**told, "classes_blake3": digests}, of
 
 
-def _sha256(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+def _with_padding(parts: list[np.ndarray]) -> Iterator[np.ndarray]:
+    for part in parts:
+        yield part
+        yield np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)
 
 
-def _name(k: int) -> str:
-    return f"layers/{k + 1:06d}"
+def _padded(size: int) -> int:
+    return size + -size % container.ALIGNMENT
 
 
-def _header(group: h5py.Group) -> Header:
-    attrs = dict(group.attrs)
-    for name in ("inputs", "outputs", "edges"):
-        if not isinstance(attrs[name], np.integer) or attrs[name] < (name != "edges"):
-            raise ValueError(f"attribute {name!r} is {attrs[name]}")
-    bias = np.float32(attrs["bias"]) if "bias" in attrs else group["bias"][:]
-    try:
-        activation = Activation(attrs["activation"], float(attrs["ymax"]) if "ymax" in attrs else None)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-    inputs, outputs, edges = (int(attrs[name]) for name in ("inputs", "outputs", "edges"))
-    if max(inputs, outputs) > challenge.MAX_WIDTH:
-        raise ValueError(f"a width of {max(inputs, outputs)}, though {challenge.MAX_WIDTH} is the most")
-    return Header(inputs, outputs, edges, bias, activation, "value" in attrs)
+def _bytes(digest: str) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex(digest), np.uint8)
 
 
-def _layer(group: h5py.Group, header: Header) -> Layer:
-    values = np.float32(group.attrs["value"]) if header.single_value else group["values"][:]
-    if "per_output" in group.attrs:
-        offsets = np.arange(header.outputs + 1, dtype=np.int64) * int(group.attrs["per_output"])
-    else:
-        offsets = group["offsets"][:]
-    indices = group["indices"][:]
-    if indices.shape != (header.edges,):
-        raise ValueError(f"{indices.size} indices for {header.edges} edges")
-    return Layer(header.inputs, header.outputs, offsets, indices, values, header.bias, header.activation)
+def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None:
+    found, told = container.blake3(content), expected.tobytes().hex()
+    if found != told:
+        raise InputError(
+            f"{where}: its bytes are damaged: their BLAKE3 is {found[:16]}..., the store says {told[:16]}..."
+        )
 
 
 def _read(path) -> tuple[Network, dict | None]:
-    file = hdf5.opening(path, FORMAT)
+    record, tensors = container.read_record(path, FORMAT, DATA)
+    kind, info = record.get("kind"), record.get("prepared")
+    if kind == "layers" and tensors is not None:
+        return StoreNetwork(path, record, tensors), info
+    if kind != "radixnet":
+        raise InputError(f"{path}: a network of kind {kind!r}; it must be 'radixnet' or, with tensors, 'layers'")
     try:
-        with hdf5.telling(path):
-            kind, info = hdf5.text(file, "kind"), _info(file)
-        if kind == "layers":
-            return StoreNetwork(path, file), info
-        if kind != "radixnet":
-            raise InputError(f"{path}: a network of kind {kind!r}; it must be 'layers' or 'radixnet'")
-        network = _formula(path, file)
-        file.close()
-        return network, info
-    except BaseException:
-        file.close()
-        raise
-
-
-def _formula(path, file: h5py.File) -> RadixNet:
-    with hdf5.telling(path):
-        neurons, layers, seed = (hdf5.whole(file, name) for name in ("neurons", "layers", "seed"))
-        bias, ymax = hdf5.number(file, "bias"), hdf5.number(file, "ymax")
-        if bias is None:
-            raise KeyError("attribute 'bias' is missing")
-        try:
-            return RadixNet(neurons, layers, bias, ymax, seed)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
-
-
-def _info(file: h5py.File) -> dict | None:
-    if "prepared" not in file:
-        return None
-    text = file["prepared"][()]
-    if hashlib.sha256(text).hexdigest() != hdf5.text(file["prepared"], "sha256"):
-        raise ValueError("what its preparation found does not have the SHA-256 that it was stored with")
-    return json.loads(text)
+        whole = [record[name] for name in ("neurons", "layers", "seed")]
+        if not all(type(number) is int for number in whole):
+            raise ValueError("neurons, layers and seed must be whole numbers")
+        neurons, layers, seed = whole
+        return RadixNet(neurons, layers, record["bias"], record["ymax"], seed), info
+    except KeyError as error:
+        raise InputError(f"{path}: {error} is missing") from error
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error

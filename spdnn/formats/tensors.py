@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from spdnn import files
-from spdnn.errors import InputError, Unavailable
+from spdnn.errors import InputError
+from spdnn.formats import container
 
-TYPES = {"F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+TYPES = ("F16", "BF16", "F32", "F64")
 ENDINGS = (".safetensors", ".npz")
 
 
@@ -22,43 +22,25 @@ class Safetensors(Mapping):
     Raises:
         InputError: no sound .safetensors file; and when a tensor is asked for, another type than float16, bfloat16,
             float32 and float64.
-        Unavailable: the safetensors package is missing.
     """
 
     def __init__(self, path):
-        self.path = files.existing(path, "file")
-        self._check()
-        self._content = np.memmap(self.path, np.uint8, "r")
-        start = 8 + int(self._content[:8].view("<u8")[0])
-        self._told = json.loads(self._content[8:start].tobytes())
-        self._told.pop("__metadata__", None)
-        self._start = start
+        self._tensors = container.Tensors(path)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """float32 or float64, of its shape; float16 and bfloat16 become float32."""
-        told = self._told[name]
-        kind = told["dtype"]
+        array, kind = self._tensors[name], self._tensors.types[name]
         if kind not in TYPES:
-            raise InputError(f"{self.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
-        content = self._content[self._start :][slice(*told["data_offsets"])]
-        array = np.frombuffer(content.tobytes(), TYPES[kind]).reshape(told["shape"])
+            raise InputError(f"{self._tensors.path}: {name} is of type {kind}; it must be one of {', '.join(TYPES)}")
         if kind == "BF16":  # the upper half of a float32
             return (array.astype(np.uint32) << 16).view(np.float32)
-        return array.astype(np.float32) if kind == "F16" else array  # SciPy knows no float16
+        return array.astype(np.float32) if kind == "F16" else array.copy()  # SciPy knows no float16
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
+        return iter(self._tensors)
 
     def __len__(self) -> int:
-        return len(self._told)
-
-    def _check(self) -> None:
-        """The package checks the header."""
-        try:
-            with _package(self.path).safe_open(self.path, framework="np"):
-                pass
-        except (_package(self.path).SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"{self.path}: this is no sound .safetensors file ({error})") from error
+        return len(self._tensors)
 
 
 class Archive(Mapping):
@@ -96,7 +78,7 @@ class Archive(Mapping):
 
 
 def open_tensors(path) -> Mapping[str, np.ndarray]:
-    """The tensors of a file, by the ending of its name. Raises InputError and Unavailable as the classes above do."""
+    """The tensors of a file, by the ending of its name. Raises InputError as the classes above do."""
     return Safetensors(path) if _ending(path) == ".safetensors" else Archive(path)
 
 
@@ -105,7 +87,6 @@ def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
 
     Raises:
         InputError: another ending, or see files.check_target.
-        Unavailable: the safetensors package is missing.
         SpdnnError: the disk is full, or the folder cannot be written to.
     """
     arrays = {name: np.asarray(array, np.float32, order="C") for name, array in tensors.items()}
@@ -113,11 +94,11 @@ def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
         with files.replacing(path) as temporary, open(temporary, "wb") as stream:
             np.savez(stream, **arrays)
         return
-    _package(path)
-    from safetensors.numpy import save
-
-    with files.replacing(path) as temporary:
-        temporary.write_bytes(save(arrays))
+    names = sum(map(len, arrays)) * 6 + 200 * len(arrays)  # as JSON, with their shapes and places
+    with container.creating(path, reserve=names) as writer:
+        for name, array in arrays.items():
+            writer.write(name, array)
+        writer.finish()
 
 
 def _ending(path) -> str:
@@ -125,11 +106,3 @@ def _ending(path) -> str:
     if ending not in ENDINGS:
         raise InputError(f"{path}: the name must end with {' or '.join(ENDINGS)}")
     return ending
-
-
-def _package(path):
-    try:
-        import safetensors
-    except ImportError as error:
-        raise Unavailable(f"{path}: this needs the safetensors package (pip install 'spdnn[full]')") from error
-    return safetensors

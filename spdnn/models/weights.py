@@ -25,7 +25,6 @@ def read(path, shapes: Shapes) -> dict[str, np.ndarray]:
 
     Raises:
         InputError: a tensor that is missing, unknown, of another shape, or holds NaN or infinities; no sound file.
-        Unavailable: the safetensors package is missing.
     """
     return checked(open_tensors(path), shapes, str(path))
 

@@ -40,13 +40,22 @@ def files(tmp_path):
         matrix = sp.random_array((40, 40), density=0.2, rng=rng, dtype=np.float32)
         sp.save_npz(folder / f"{k}.npz", matrix.tocsc())
     np.save(tmp_path / "x.npy", (rng.random((300, 40)) < 0.2).astype(np.float32))
-    assert spdnn("network", "import", folder, "-o", tmp_path / "net.h5", "--bias", -0.2, "--clip", 32) == 0
+    assert spdnn("network", "import", folder, "-o", tmp_path / "net.safetensors", "--bias", -0.2, "--clip", 32) == 0
     return tmp_path
 
 
 def test_own_network_end_to_end(files, capsys):
     record, out, values = files / "run.json", files / "out.txt", files / "values.npy"
-    arguments = ["--network", files / "net.h5", "--inputs", files / "x.npy", "--categories", out, "--record", record]
+    arguments = [
+        "--network",
+        files / "net.safetensors",
+        "--inputs",
+        files / "x.npy",
+        "--categories",
+        out,
+        "--record",
+        record,
+    ]
     assert spdnn("infer", *arguments, "--values", values, "--repeats", 3, "--threads", 1) == 0
     assert "verdict     pass (float64 oracle, 300 of 300 inputs compared" in capsys.readouterr().out
     numbers = np.loadtxt(out, dtype=int)
@@ -64,7 +73,7 @@ def test_own_network_end_to_end(files, capsys):
 
 def test_the_largest_per_input(files):
     values = files / "top.npz"
-    given = ["--network", files / "net.h5", "--inputs", files / "x.npy", "--values", values, "--top", 3]
+    given = ["--network", files / "net.safetensors", "--inputs", files / "x.npy", "--values", values, "--top", 3]
     assert spdnn("infer", *given) == 0
     with np.load(values) as top:
         assert top["neurons"].shape == top["values"].shape == (300, 3)
@@ -74,7 +83,7 @@ def test_the_largest_per_input(files):
 def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
     (files / "truth.txt").write_text("1\n2\n")
     record = files / "run.json"
-    arguments = ["--network", files / "net.h5", "--inputs", files / "x.npy", "--record", record]
+    arguments = ["--network", files / "net.safetensors", "--inputs", files / "x.npy", "--record", record]
     assert spdnn("infer", *arguments, "--truth", files / "truth.txt") == 1
     captured = capsys.readouterr()
     assert "verdict     FAIL" in captured.out
@@ -84,13 +93,25 @@ def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
 
 
 def test_make_export_and_info(tmp_path, capsys):
-    make = ["network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o", tmp_path / "net.h5"]
+    make = [
+        "network",
+        "make",
+        "radixnet",
+        "--neurons",
+        64,
+        "--layers",
+        3,
+        "--bias",
+        -0.3,
+        "-o",
+        tmp_path / "net.safetensors",
+    ]
     assert spdnn(*make) == 0
-    assert spdnn("network", "export", tmp_path / "net.h5", tmp_path / "text") == 0
+    assert spdnn("network", "export", tmp_path / "net.safetensors", tmp_path / "text") == 0
     assert sorted(path.name for path in (tmp_path / "text").iterdir()) == [f"n64-l{k}.tsv" for k in (1, 2, 3)]
-    assert spdnn("network", "import", tmp_path / "text", "-o", tmp_path / "back.h5", "--bias", -0.3) == 0
+    assert spdnn("network", "import", tmp_path / "text", "-o", tmp_path / "back.safetensors", "--bias", -0.3) == 0
     capsys.readouterr()
-    assert spdnn("network", "info", tmp_path / "back.h5") == 0
+    assert spdnn("network", "info", tmp_path / "back.safetensors") == 0
     shown = capsys.readouterr().out
     assert "6,144" in shown
     assert "relu clipped at 32" in shown
@@ -129,7 +150,7 @@ def test_challenge_with_the_official_inputs(tmp_path, mnist_file, neurons, layer
 @pytest.mark.needs("mnist")
 def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
     """Stores of every layer and of inputs, then `infer`: recognised as official by digest, and passing."""
-    net, inputs, out = tmp_path / "net.h5", tmp_path / "inputs.h5", tmp_path / "out.txt"
+    net, inputs, out = tmp_path / "net.safetensors", tmp_path / "inputs.safetensors", tmp_path / "out.txt"
     assert spdnn("network", "make", "radixnet", "--neurons", 1024, "--layers", 120, "-o", net) == 0
     assert spdnn("inputs", "make", "mnist", "--neurons", 1024, "-o", inputs, "--mnist", mnist_file) == 0
     assert challenge.INPUT_SHA256[1024] in capsys.readouterr().out
@@ -156,7 +177,15 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
 
 
 def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
-    arguments = ["infer", "--network", files / "net.h5", "--inputs", files / "x.npy", "--categories", files / "out.txt"]
+    arguments = [
+        "infer",
+        "--network",
+        files / "net.safetensors",
+        "--inputs",
+        files / "x.npy",
+        "--categories",
+        files / "out.txt",
+    ]
     for more, sentence in (
         (["--record", files / "nowhere/run.json"], "does not exist; make that folder"),
         (["--record", files / "out.txt"], "two outputs cannot be one file"),
@@ -173,14 +202,17 @@ CHALLENGE = ["challenge", "--neurons", "1024", "--layers", "3"]
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
-    ([*CHALLENGE, "--inputs", "nowhere.h5"], "nowhere.h5: there is no such inputs"),
+    ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such inputs"),
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
     ([*CHALLENGE, "--devices", "2"], "engine cpu takes no --devices"),
     ([*CHALLENGE, "--no-join"], "engine cpu takes no --no-join"),
-    (["infer", "--network", "nowhere.h5", "--inputs", "x.h5"], "nowhere.h5: there is no such network"),
-    (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.h5"], "48 neurons"),
-    (["network", "info", "nowhere.h5"], "there is no such network"),
+    (
+        ["infer", "--network", "nowhere.safetensors", "--inputs", "x.safetensors"],
+        "nowhere.safetensors: there is no such network",
+    ),
+    (["network", "make", "radixnet", "--neurons", "48", "--layers", "1", "-o", "x.safetensors"], "48 neurons"),
+    (["network", "info", "nowhere.safetensors"], "there is no such network"),
     (["verify", "--categories", "nowhere.txt", "--truth", "official:1024"], "there is no such list of categories"),
     (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: no record there"),
 ]
@@ -212,7 +244,7 @@ def test_without_a_gpu_its_engines_end_in_one_sentence(files, without_gpu, capsy
     record = files / "run.json"
     what = {
         "challenge": ["--neurons", 1024, "--layers", 120, "--inputs", "digits"],
-        "infer": ["--network", files / "net.h5", "--inputs", files / "x.npy"],
+        "infer": ["--network", files / "net.safetensors", "--inputs", files / "x.npy"],
     }
     capsys.readouterr()
     assert spdnn(command, *what[command], "--engine", name, "--record", record) == 1
@@ -242,7 +274,7 @@ def test_wrong_arguments_end_with_2(arguments):
 
 
 def test_more_threads_than_cores_warn(files, capsys):
-    assert spdnn("infer", "--network", files / "net.h5", "--inputs", files / "x.npy", "--threads", 64) == 0
+    assert spdnn("infer", "--network", files / "net.safetensors", "--inputs", files / "x.npy", "--threads", 64) == 0
     assert "warning: 64 threads on" in capsys.readouterr().err
 
 
@@ -267,7 +299,7 @@ def test_python_m_spdnn_is_quiet_when_piped(tmp_path):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_stopped_run_leaves_nothing(tmp_path, number, status):
     """Of a network of 8 GB; whatever goes wrong here, no more than 1 GB is written."""
-    make = ["network", "make", "radixnet", "--neurons", 65536, "--layers", 1920, "-o", tmp_path / "net.h5"]
+    make = ["network", "make", "radixnet", "--neurons", 65536, "--layers", 1920, "-o", tmp_path / "net.safetensors"]
 
     def before():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
@@ -291,7 +323,19 @@ def test_a_signal_that_a_library_makes_an_error_of_ends_the_command_all_the_same
             raise TypeError("data type class") from None
 
     monkeypatch.setattr(store, "write_network", write)
-    make = ["network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o", tmp_path / "net.h5"]
+    make = [
+        "network",
+        "make",
+        "radixnet",
+        "--neurons",
+        64,
+        "--layers",
+        3,
+        "--bias",
+        -0.3,
+        "-o",
+        tmp_path / "net.safetensors",
+    ]
     try:
         found = spdnn(*make)
     except SystemExit as ended:

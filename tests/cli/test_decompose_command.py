@@ -81,7 +81,7 @@ def test_a_record_calibrates_another_problem(saved, capsys):
 
 
 def test_any_network(tmp_path, capsys):
-    network = tmp_path / "net.h5"
+    network = tmp_path / "net.safetensors"
     assert main(["network", "make", "unstructured", "--neurons", "256", "--layers", "9", "-o", str(network)]) == 0
     assert decompose("--network", network, "--count", 500, "--edges-per-second", 1e9) == 0
     text = capsys.readouterr().out
@@ -109,7 +109,7 @@ def test_the_published_table(tmp_path, capsys):
         ((*OFFICIAL, "--device-memory", "1MB", "--copy-bandwidth", 1e9), "device memory of 1,000,000 bytes is too"),
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
-        (("--network", "nowhere.h5", "--edges-per-second", 1), "nowhere.h5"),
+        (("--network", "nowhere.safetensors", "--edges-per-second", 1), "nowhere.safetensors"),
         ((), "no problem is named: give --neurons and --layers, --network, --record or --published"),
         (("--published", "--schedule", "graph"), "--schedule says nothing of a published table"),
     ],

@@ -133,9 +133,20 @@ def test_a_task_graph_streams_from_the_store_within_the_limit(tmp_path):
     """All weights are 70 MB, and the process may hold 130 MB: it reads stages from the store for each batch."""
     rng = np.random.default_rng(3)
     bits = (rng.random((3000, 4096)) < np.linspace(0.1, 0.4, 3000)[:, None]).astype(np.float32)
-    write_inputs(tmp_path / "in.h5", Inputs.from_array(bits))
-    write_network(tmp_path / "net.h5", RadixNet(4096, 240))
-    command = [sys.executable, "-c", HELD, "infer", "--network", "net.h5", "--inputs", "in.h5", "--threads", "2"]
+    write_inputs(tmp_path / "in.safetensors", Inputs.from_array(bits))
+    write_network(tmp_path / "net.safetensors", RadixNet(4096, 240))
+    command = [
+        sys.executable,
+        "-c",
+        HELD,
+        "infer",
+        "--network",
+        "net.safetensors",
+        "--inputs",
+        "in.safetensors",
+        "--threads",
+        "2",
+    ]
     found = {}
     for name, limit in (("cpu", []), ("taskgraph", ["--memory", "130MB"])):
         files = ["--samples", "samples.json", "--categories", f"{name}.txt"]

@@ -35,7 +35,7 @@ def packed(folder, path, reverse=False):
 
 def test_every_kind_of_network(tmp_path, folder):
     archive = packed(folder, tmp_path / "a.tgz")
-    explicit, formula = tmp_path / "explicit.h5", tmp_path / "formula.h5"
+    explicit, formula = tmp_path / "explicit.safetensors", tmp_path / "formula.safetensors"
     store.write_network(explicit, FORMULA)
     store.write_network(formula, FORMULA, formula_ok=True)
     unnamed = tmp_path / "store.bin"
@@ -59,12 +59,12 @@ def test_every_kind_of_network(tmp_path, folder):
 
 
 def test_options_that_do_not_fit(tmp_path, folder):
-    path = tmp_path / "a.h5"
+    path = tmp_path / "a.safetensors"
     store.write_network(path, FORMULA.first(2))
     for options in ({"bias": 0}, {"clip": None}, {"last": "relu"}):
-        refuses(r"a\.h5: a store has its own bias, clip and last activation", open_network, path, **options)
-    refuses(r"a\.h5: 3 layers asked for; the network has 1 to 2", open_network, path, layers=3)
-    refuses(r"a\.h5: a network of 32 input neurons, not 64", open_network, path, neurons=64)
+        refuses(r"a\.safetensors: a store has its own bias, clip and last activation", open_network, path, **options)
+    refuses(r"a\.safetensors: 3 layers asked for; the network has 1 to 2", open_network, path, layers=3)
+    refuses(r"a\.safetensors: a network of 32 input neurons, not 64", open_network, path, neurons=64)
     refuses(r"n32-l1\.tsv: a layer of 32 neurons, not of 64", open_network, folder, neurons=64)
     assert open_network(folder, bias=0, clip=None).header(0).activation.ymax is None
     assert open_network(folder, bias=0, last="none").header(11).activation.name == "none"
@@ -73,13 +73,13 @@ def test_options_that_do_not_fit(tmp_path, folder):
 
 
 def test_junk_with_the_name_of_a_store(tmp_path):
-    (tmp_path / "a.h5").write_text("junk")
-    refuses(r"a\.h5: this is not an HDF5 file", open_network, tmp_path / "a.h5", bias=0)
+    (tmp_path / "a.safetensors").write_text("junk")
+    refuses(r"a\.safetensors: this is no sound \.safetensors file", open_network, tmp_path / "a.safetensors", bias=0)
 
 
 def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
     for opening in (open_network, open_inputs):
-        for name in ("x" * 300, "x" * 300 + ".h5"):
+        for name in ("x" * 300, "x" * 300 + ".safetensors"):
             refuses("x: File name too long$", opening, tmp_path / name)
 
     def denied(*_):
@@ -91,13 +91,15 @@ def test_paths_that_cannot_be_looked_at(tmp_path, monkeypatch):
 
 def test_unknown_files(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
-    refuses(r"a\.csv: a network is a store \(\.h5\), a folder or archive", open_network, tmp_path / "a.csv")
-    refuses(r"a\.csv: inputs are \.h5, \.tsv", open_inputs, tmp_path / "a.csv")
+    refuses(
+        r"a\.csv: a network is a store \(\.safetensors, \.json\), a folder or archive", open_network, tmp_path / "a.csv"
+    )
+    refuses(r"a\.csv: inputs are \.safetensors \(a store\), \.tsv", open_inputs, tmp_path / "a.csv")
     (tmp_path / "empty").mkdir()
     refuses(r"empty: no layers in it; they are \.mtx", open_network, tmp_path / "empty")
     refuses(r"empty: this is a folder; inputs are one file", open_inputs, tmp_path / "empty")
     for opening in (open_network, open_inputs):
-        refuses(r"none\.h5: there is no such", opening, tmp_path / "none.h5")
+        refuses(r"none\.safetensors: there is no such", opening, tmp_path / "none.safetensors")
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -106,12 +108,12 @@ def test_import_of_an_archive_in_one_pass(tmp_path, monkeypatch, folder, reverse
     reads = []
     whole = text.read_layer
     monkeypatch.setattr(text, "read_layer", lambda *given: reads.append(given[1]) or whole(*given))
-    with import_network(archive, tmp_path / "a.h5", bias=-0.1, neurons=32) as made:
-        assert made.sha256() == FORMULA.sha256()
-        wanted = {"source": "text", "path": "neuron32.tar.gz", "sha256": FORMULA.sha256()}
-        assert made.description == wanted
+    made = import_network(archive, tmp_path / "a.safetensors", bias=-0.1, neurons=32)
+    assert made.sha256() == FORMULA.sha256()
+    wanted = {"source": "text", "path": "neuron32.tar.gz", "sha256": FORMULA.sha256()}
+    assert made.description == wanted
     assert len(reads) == len(set(reads)) == 12
-    some = import_network(archive, tmp_path / "b.h5", bias=-0.1, layers=3, last="none")
+    some = import_network(archive, tmp_path / "b.safetensors", bias=-0.1, layers=3, last="none")
     assert [some.header(k).activation.name for k in range(3)] == ["relu", "relu", "none"]
     text_network = open_network(archive, bias=-0.1)
     assert text_network.description == wanted
@@ -125,7 +127,7 @@ def test_import_keeps_few_layers_in_memory(tmp_path):
     text.TextNetwork(tmp_path / "layers").layer(0)  # what is imported for it does not count
     tracemalloc.start()
     try:
-        made = import_network(archive, tmp_path / "a.h5")
+        made = import_network(archive, tmp_path / "a.safetensors")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -138,22 +140,22 @@ def test_import_that_fails_leaves_nothing(tmp_path, folder):
     archive = packed(folder, tmp_path / "a.tar.gz")
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(InputError, match=r"n32-l7\.tsv:2: the edge from input neuron 1 .* is given twice"):
-        import_network(folder, tmp_path / "out.h5", bias=0)
-    refuses(r"a\.tar\.gz/neuron32/n32-l7\.tsv:2: ", import_network, archive, tmp_path / "out.h5", bias=0)
+        import_network(folder, tmp_path / "out.safetensors", bias=0)
+    refuses(r"a\.tar\.gz/neuron32/n32-l7\.tsv:2: ", import_network, archive, tmp_path / "out.safetensors", bias=0)
     (folder / "n32-l7.tsv").unlink()
-    refuses(r"n32-l7\.tsv is missing", import_network, packed(folder, archive), tmp_path / "out.h5", bias=0)
+    refuses(r"n32-l7\.tsv is missing", import_network, packed(folder, archive), tmp_path / "out.safetensors", bias=0)
     archive.write_bytes(archive.read_bytes()[:-2000])
-    refuses(r"a\.tar\.gz: the gzip data is cut short", import_network, archive, tmp_path / "out.h5", bias=0)
+    refuses(r"a\.tar\.gz: the gzip data is cut short", import_network, archive, tmp_path / "out.safetensors", bias=0)
     assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_import_of_other_formats(tmp_path):
     (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 0.5\n")
-    made = import_network(tmp_path / "a.mtx", tmp_path / "a.h5", bias=-0.1)
+    made = import_network(tmp_path / "a.mtx", tmp_path / "a.safetensors", bias=-0.1)
     assert made.description["source"] == "matrices"
     assert (made.inputs, made.outputs, made.edges) == (2, 3, 1)
-    store.write_network(tmp_path / "formula.h5", FORMULA, formula_ok=True)
-    assert import_network(tmp_path / "formula.h5", tmp_path / "b.h5").sha256() == FORMULA.sha256()
+    store.write_network(tmp_path / "formula.safetensors", FORMULA, formula_ok=True)
+    assert import_network(tmp_path / "formula.safetensors", tmp_path / "b.safetensors").sha256() == FORMULA.sha256()
 
 
 def test_every_kind_of_inputs(tmp_path):
@@ -164,11 +166,11 @@ def test_every_kind_of_inputs(tmp_path):
     (tmp_path / "sparse-images-10.tsv.gz").write_bytes(gzip.compress(lines))
     np.save(tmp_path / "a.npy", rows)
     sp.save_npz(tmp_path / "a.npz", sp.csr_array(rows))
-    inputs.write_inputs(tmp_path / "a.h5", Inputs.from_array(rows))
+    inputs.write_inputs(tmp_path / "a.safetensors", Inputs.from_array(rows))
     for path in sorted(tmp_path.iterdir()):
         read = open_inputs(path, neurons=10)
         assert (read.kind, read.count) == ("bits", 6)
         assert np.array_equal(read.dense(np.arange(6)), rows)
-    for name in ("a.npy", "a.npz", "a.h5"):
+    for name in ("a.npy", "a.npz", "a.safetensors"):
         assert open_inputs(tmp_path / name, count=8).count == 8
         refuses(f"{name}: inputs of 10 neurons, not 11", open_inputs, tmp_path / name, neurons=11)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from refusals import refuses
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
-from spdnn.errors import InputError, Unavailable
+from spdnn.errors import InputError
+from spdnn.formats import container, store
 from spdnn.formats.tensors import open_tensors, write_tensors
+from spdnn.sources.radixnet import RadixNet
 
 ARRAYS = {"b": np.arange(4, dtype=np.float32), "a": np.ones((2, 0), np.float32), "c": np.float32(3).reshape(())}
 
@@ -55,14 +61,60 @@ def test_objects_and_words_are_refused(tmp_path):
         open_tensors(path)["thing"]
 
 
-def test_without_the_package(tmp_path, monkeypatch):
+def test_headers(tmp_path):
+    """What the format's own package refuses is refused, each with its reason; what it writes is read."""
     path = tmp_path / "x.safetensors"
+    good = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    twice = (
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}'
+    )
+    for header, said in (
+        (good, None),
+        ({"__metadata__": {"x": "y"}, **good}, None),
+        ({"a": {**good["a"], "shape": [3]}}, "another size than its shape and type"),
+        ({"a": {**good["a"], "shape": [-2]}}, "no whole numbers"),
+        ({"a": {**good["a"], "shape": [2.0]}}, "no whole numbers"),
+        ({"a": {**good["a"], "shape": 2}}, "no whole numbers"),
+        ({"a": {**good["a"], "data_offsets": [0]}}, "no whole numbers"),
+        ({"a": {**good["a"], "dtype": "F31"}}, "of a type that is not known, 'F31'"),
+        ({"a": {**good["a"], "dtype": ["F32"]}}, "a type that is not known"),
+        ({"a": {"dtype": "F32", "shape": [2]}}, "has no dtype, shape and data_offsets"),
+        ({"a": 3}, "has no dtype, shape and data_offsets"),
+        ({"a": {**good["a"], "shape": [1], "data_offsets": [4, 8]}}, "overlap or leave holes"),
+        ({**good, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, "overlap or leave holes"),
+        (
+            {"a": {**good["a"], "shape": [1], "data_offsets": [0, 4]}},
+            "tensors of 4 bytes in a file that has 8 for them",
+        ),
+        ({"__metadata__": {"x": 3}, **good}, "metadata is not text by name"),
+        ({"__metadata__": [], **good}, "metadata is not text by name"),
+        ([good], "no JSON object"),
+        (twice, "a name in its header is there twice"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"\xff\xfe", "decode"),
+    ):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+        if said:
+            refuses(f"x.safetensors: this is no sound .safetensors file .*{said}", open_tensors, path)
+            with pytest.raises(SafetensorError):
+                load_file(path)
+        else:
+            assert open_tensors(path)["a"].tolist() == load_file(path)["a"].tolist() == [0, 0]
     write_tensors(path, ARRAYS)
-    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
-    for call in (lambda: open_tensors(path), lambda: write_tensors(path, ARRAYS)):
-        with pytest.raises(Unavailable, match="needs the safetensors package"):
-            call()
-    assert path.stat().st_size > 0
+    assert {name: array.tolist() for name, array in load_file(path).items()} == {
+        n: a.tolist() for n, a in ARRAYS.items()
+    }
+    refuses("this is not a plain file", container.Tensors, "/dev/null")
+
+
+def test_our_stores_in_the_package(tmp_path):
+    path = tmp_path / "net.safetensors"
+    store.write_network(path, RadixNet(64, 3, -0.1))
+    read = load_file(path)
+    assert read["inputs"].tolist() == [64] * 3
+    first = read["data"][: read["size"][0]].view(np.uint16)
+    assert np.array_equal(first, RadixNet(64, 3, -0.1).layer(0).indices)
 
 
 def test_nothing_half_written(tmp_path):

@@ -1,7 +1,7 @@
 """The check of a machine with an NVIDIA GPU: every kernel against the oracle, single kernels and the official networks.
 
     make gpu-check [ARGS="--quick"]                             with .venv, which gets CuPy for the driver found
-    make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy, h5py and CuPy
+    make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy and CuPy
     PYTHONPATH=. python3 tests/gpu/check.py --help              the same
 
 Nothing is installed, compiled kernels for the CPU are not needed, nor a network: the MNIST images are those of --mnist,

@@ -76,21 +76,26 @@ def test_other_libraries_too():
 
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory):
-    """(folder with net.h5 and in.h5, the outputs of one process)."""
+    """(folder with net.safetensors and in.safetensors, the outputs of one process)."""
     folder = tmp_path_factory.mktemp("problem")
     rng = np.random.default_rng(3)
     bits = (rng.random((90, 1024)) < np.linspace(0.1, 0.4, 90)[:, None]).astype(np.float32)
-    write_inputs(folder / "in.h5", Inputs.from_array(bits))
-    write_network(folder / "net.h5", RadixNet(1024, 30), formula_ok=True)
+    write_inputs(folder / "in.safetensors", Inputs.from_array(bits))
+    write_network(folder / "net.safetensors", RadixNet(1024, 30), formula_ok=True)
     files = [f"--{name}={folder}/one.{name}" for name in ("categories", "values")]
-    assert main(["infer", f"--network={folder}/net.h5", f"--inputs={folder}/in.h5", "--threads=1", *files]) == 0
+    assert (
+        main(
+            ["infer", f"--network={folder}/net.safetensors", f"--inputs={folder}/in.safetensors", "--threads=1", *files]
+        )
+        == 0
+    )
     return folder
 
 
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=full) for ranks in (2, 8))])
 def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
-    where = [f"--network={problem}/net.h5", f"--inputs={problem}/in.h5"]
+    where = [f"--network={problem}/net.safetensors", f"--inputs={problem}/in.safetensors"]
     status, out, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=1", "--repeats=2", *files)
     assert status == 0, told
     assert out.count("categories ") == 1
@@ -117,7 +122,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
 )  # fmt: skip
 def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut):
     files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
-    where = [f"--network={problem}/net.h5", f"--inputs={problem}/in.h5", "--engine=taskgraph", *cut]
+    where = [f"--network={problem}/net.safetensors", f"--inputs={problem}/in.safetensors", "--engine=taskgraph", *cut]
     status, _, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=2", *files)
     assert status == 0, told
     for name in ("categories", "values"):
@@ -133,9 +138,18 @@ def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut)
 def test_weights_that_do_not_fit_the_node_are_streamed_by_each_rank(tmp_path):
     rng = np.random.default_rng(3)
     bits = (rng.random((70, 4096)) < np.linspace(0.1, 0.4, 70)[:, None]).astype(np.float32)
-    write_inputs(tmp_path / "in.h5", Inputs.from_array(bits))
-    write_network(tmp_path / "net.h5", RadixNet(4096, 480), formula_ok=True)
-    command = [*SPDNN, "infer", "--network", tmp_path / "net.h5", "--inputs", tmp_path / "in.h5", "--threads", "1"]
+    write_inputs(tmp_path / "in.safetensors", Inputs.from_array(bits))
+    write_network(tmp_path / "net.safetensors", RadixNet(4096, 480), formula_ok=True)
+    command = [
+        *SPDNN,
+        "infer",
+        "--network",
+        tmp_path / "net.safetensors",
+        "--inputs",
+        tmp_path / "in.safetensors",
+        "--threads",
+        "1",
+    ]
     command += ["--reductions", "dead", "--memory", "230MB", "--categories", tmp_path / "out.txt"]
     found = {}
     for ranks in (1, 2):
@@ -150,7 +164,11 @@ def test_weights_that_do_not_fit_the_node_are_streamed_by_each_rank(tmp_path):
 
 
 def test_rank_0_alone_tells_how_far_it_is(problem, tmp_path):
-    where = [f"--network={problem}/net.h5", f"--inputs={problem}/in.h5", f"--categories={tmp_path}/categories"]
+    where = [
+        f"--network={problem}/net.safetensors",
+        f"--inputs={problem}/in.safetensors",
+        f"--categories={tmp_path}/categories",
+    ]
     given = [*SPDNN, "infer", *where, "--threads=1", "--partition=static"]
     status, _, told = mpiexec(3, *given, SPDNN_PROGRESS="lines=0")
     assert status == 0
@@ -165,7 +183,16 @@ def test_rank_0_alone_tells_how_far_it_is(problem, tmp_path):
 
 
 def test_two_nodes_have_a_leader_each(problem, tmp_path):
-    command = [*SPDNN, "infer", "--network", problem / "net.h5", "--inputs", problem / "in.h5", "--threads", "1"]
+    command = [
+        *SPDNN,
+        "infer",
+        "--network",
+        problem / "net.safetensors",
+        "--inputs",
+        problem / "in.safetensors",
+        "--threads",
+        "1",
+    ]
     command += ["--record", tmp_path / "run.json"]
     there = ["-env", "SLURMD_NODENAME", "b", *command]
     with launched(2, "-env", "SLURMD_NODENAME", "a", *command, ":", "-n", "3", *there) as process:
@@ -193,12 +220,12 @@ def test_stores_are_staged_once_a_node_and_the_copies_are_gone_at_the_end(proble
         "from spdnn.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    command = [sys.executable, tmp_path / "program.py", "infer", "--network", problem / "net.h5", "--inputs"]
-    command += [problem / "in.h5", "--threads", "1", "--categories", tmp_path / "categories"]
+    command = [sys.executable, tmp_path / "program.py", "infer", "--network", problem / "net.safetensors", "--inputs"]
+    command += [problem / "in.safetensors", "--threads", "1", "--categories", tmp_path / "categories"]
     status, out, told = mpiexec(2, *command, "--stage", "$NEAR/near", NEAR=str(tmp_path))
     assert status == 0, told
     read = [line.split() for line in out.splitlines() if line.startswith("read")]
-    assert [(rank, Path(path).name) for _, rank, path in read] == [("0", "net.h5"), ("0", "in.h5")]
+    assert [(rank, Path(path).name) for _, rank, path in read] == [("0", "net.safetensors"), ("0", "in.safetensors")]
     assert all(Path(path).parents[2] == tmp_path / "near" for _, _, path in read)
     assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
     assert not list((tmp_path / "near").iterdir())
@@ -215,8 +242,8 @@ def sorted_inputs(tmp_path_factory, mnist_file):
         folder.mkdir()
         inputs = mnist_inputs(1024, mnist_file)
         order = np.argsort(np.bitwise_count(inputs.data).sum(axis=1, dtype=np.int64), kind="stable")
-        write_inputs(folder / "sorted.h5", Inputs(inputs.data[order], 1024))
-        write_network(folder / "net.h5", RadixNet(1024, 120), formula_ok=True)
+        write_inputs(folder / "sorted.safetensors", Inputs(inputs.data[order], 1024))
+        write_network(folder / "net.safetensors", RadixNet(1024, 120), formula_ok=True)
     return folder
 
 
@@ -230,8 +257,9 @@ def test_an_adversarial_order_is_balanced_from_the_first_exchange_on(sorted_inpu
     for partition in ("static", "rebalanced"):
         samples = sorted_inputs / f"{partition}.{ranks}.{reductions}.json"
         status, _, told = mpiexec(
-            ranks, *SPDNN, "infer", "--network", sorted_inputs / "net.h5", "--inputs", sorted_inputs / "sorted.h5",
-            "--threads", "1", "--partition", partition, "--reductions", reductions, "--samples", samples,
+            ranks, *SPDNN, "infer", "--network", sorted_inputs / "net.safetensors", "--inputs",
+            sorted_inputs / "sorted.safetensors", "--threads", "1", "--partition", partition,
+            "--reductions", reductions, "--samples", samples,
         )  # fmt: skip
         assert status == 0, told
         found[partition] = json.loads(samples.read_text())["measurement"]["distribution"]
@@ -244,10 +272,17 @@ def test_an_adversarial_order_is_balanced_from_the_first_exchange_on(sorted_inpu
 
 def test_weights_are_in_memory_once_a_node(problem, tmp_path):
     """What three ranks hold together, shared memory counted once, against what two hold: no weights are added."""
-    write_network(tmp_path / "deep.h5", RadixNet(1024, 960), formula_ok=True)
+    write_network(tmp_path / "deep.safetensors", RadixNet(1024, 960), formula_ok=True)
     weights, held = RadixNet(1024, 960).nbytes, {}
     for ranks in (2, 3):
-        where = ["--network", tmp_path / "deep.h5", "--inputs", problem / "in.h5", "--reductions", "dead"]
+        where = [
+            "--network",
+            tmp_path / "deep.safetensors",
+            "--inputs",
+            problem / "in.safetensors",
+            "--reductions",
+            "dead",
+        ]
         status, _, told = mpiexec(
             ranks, *SPDNN, "infer", *where, "--threads", "1", "--samples", tmp_path / "s.json", "--partition", "static"
         )

@@ -189,7 +189,7 @@ def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
 
 def test_text_in_another_encoding_is_escaped(tmp_path):
     record = made_record("d\udcff.case")
-    record["environment"]["command"] = "spdnn run d\udcff.h5"
+    record["environment"]["command"] = "spdnn run d\udcff.safetensors"
     (tmp_path / "record.json").write_text(json.dumps(record))
     render([tmp_path / "record.json"], [], tmp_path / "report.html", figures=tmp_path / "figures")
-    assert "spdnn run d .h5" in (tmp_path / "report.html").read_text("utf-8")
+    assert "spdnn run d .safetensors" in (tmp_path / "report.html").read_text("utf-8")

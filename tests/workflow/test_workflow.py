@@ -484,7 +484,7 @@ def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(copi
     chosen = [*settings, "--config", "engines=cuda", "ranks=1", "networks=[]", "--mode", "remote", "--until", "infer"]
     chosen += ["--shared-fs-usage", "input-output", "persistence", "sources", "source-cache", "software-deployment"]
     assert "engine cuda cannot run here" in refused(folder, *chosen)
-    assert list(folder.glob("results/prepared/*.cuda.all.h5"))
+    assert list(folder.glob("results/prepared/*.cuda.all.safetensors"))
     assert not list(folder.glob("results/runs/*.cuda.*/*"))
 
 

@@ -20,7 +20,7 @@ rule fetch_file:
 
 rule make_network:
     output:
-        "results/networks/{source}-{neurons}.h5",
+        "results/networks/{source}-{neurons}.safetensors",
     log:
         "results/logs/make_network/{source}-{neurons}.log",
     conda:
@@ -36,7 +36,7 @@ rule import_network:
     input:
         network_source,
     output:
-        "results/networks/{network}.h5",
+        "results/networks/{network}.safetensors",
     log:
         "results/logs/import_network/{network}.log",
     conda:
@@ -52,7 +52,7 @@ rule make_inputs:
     input:
         lambda wildcards: [MNIST] if wildcards.kind == "mnist" else [],
     output:
-        "results/inputs/{kind}-{neurons}.h5",
+        "results/inputs/{kind}-{neurons}.safetensors",
     log:
         "results/logs/make_inputs/{kind}-{neurons}.log",
     wildcard_constraints:
@@ -70,7 +70,7 @@ rule import_inputs:
     input:
         inputs_source,
     output:
-        "results/inputs/{inputs}.h5",
+        "results/inputs/{inputs}.safetensors",
     log:
         "results/logs/import_inputs/{inputs}.log",
     conda:

@@ -3,9 +3,9 @@
 
 rule infer:
     input:
-        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.h5",
-        prepared=lambda wildcards: f"results/prepared/{CASES[wildcards.case].prepared}.h5",
-        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.h5",
+        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.safetensors",
+        prepared=lambda wildcards: f"results/prepared/{CASES[wildcards.case].prepared}.safetensors",
+        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.safetensors",
     output:
         categories="results/runs/{case}/categories.txt",
         result="results/runs/{case}/result.npz",
@@ -32,9 +32,9 @@ rule infer:
 # launcher (workflow/profiles). What went wrong is told on the terminal too.
 rule infer_ranks:
     input:
-        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.h5",
-        prepared=lambda wildcards: f"results/prepared/{CASES[wildcards.case].prepared}.h5",
-        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.h5",
+        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.safetensors",
+        prepared=lambda wildcards: f"results/prepared/{CASES[wildcards.case].prepared}.safetensors",
+        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.safetensors",
     output:
         categories="results/runs/{case}/categories.txt",
         result="results/runs/{case}/result.npz",

@@ -1,7 +1,7 @@
 # Other libraries and our kernels, timed in turn -> run records, a file each. Takes every core, as infer does.
 rule peers:
     input:
-        [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.h5"]
+        [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.safetensors"]
         if PEERS.get("network")
         else [],
     output:

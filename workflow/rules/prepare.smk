@@ -1,9 +1,9 @@
 # network -> prepared network: reductions found by looking, in the layout of the engine. Depths share one.
 rule prepare:
     input:
-        lambda wildcards: f"results/networks/{prepared_case(wildcards).network}.h5",
+        lambda wildcards: f"results/networks/{prepared_case(wildcards).network}.safetensors",
     output:
-        "results/prepared/{prepared}.h5",
+        "results/prepared/{prepared}.safetensors",
     log:
         "results/logs/prepare/{prepared}.log",
     conda:

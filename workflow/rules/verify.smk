@@ -2,8 +2,8 @@
 rule verify:
     input:
         result="results/runs/{case}/result.npz",
-        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.h5",
-        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.h5",
+        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.safetensors",
+        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.safetensors",
     output:
         "results/runs/{case}/verdict.json",
     log:

@@ -1,0 +1,342 @@
+"""The file that holds tensors: .safetensors, mapped and never copied, and our records of what is in it.
+
+A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and place) and the tensors' bytes.
+Ours begin at a multiple of 64 and hold, in the header's metadata, a record: format, version, kind, what else a reader
+must know, and a digest of all that (BLAKE3, also of the tensors that the format names). A record without tensors may
+be a file of its own, in JSON.
+
+Source: the format of the safetensors package, whose readers take these files (tests/formats/test_container.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import mmap
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from spdnn import files, progress
+from spdnn.errors import InputError, SpdnnError, Unavailable
+from spdnn.formats.checks import plain_file, reading
+
+VERSION = 2
+ALIGNMENT = 64  # bytes
+MOST_HEADER = 100_000_000  # bytes, as the format says
+BLOCK = 1 << 24  # bytes written or digested at a time
+TYPES = {
+    "BOOL": "<u1", "U8": "<u1", "I8": "<i1", "F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1", "U16": "<u2",
+    "I16": "<i2", "F16": "<f2", "BF16": "<u2", "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8",
+    "F64": "<f8", "C64": "<c8",
+}  # fmt: skip
+NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
+OLD = b"\x89HDF\r\n\x1a\n"  # what stores of version 1 begin with
+JSON = ".json"  # the ending of a file that holds a record alone
+KEY = "spdnn"  # of the record in the metadata
+_MAPPED: weakref.WeakSet[Tensors] = weakref.WeakSet()
+
+
+class Tensors(Mapping):
+    """The tensors of a .safetensors file, by name: read-only arrays of the mapped file, of their shapes.
+
+    Attributes:
+        types: the name of each tensor's type, as the format has it; float16 and bfloat16 come as uint16.
+        metadata: text by name.
+
+    Raises:
+        InputError: no such file, or no sound .safetensors file: a header that is no JSON object, tensors that overlap,
+            leave holes, go beyond the file or are of no known type.
+    """
+
+    def __init__(self, path):
+        self.path = files.existing(path, "file")
+        if not plain_file(self.path):
+            raise InputError(f"{path}: this is not a plain file")
+        with reading(path):
+            self._file = open(self.path, "rb")  # noqa: SIM115  it stays open as long as the mapping
+            self._state = _state(self._file)
+        weakref.finalize(self, self._file.close)
+        try:
+            size = os.fstat(self._file.fileno()).st_size
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            self._start, self.metadata, self._places = _header(self._map, size)
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: this is no sound .safetensors file ({error})") from error
+        self.types = {name: kind for name, (kind, _, _) in self._places.items()}
+        _MAPPED.add(self)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        kind, shape, start = self._places[name]
+        return np.frombuffer(self._map, TYPES[kind], math.prod(shape), self._start + start).reshape(shape)
+
+    def part(self, name: str, start: int, stop: int) -> np.ndarray:
+        """uint8: bytes of a tensor; their memory is given back when the last array of them is gone."""
+        first = self._start + self._places[name][2] + start
+        content = np.frombuffer(self._map, np.uint8, stop - start, first)
+        page = first - first % mmap.PAGESIZE
+        gone = weakref.finalize(content, self._map.madvise, mmap.MADV_DONTNEED, page, first + stop - start - page)
+        gone.atexit = False
+        return content
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def changed(self) -> bool:
+        """Whether the file was written to since it was mapped."""
+        return _state(self._file) != self._state
+
+
+def check_unchanged() -> None:
+    """Raise SpdnnError when a file that is mapped now was written to since: what was computed of it proves nothing."""
+    for tensors in list(_MAPPED):
+        if tensors.changed():
+            raise SpdnnError(f"{tensors.path}: this file was changed while it was in use; run again")
+
+
+def _state(file: io.BufferedReader) -> tuple:
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
+    """(where the tensors begin, metadata, (type, shape, first byte) by name). Raises ValueError."""
+    if size < 8:
+        raise ValueError("it is too short")
+    length = int.from_bytes(content[:8], "little")
+    if length > min(MOST_HEADER, size - 8):
+        raise ValueError(f"a header of {length} bytes in a file of {size}")
+    try:
+        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_once)
+    except RecursionError:
+        raise ValueError("its header is nested too deeply") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ValueError("its metadata is not text by name")
+    places, spans = {}, []
+    for name, entry in header.items():
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"tensor {name[:60]!r} has no dtype, shape and data_offsets, or more than these")
+        kind, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise ValueError(f"tensor {name[:60]!r} is of a type that is not known, {str(kind)[:60]!r}")
+        if not _whole(shape) or not _whole(span) or len(span) != 2:
+            raise ValueError(f"tensor {name[:60]!r} has a shape or data_offsets that are no whole numbers")
+        if span[1] - span[0] != math.prod(shape) * np.dtype(TYPES[kind]).itemsize:
+            raise ValueError(f"tensor {name[:60]!r} has another size than its shape and type")
+        places[name] = kind, tuple(shape), span[0]
+        spans.append(span)
+    end = 0
+    for first, stop in sorted(spans):
+        if first != end:
+            raise ValueError("its tensors overlap or leave holes")
+        end = stop
+    if 8 + length + end != size:
+        raise ValueError(f"tensors of {end} bytes in a file that has {size - 8 - length} for them")
+    return 8 + length, metadata, places
+
+
+def _whole(numbers) -> bool:
+    return isinstance(numbers, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in numbers)
+
+
+def _once(pairs: list[tuple]) -> dict:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name in its header is there twice")
+    return found
+
+
+class Writer:
+    """A new .safetensors file whose tensors are written one after the other; the header comes last.
+
+    Args:
+        file: open for writing, empty.
+        form, record: the format's name, and what the metadata tell besides what `finish` adds; None: no metadata.
+        reserve: bytes for the tensors' names and places, and what `finish` adds.
+    """
+
+    def __init__(self, file: io.BufferedRandom, form: str | None, record: dict, reserve: int):
+        self._file, self._at, self._header, self._sealed = file, 0, {}, {}
+        self._record = {"format": form, **record} if form else None
+        size = 8 + len(json.dumps(json.dumps(self._record))) + reserve
+        self._start = -(-size // ALIGNMENT) * ALIGNMENT
+        file.seek(self._start)
+
+    def begin(self, name: str) -> None:
+        """Begin a tensor of bytes, which `append` adds to."""
+        self._header[name] = {"dtype": "U8", "shape": [0], "data_offsets": [self._at, self._at]}
+        self._name = name
+
+    def append(self, *arrays: np.ndarray) -> int:
+        """Write arrays, each filled up to a multiple of ALIGNMENT with zeros; where in the tensor they begin."""
+        entry = self._header[self._name]
+        begin = self._at - entry["data_offsets"][0]
+        for array in arrays:
+            self._file.write(array.reshape(-1).view(np.uint8).data)
+            self._file.write(bytes(-array.nbytes % ALIGNMENT))
+            self._at += array.nbytes + -array.nbytes % ALIGNMENT
+        entry["data_offsets"][1] = self._at
+        entry["shape"] = [self._at - entry["data_offsets"][0]]
+        return begin
+
+    def write(self, name: str, array: np.ndarray, sealed: bool = True, what: str | None = None) -> None:
+        """Write a whole tensor.
+
+        Args:
+            sealed: it counts for the record's digest; else it has one of its own.
+            what: what progress calls it.
+        """
+        array = np.asarray(array, order="C")
+        content = array.reshape(-1).view(np.uint8)
+        for block in blocks(content, what):
+            self._file.write(block.data)
+        span = [self._at, self._at + content.size]
+        self._header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": span}
+        self._at = span[1]
+        if sealed:
+            self._sealed[name] = array
+
+    def finish(self, record: dict | None = None) -> None:
+        """Write the header with the record and what is added to it; nothing may follow."""
+        header = self._header
+        if self._record:
+            record = sealed({**self._record, **(record or {})}, self._sealed)
+            header = {"__metadata__": {KEY: json.dumps(record)}, **header}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        if len(text) > self._start - 8:
+            raise SpdnnError(f"a header of {len(text)} bytes where {self._start - 8} were reserved")
+        self._file.seek(0)
+        self._file.write((self._start - 8).to_bytes(8, "little") + text.ljust(self._start - 8))
+
+
+@contextlib.contextmanager
+def creating(path, form: str | None = None, record: dict | None = None, reserve: int = 1 << 13) -> Iterator[Writer]:
+    """A Writer of a new file, under a temporary name until it is whole. Raises as files.replacing."""
+    with files.replacing(path) as temporary, open(temporary, "r+b") as file:
+        yield Writer(file, form, record or {}, reserve)
+
+
+def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]:
+    """Parts of bytes, uint8, in a stage of progress of that name."""
+    parts = (content[start : start + BLOCK] for start in range(0, content.size, BLOCK))
+    return progress.bar(parts, what, -(-content.size // BLOCK), "block") if what else parts
+
+
+def blake3(*arrays: np.ndarray) -> str:
+    """The BLAKE3 of arrays' bytes, one after the other, in hexadecimal.
+
+    Raises:
+        Unavailable: the blake3 package is missing.
+    """
+    try:
+        from blake3 import blake3 as digest
+    except ImportError as error:
+        raise Unavailable("stores need the blake3 package (pip install blake3)") from error
+    whole = digest()
+    for array in arrays:
+        whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return whole.hexdigest()
+
+
+def sealed(record: dict, tensors: Mapping[str, np.ndarray]) -> dict:
+    """The record with its version and the digest of itself and of `tensors`."""
+    record = json.loads(json.dumps({**record, "version": VERSION}))
+    return {**record, "digest": _digest(record, tensors)}
+
+
+def _digest(record: dict, tensors: Mapping[str, np.ndarray]) -> str:
+    parts = [np.frombuffer(json.dumps(record, sort_keys=True).encode(), np.uint8)]
+    for name in sorted(tensors):
+        array = tensors[name]
+        parts += [np.frombuffer(f"{name} {array.dtype.str} {array.shape}".encode(), np.uint8), array]
+    return blake3(*parts)
+
+
+def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Tensors | None]:
+    """The record of a file of format `form`, and its tensors if it has any, when both are what the digest says.
+
+    Args:
+        unsealed: names of tensors that have digests of their own.
+
+    Raises:
+        InputError: no such file, none of ours, of another format or version, damaged or cut short.
+    """
+    path = files.existing(path, "file")
+    if path.is_dir():
+        raise InputError(f"{path}: this is a folder, not a store")
+    beginning = begins(path)
+    if beginning == OLD:
+        raise InputError(
+            f"{path}: an HDF5 store of an earlier version, which is not read any more; make it anew (`spdnn network "
+            "make` or `import`, `spdnn inputs make`; in the workflow, remove it)"
+        )
+    if beginning[:1] == b"{":
+        tensors, text = None, _text(path)
+    else:
+        tensors = Tensors(path)
+        text = tensors.metadata.get(KEY)
+        if text is None:
+            raise InputError(f"{path}: this .safetensors file is no store of spdnn: its metadata has no {KEY!r}")
+    try:
+        record = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: the file is damaged or no store: its record is no JSON ({str(error)[:80]})"
+        ) from error
+    if not isinstance(record, dict) or record.get("format") != form:
+        found = record.get("format") if isinstance(record, dict) else None
+        raise InputError(f"{path}: its format is {str(found)[:60]!r}, not {form!r}")
+    if type(version := record.get("version")) is not int or version != VERSION:
+        raise InputError(f"{path}: version {str(version)[:20]} of {form}; version {VERSION} is read here")
+    told = record.pop("digest", None)
+    found = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
+    if found != told:
+        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {found[:16]}..., it says {str(told)[:16]}...")
+    return record, tensors
+
+
+def write_record(path, form: str, record: dict) -> None:
+    """A record without tensors, whole or not at all: as JSON when the name ends so, else as .safetensors."""
+    if Path(path).suffix == JSON:
+        files.write_text(path, json.dumps(sealed({"format": form, **record}, {}), indent=1) + "\n")
+        return
+    with creating(path, form, record) as writer:
+        writer.finish()
+
+
+def begins(path: Path) -> bytes:
+    """The first 8 bytes of a file. Raises InputError when it cannot be read."""
+    with reading(path), open(path, "rb") as file:
+        return file.read(8)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is one of ours, of any version: a record in JSON, HDF5, or .safetensors with our metadata."""
+    beginning = begins(path)
+    if beginning[:1] == b"{" or beginning == OLD:
+        return True
+    try:
+        return KEY in Tensors(path).metadata
+    except InputError:
+        return False
+
+
+def _text(path: Path) -> str:
+    with reading(path), open(path, "rb") as file:
+        content = file.read(MOST_HEADER + 1)
+    if len(content) > MOST_HEADER:
+        raise InputError(f"{path}: the file is damaged or no store: a record of more than {MOST_HEADER} bytes")
+    return content.decode("utf-8", "replace")
