@@ -31,7 +31,13 @@ from spdnn.network import Network
 from spdnn.sources.radixnet import RadixNet
 
 ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
-NOT_AS_IT_IS = ("digests", "distribution", "environment")  # parts of a measurement that a record has elsewhere, or not
+NOT_AS_IT_IS = (
+    "digests",
+    "distribution",
+    "environment",
+    "time_to_solution",
+    "aside_seconds",
+)  # parts of a measurement that a record has elsewhere, or not
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
 
 
@@ -52,6 +58,8 @@ class Measurement:
     ranks: int = 1
     distribution: dict | None = None
     environment: dict | None = None  # of the process that ran; what joins samples and verdict may run elsewhere
+    time_to_solution: dict | None = None
+    aside_seconds: float = 0.0  # that went to no part of a solution: repeats after the first, measuring the machine
 
 
 class Loaded(NamedTuple):
@@ -61,6 +69,7 @@ class Loaded(NamedTuple):
     prepared: Prepared
     read_seconds: float
     prepare_seconds: float
+    inputs_seconds: float = 0.0  # of read_seconds
 
 
 def timed(work: Callable, *arguments) -> tuple:
@@ -87,6 +96,7 @@ def measure(
     Raises:
         SpdnnError: as check_repeats.
     """
+    begun = time.perf_counter()
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
     for turn in range(repeats):
@@ -104,7 +114,8 @@ def measure(
     }
     found = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
     del session  # its buffers and weights, so that there is memory to measure
-    return replace(found, machine=ceilings(engine, options)), result
+    found = replace(found, machine=ceilings(engine, options))
+    return replace(found, aside_seconds=time.perf_counter() - begun - opened - seconds[0]), result
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:
@@ -288,6 +299,7 @@ def record(case: str, measurement: Measurement, result_summary: dict, verdict: d
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **{key: value for key, value in asdict(measurement).items() if key not in NOT_AS_IT_IS},
         **({"distribution": measurement.distribution} if measurement.distribution else {}),
+        **({"time_to_solution": measurement.time_to_solution} if measurement.time_to_solution else {}),
         "result": {**result_summary, "digests": measurement.digests},
         "edges_per_second": {
             "median": challenge.edges_per_second(*work, median),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from spdnn import challenge, distribution_checks, limits
+from spdnn import challenge, distribution_checks, limits, time_to_solution
 from spdnn.errors import InputError
 from spdnn.files import existing, write_text
 from spdnn.intervals import interval
@@ -114,7 +114,7 @@ def check_claims(record: dict, where: str) -> dict:
     _check_outcome(record["verdict"], f"{where}: verdict.")
     for check in (_check_allowed, _check_result, _check_official, _check_rate):
         check(record, f"{where}: ")
-    for claims in (distribution_checks.claims, limits.claims):  # the second builds on the first
+    for claims in (distribution_checks.claims, time_to_solution.claims, limits.claims):  # the last builds on the first
         require_each(f"{where}: ", claims(record))
     return record
 

@@ -4,9 +4,13 @@ import copy
 import json
 import math
 import re
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from spdnn import challenge
 from spdnn.errors import InputError
@@ -19,7 +23,8 @@ from spdnn.records import (
     write_record,
     write_verdict,
 )
-from tests.report.test_report import SHA, made_record, made_verdict
+from spdnn.time_to_solution import stage_seconds
+from tests.report.test_report import SHA, made_record, made_verdict, solved
 
 ONE = {"count": 1, "first": [4]}
 SECONDS = [0.4, 0.5, 0.7]
@@ -437,3 +442,36 @@ def test_no_file_of_records(tmp_path):
     (tmp_path / "all.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="it is not a file of run records in JSON"):
         read_records(tmp_path / "all.jsonl")
+
+
+def test_time_to_solution():
+    record = solved(RECORD, 2.5, cached=["inputs"])
+    assert check_record(record, "r") is record
+    for key, value, said in (
+        ("seconds", 2.6, r"time_to_solution\.seconds: 2\.6, but its parts are 2\.5 together"),
+        ("parts.inference", 0.3, r"seconds: 2\.5, but its parts are 2\.4 together"),
+        ("parts.startup", -1, "time_to_solution.parts.startup"),
+        ("parts.startup", ..., "startup"),
+        ("cached", ["network"], "time_to_solution.cached"),
+        ("of", "user", "time_to_solution.of"),
+    ):
+        refuses(said, check_record, changed(record, f"time_to_solution.{key}", value), "r")
+    other = changed(changed(record, "time_to_solution.parts.inference", 0.3), "time_to_solution.seconds", 2.4)
+    refuses(r"parts\.inference: 0\.3, but the first repeat took 0\.4", check_record, other, "r")
+
+
+def test_times_of_stages(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("s\th:m:s\tmax_rss\n1.2500\t0:00:01\t5.0\n")
+    assert stage_seconds(path) == 1.25
+    for text in ("", "s\n", "h\n1\n", "s\nNA\n", "s\nnan\n", "s\n-1\n", "s\th\n1\n"):
+        path.write_text(text)
+        refuses("t.tsv: (not a job's time as Snakemake writes it|a job of)", stage_seconds, path)
+    refuses("not a job's time", stage_seconds, tmp_path / "none")
+
+
+def test_a_process_knows_how_old_it_is():
+    code = "import time; time.sleep(0.2); from spdnn.time_to_solution import process_seconds as p; print(p())"
+    begun = time.monotonic()
+    told = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert 0.2 <= told <= time.monotonic() - begun + 0.02

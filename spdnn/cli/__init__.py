@@ -8,6 +8,7 @@ import importlib
 import os
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Collection
 
@@ -15,6 +16,7 @@ from spdnn import __version__, tellers
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.errors import SpdnnError
 from spdnn.files import check_ended, clean_on_terminate
+from spdnn.time_to_solution import process_seconds
 
 EPILOG = """\
 from nothing to a verified run:
@@ -85,8 +87,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
+    begun = time.perf_counter() - (process_seconds() if arguments is None else 0)
     try:
         chosen = _parsed(arguments)
+        chosen.begun = begun
         try:
             tellers.begin()
         except SpdnnError as error:

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,8 +21,8 @@ from spdnn.errors import InputError
 from spdnn.features import Inputs, Result
 from spdnn.files import check_target, existing, replacing
 from spdnn.measure import Loaded, Measurement
-from spdnn.network import Network
 from spdnn.reduce import parse
+from spdnn.time_to_solution import COMMAND, solution, text
 
 
 def add_challenge(whole) -> None:
@@ -116,7 +117,7 @@ def _challenge(chosen) -> int:
         if known is None:
             inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
         prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
-        return Loaded(inputs, prepared, read, spent)
+        return Loaded(inputs, prepared, read, spent, read)
 
     loaded, measurement, result = _measured(chosen, runner, load)
     if result is None:  # rank 0 has it
@@ -124,7 +125,7 @@ def _challenge(chosen) -> int:
     command = ["spdnn", "challenge", "--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
     command += ["--mnist", chosen.mnist] if chosen.mnist and chosen.inputs in ("mnist", "digits") else []
     command += ["--count", chosen.count] if chosen.count else []
-    verdict = _judged(chosen, loaded.prepared.source, loaded.inputs, result, None)
+    verdict, measurement = _judged(chosen, loaded, measurement, result, None)
     name = f"radixnet-{chosen.neurons}-{chosen.layers}.{_word(chosen.inputs)}"
     return _told(chosen, name, measurement, result, verdict, command)
 
@@ -142,7 +143,9 @@ def _infer(chosen) -> int:
         if result is None:  # rank 0 has it
             return 0
         wanted = chosen.record or chosen.truth
-        verdict = _judged(chosen, loaded.prepared.source, loaded.inputs, result, chosen.truth) if wanted else None
+        verdict = None
+        if wanted:
+            verdict, measurement = _judged(chosen, loaded, measurement, result, chosen.truth)
     if verdict is None or verdict["passed"]:
         _write_outputs(chosen, measurement, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
@@ -168,22 +171,23 @@ def _load(
     inputs, read = known, 0.0
     if known is None:
         inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
-    read += staging + opening
+    reading, read = read, read + staging + opening
     if chosen.truth not in (None, "oracle"):
         measure.named_truth(chosen.truth, inputs.count)
     if not chosen.prepared:
         prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
-        return Loaded(inputs, prepared, read, spent)
+        return Loaded(inputs, prepared, read, spent, reading)
     stored = existing(prepared_file, "prepared network")
     (prepared, spent), took = measure.timed(measure.stored, stored, network, chosen.layers)
     if chosen.reductions is not None and prepared.reductions != reductions:
         names = "+".join(prepared.reductions) or "none"
         raise InputError(f"{chosen.prepared}: prepared with reductions {names}, not with {chosen.reductions}")
-    return Loaded(inputs, prepared, read + took, spent)
+    return Loaded(inputs, prepared, read + took, spent, reading)
 
 
 def _checked(chosen, *paths: str | None) -> tuple:
     """(engine, reductions) of a run whose outputs can be written."""
+    chosen.started = time.perf_counter() - chosen.begun
     _check_targets(*paths)
     runner = engine(chosen.engine)
     arguments.wanted(chosen, runner)
@@ -198,9 +202,9 @@ def _measured(
     threads = arguments.threads(chosen.threads, ranks.local_size, tell=ranks.rank == 0)
     if ranks.size == 1:
         loaded = load(None)
-        inputs, prepared, *spent = loaded
+        spent = loaded.read_seconds, loaded.prepare_seconds
         options = Options(threads, chosen.memory, values, wanted=wanted)
-        return loaded, *measure.measure(runner, prepared, inputs, options, chosen.repeats, *spent)
+        return loaded, *measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
     from spdnn.distributed.run import Ranks
 
     several = Ranks(ranks, runner, chosen.partition, chosen.memory, wanted)
@@ -208,19 +212,34 @@ def _measured(
     return loaded, *several.measure(loaded, several.options(threads, values), chosen.repeats)
 
 
-def _judged(chosen, network: Network, inputs: Inputs, result: Result, truth: str | None) -> dict | None:
-    """The verdict, or None where the oracle would only judge itself.
+def _judged(
+    chosen, loaded: Loaded, measurement: Measurement, result: Result, truth: str | None
+) -> tuple[dict | None, Measurement]:
+    """(verdict, the measurement with its time to solution); no verdict where the oracle would only judge itself.
 
     Raises:
         InputError: a record was asked for all the same.
     """
+    network, inputs = loaded.prepared.source, loaded.inputs
     if chosen.engine == "reference" and (
         truth == "oracle" or (truth is None and not measure.official(network, inputs))
     ):
         if chosen.record:
             raise InputError("the reference engine is the oracle itself, so its verdict proves nothing; give --truth")
-        return None
-    return measure.judge(network, inputs, result, truth)
+        return None, measurement
+    verdict, judging = measure.timed(measure.judge, network, inputs, result, truth)
+    read, prepare, first = (measurement.samples[f"{part}_seconds"][0] for part in ("read", "prepare", "inference"))
+    spent = solution(
+        COMMAND,
+        time.perf_counter() - chosen.begun - measurement.aside_seconds,
+        startup=chosen.started,
+        inputs=loaded.inputs_seconds,
+        network=read - loaded.inputs_seconds,
+        prepare=0.0 if getattr(chosen, "prepared", None) else prepare,
+        inference=first,
+        verification=judging,
+    )
+    return verdict, replace(measurement, time_to_solution=spent)
 
 
 def _check_targets(*paths: str | None) -> None:
@@ -275,6 +294,7 @@ def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, 
     if chosen.memory and measurement.peak_memory_bytes > chosen.memory:
         told = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
         print(f"spdnn: warning: {told}: reading files took more than the run", file=sys.stderr)
+    print(f"solution    {text(measurement.time_to_solution)}")
     seconds = float(np.median(measurement.samples["inference_seconds"]))
     rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
     print(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Ranks:
             self.shared += prepared.network.shared_nbytes
         read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
         read_seconds += time.perf_counter() - start if own is found else 0.0
-        return Loaded(inputs, prepared, read_seconds, prepare_seconds)
+        return Loaded(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
 
     def _allowed(self) -> int:
         """Bytes that the ranks of this node may hold together."""
@@ -114,6 +114,7 @@ class Ranks:
             SpdnnError: as measure.check_repeats.
         """
         world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
+        begun = time.perf_counter()
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
         session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
         meetings = self._meetings(session, prepared)
@@ -139,7 +140,9 @@ class Ranks:
         everyone = world.comm.gather((told, found, self.shared))
         if world.rank:
             return None, None
-        return self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages), result
+        found = self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages)
+        known = opened + found.samples["inference_seconds"][0]
+        return replace(found, aside_seconds=time.perf_counter() - begun - known), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
         try:

@@ -23,8 +23,8 @@ COLUMNS = (
     "number", "kind", "case", "verdict", "truth", "official", "network", "neurons", "layers", "edges", "inputs",
     "input_count", "network_identity", "inputs_sha256", "engine", "reductions", "threads", "ranks", "partition",
     "time_includes", "edges_per_second", "low", "high", "inference_seconds", "fastest_seconds", "repeats",
-    "read_seconds", "prepare_seconds", "edges_computed", "bytes_moved", "peak_memory_bytes", "categories",
-    "categories_sha256", "cpu", "cores", "gpu", "created", "commit", "command",
+    "read_seconds", "prepare_seconds", "time_to_solution", "from_cache", "edges_computed", "bytes_moved",
+    "peak_memory_bytes", "categories", "categories_sha256", "cpu", "cores", "gpu", "created", "commit", "command",
 )  # fmt: skip
 
 
@@ -57,10 +57,14 @@ def _run_row(run: dict) -> tuple:
         problem["network_identity"], problem["inputs_sha256"], record["engine"]["name"], run["reductions"],
         record["threads"], record["ranks"], run["partition"], run["includes"], rate["median"], rate["low"],
         rate["high"], run["seconds"]["inference"], min(samples), len(samples), run["seconds"]["read"],
-        run["seconds"]["prepare"], result["edges_computed"], result.get("bytes_moved"), record["peak_memory_bytes"],
-        result["categories"], result["categories_sha256"], place["cpu"], place["cores"], place.get("gpu"),
-        record["created"], place.get("commit"), place["command"],
+        run["seconds"]["prepare"], *_solved(run["solution"]), result["edges_computed"], result.get("bytes_moved"),
+        record["peak_memory_bytes"], result["categories"], result["categories_sha256"], place["cpu"], place["cores"],
+        place.get("gpu"), record["created"], place.get("commit"), place["command"],
     )  # fmt: skip
+
+
+def _solved(solution: dict | None) -> tuple:
+    return (solution["seconds"], " ".join(solution["cached"])) if solution else (None, None)
 
 
 def _product_row(number: int, record: dict) -> tuple:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from spdnn import challenge
 from spdnn.baselines import SPANS, Baseline, best
 from spdnn.intervals import ratios
 from spdnn.report import breakdown, collection, networks, roofline, scaling, schedules, series, verdict, words
@@ -86,6 +87,7 @@ def _run(record: dict, number: int, placed: bool) -> dict:
         "rate": rate,
         "percent": f"{100 * rate['confidence']:g}",
         "seconds": seconds,
+        "solution": _solution(record),
         "repeats": len(samples["inference_seconds"]),
         "computed_rate": computed / seconds["inference"],
         "computed_share": computed / nominal if nominal else 1.0,
@@ -98,6 +100,15 @@ def _run(record: dict, number: int, placed: bool) -> dict:
     reductions = {0: "no reductions", 3: "all three reductions"}.get(on, run["reductions"])
     setting = f"{run['engine']}, {series.threads(run)}, {reductions}"
     return {**run, "told": f"{setting}, {where}" if where else setting}
+
+
+def _solution(record: dict) -> dict | None:
+    """A record's time to solution, with the rate that follows from it; None where it has none."""
+    told, problem = record.get("time_to_solution"), record["problem"]
+    if not told or not told["seconds"]:
+        return None
+    rate = challenge.edges_per_second(problem["input_count"], problem["edges"], told["seconds"])
+    return {**told, "rate": rate, "cold": not told["cached"]}
 
 
 def _notes(record: dict) -> dict:

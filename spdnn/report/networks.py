@@ -77,6 +77,7 @@ def _ours(runs: Sequence[dict], reduced: bool) -> dict | None:
     return {
         "rate": run["rate"]["median"],
         "seconds": run["seconds"]["inference"],
+        "solution": run["solution"],
         "comparable": run["comparable"],
         "told": run["told"],
         "number": run["number"],

@@ -121,6 +121,11 @@
     cell.append(copied(row, "rate"), made("br"));
     if (row.dataset.seconds) cell.append(copied(row, "seconds"), " ", made("span", "s", { "data-unit-short": "" }));
     else cell.append("–");
+    const solution = all("td.solution data[data-unit=seconds], td.solution .mark", row).map((part) => part.cloneNode(true));
+    if (solution.length) {
+      const unit = made("span", "s", { "data-unit-short": "" });
+      cell.append(made("br"), solution[0], " ", unit, " to solution", ...solution.slice(1).flatMap((part) => [" ", part]));
+    }
     cell.append(made("br"), soft);
     if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
     if (row.dataset.reductions === "published, lossy") cell.append(" ", made("span", "lossy", { class: "mark" }));

@@ -125,6 +125,10 @@ def test_challenge_with_digits(tmp_path, capsys):
     assert "verdict     pass (float64 oracle, 500 of 500 inputs compared" in shown
     written = read_record(record)
     assert written["problem"]["official"] is None
+    told, seconds = written["time_to_solution"], written["samples"]["inference_seconds"]
+    assert (told["of"], told["cached"], told["parts"]["inference"]) == ("command", [], seconds[0])
+    assert min(told["parts"][name] for name in ("startup", "inputs", "prepare", "verification")) > 0
+    assert f"solution    {told['seconds']:.2f} s from the start to verified categories (startup" in shown
     assert 0 < written["result"]["categories"] < 500
     assert written["environment"]["command"].startswith(
         "spdnn challenge --neurons 1024 --layers 120 --inputs digits --count 500"

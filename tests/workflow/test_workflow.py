@@ -142,6 +142,9 @@ def test_from_nothing_to_the_report(whole):
         assert record["verdict"]["truth"] == truth
         assert record["problem"]["official"] is None
         assert len(record["samples"]["inference_seconds"]) == 3
+        solution = record["time_to_solution"]
+        assert (solution["of"], solution["cached"], solution["parts"].pop("other")) == ("workflow", [], 0)
+        assert min(solution["parts"].values()) > 0
         categories = (whole / f"results/runs/{name}/categories.txt").read_text().split()
         assert len(categories) == record["result"]["categories"] > 0
         assert record["reductions"]["requested"] == ["dead", "inputs", "neurons"]

@@ -1,8 +1,13 @@
-# samples + verdict -> run record. A verdict that is not pass ends here: nothing unverified has a number.
+# samples + verdict + the time of each stage -> run record. A verdict that is not pass ends here: nothing unverified has a number.
 rule benchmark:
     input:
         samples="results/runs/{case}/samples.json",
         verdict="results/runs/{case}/verdict.json",
+        inputs=lambda wildcards: f"results/times/inputs/{CASES[wildcards.case].inputs}.tsv",
+        network=lambda wildcards: f"results/times/networks/{CASES[wildcards.case].network}.tsv",
+        prepared=lambda wildcards: f"results/times/prepared/{CASES[wildcards.case].prepared}.tsv",
+        infer="results/times/infer/{case}.tsv",
+        verify="results/times/verify/{case}.tsv",
     output:
         "results/records/{case}.json",
     log:

@@ -23,6 +23,8 @@ rule make_network:
         "results/networks/{source}-{neurons}.safetensors",
     log:
         "results/logs/make_network/{source}-{neurons}.log",
+    benchmark:
+        "results/times/networks/{source}-{neurons}.tsv"
     conda:
         "../../envs/spdnn.yaml"
     params:
@@ -39,6 +41,8 @@ rule import_network:
         "results/networks/{network}.safetensors",
     log:
         "results/logs/import_network/{network}.log",
+    benchmark:
+        "results/times/networks/{network}.tsv"
     conda:
         "../../envs/spdnn.yaml"
     params:
@@ -55,6 +59,8 @@ rule make_inputs:
         "results/inputs/{kind}-{neurons}.safetensors",
     log:
         "results/logs/make_inputs/{kind}-{neurons}.log",
+    benchmark:
+        "results/times/inputs/{kind}-{neurons}.tsv"
     wildcard_constraints:
         kind="digits|mnist",
     conda:
@@ -73,6 +79,8 @@ rule import_inputs:
         "results/inputs/{inputs}.safetensors",
     log:
         "results/logs/import_inputs/{inputs}.log",
+    benchmark:
+        "results/times/inputs/{inputs}.tsv"
     conda:
         "../../envs/spdnn.yaml"
     params:

@@ -12,6 +12,8 @@ rule infer:
         samples="results/runs/{case}/samples.json",
     log:
         "results/logs/infer/{case}.log",
+    benchmark:
+        "results/times/infer/{case}.tsv"
     wildcard_constraints:
         case=one_of(case.name for case in CASES.values() if case.ranks == 1),
     conda:
@@ -41,6 +43,8 @@ rule infer_ranks:
         samples="results/runs/{case}/samples.json",
     log:
         "results/logs/infer_ranks/{case}.log",
+    benchmark:
+        "results/times/infer/{case}.tsv"
     wildcard_constraints:
         case=one_of(case.name for case in CASES.values() if case.ranks > 1),
     conda:

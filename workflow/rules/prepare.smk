@@ -6,6 +6,8 @@ rule prepare:
         "results/prepared/{prepared}.safetensors",
     log:
         "results/logs/prepare/{prepared}.log",
+    benchmark:
+        "results/times/prepared/{prepared}.tsv"
     conda:
         "../../envs/spdnn.yaml"
     resources:

@@ -8,6 +8,8 @@ rule verify:
         "results/runs/{case}/verdict.json",
     log:
         "results/logs/verify/{case}.log",
+    benchmark:
+        "results/times/verify/{case}.tsv"
     conda:
         "../../envs/spdnn.yaml"
     resources:

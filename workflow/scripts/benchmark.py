@@ -1,13 +1,16 @@
-"""Rule benchmark: join samples and verdict into the run record; refuse a verdict that is not pass."""
+"""Rule benchmark: join samples, verdict and stages' times into the run record; refuse a verdict that is not pass."""
 
 import shlex
 
 from spdnn.jobs import logged
 
 with logged(snakemake.log[0]):
+    from dataclasses import replace
+
     from spdnn.errors import SpdnnError
     from spdnn.measure import read_samples, record
     from spdnn.records import read_verdict, write_record
+    from spdnn.time_to_solution import WORKFLOW, solution, stage_seconds
 
     case, config = snakemake.params.case, snakemake.config
     measurement, summary = read_samples(snakemake.input.samples)
@@ -28,5 +31,13 @@ with logged(snakemake.log[0]):
     command = ["snakemake", "--cores", str(case.ranks * case.threads), f"results/records/{case.name}.json"]
     command += ["--configfile", *snakemake.params.configfiles] if snakemake.params.configfiles else []
     command += ["--config", *(f"{key}={value}" for key, value in settings.items())]
+    stages = ("inputs", "network", "prepared", "infer", "verify")
+    inputs, network, prepared, run, verify = (stage_seconds(getattr(snakemake.input, stage)) for stage in stages)
+    run -= measurement.aside_seconds
+    first = measurement.samples["inference_seconds"][0]
+    parts = {"inputs": inputs, "network": network, "prepare": prepared, "inference": first, "verification": verify}
+    parts["startup"] = max(0.0, run - first)  # and opening the stores
+    spent = solution(WORKFLOW, sum(parts.values()), **parts)
+    measurement = replace(measurement, time_to_solution=spent)
     verdict = read_verdict(snakemake.input.verdict)
     write_record(snakemake.output[0], record(case.name, measurement, summary, verdict, shlex.join(command)))
