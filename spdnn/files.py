@@ -16,8 +16,11 @@ from spdnn.errors import InputError, SpdnnError
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
+
+    Args:
+        durable: the content is on the disk before the name is; else a power failure may leave a damaged file.
 
     On any error, an interrupt included, the temporary file is removed and `path` is left as it was.
 
@@ -34,8 +37,9 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with open(temporary, "rb") as stream:
-            os.fsync(stream.fileno())
+        if durable:
+            with open(temporary, "rb") as stream:
+                os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)

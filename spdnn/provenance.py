@@ -74,6 +74,16 @@ def code_digest(*modules: str) -> str:
     return digest.hexdigest()
 
 
+@cache
+def package_digest() -> str:
+    """SHA-256 over all sources of the package: what anything that it makes may depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".h", ".tsv")):
+        digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def environment(command: str, gpu: str | None = None) -> dict:
     """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
     return {

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MNIST = "mnist/train-images-idx3-ubyte.gz"
 
 
+@cache
 def mnist_path() -> Path | None:
     """The MNIST file of the mirror, or one fetched earlier."""
     from spdnn.sources.fetch import cache_folder
@@ -122,6 +124,14 @@ def pytest_runtest_setup(item):
             if os.environ.get("CI"):
                 pytest.fail(f"CI is set and this is missing: {what}", pytrace=False)
             pytest.skip(f"left out, for it needs {what}")
+
+
+@pytest.fixture(autouse=True)
+def own_data(monkeypatch, tmp_path_factory, request):
+    """What a test keeps of downloads, inputs and prepared networks is its own; the folder is made when it is needed."""
+    mnist_path()
+    name = f"data-{hash(request.node.nodeid):x}"
+    monkeypatch.setenv("SPDNN_DATA", str(tmp_path_factory.getbasetemp() / name))
 
 
 @pytest.fixture

@@ -34,7 +34,18 @@ def main(arguments: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="spdnn-tests-"))
     folder.chmod(0o711)  # munged's clients are of other users, and must get through to its socket
     workers = str(len(os.sched_getaffinity(0)))
-    command = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadgroup", *arguments]
+    # A worker that crashes fails the run; pytest-xdist 3.8 waits for ever for one that it started in its place.
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        workers,
+        "--dist",
+        "loadgroup",
+        "--max-worker-restart=0",
+        *arguments,
+    ]
     # A session of its own: a signal to the terminal's group reaches the tests through this process alone.
     tests = subprocess.Popen(
         command,

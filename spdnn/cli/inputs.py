@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from spdnn.cli import arguments
 from spdnn.features import Inputs
 from spdnn.files import existing
+
+if TYPE_CHECKING:
+    from spdnn.cli.cache import Cache
 
 
 def add(group) -> None:
@@ -35,16 +41,18 @@ def add(group) -> None:
     make.set_defaults(run=_make)
 
 
-def made(kind: str, neurons: int, count: int | None, mnist: str | None) -> Inputs:
-    """The inputs named `mnist` or `digits` for that width; `count` of them (None: all)."""
+def made(kind: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
+    """The inputs named `mnist` or `digits` for that width, from `cache` if it has them; `count` of them (None: all)."""
     if kind == "mnist":
         from spdnn.sources.mnist import locate_mnist, mnist_inputs
 
-        whole = mnist_inputs(neurons, locate_mnist(mnist))
+        source = existing(mnist, "file of MNIST images") if mnist else locate_mnist()
+        make = partial(mnist_inputs, neurons, source)
     else:
         from spdnn.sources.digits import digits_inputs
 
-        whole = digits_inputs(neurons)
+        source, make = None, partial(digits_inputs, neurons)
+    whole = cache.inputs(kind, neurons, source, make) if cache else make()
     return whole if count is None else whole.counted(count)
 
 
@@ -60,10 +68,10 @@ def opened(path: str, neurons: int, count: int | None) -> Inputs:
     return inputs if count is None else inputs.counted(count)
 
 
-def named(name: str, neurons: int, count: int | None, mnist: str | None) -> Inputs:
+def named(name: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
     """The inputs that the option --inputs names, mnist, digits or a file; raises as `made` and `opened`."""
     if name in ("mnist", "digits"):
-        return made(name, neurons, count, mnist)
+        return made(name, neurons, count, mnist, cache)
     return opened(name, neurons, count)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,6 +42,12 @@ def add_challenge(whole) -> None:
     )
     whole.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
+    whole.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="make inputs and prepared network anew, and keep neither (default: kept in $SPDNN_DATA or ~/.cache/spdnn, "
+        "10 GB at most)",
+    )
     arguments.add_engine(whole)
     arguments.add_cut(whole)
     whole.set_defaults(run=_challenge, several=True)
@@ -108,15 +114,18 @@ def add_engines(tell) -> None:
 
 
 def _challenge(chosen) -> int:
+    from spdnn.cli.cache import Cache
     from spdnn.sources.radixnet import RadixNet
 
     runner, reductions = world().together(_checked, chosen, chosen.record)
+    cache = Cache(not chosen.no_cache)
 
     def load(known: Inputs | None) -> Loaded:
         network, inputs, read = RadixNet(chosen.neurons, chosen.layers), known, 0.0
         if known is None:
-            inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
-        prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
+            inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist, cache)
+        make = partial(runner.prepare, network, reductions, chosen.memory)
+        prepared, spent = measure.timed(cache.prepared, network, runner.name, reductions, make)
         return Loaded(inputs, prepared, read, spent, read)
 
     loaded, measurement, result = _measured(chosen, runner, load)
@@ -125,9 +134,12 @@ def _challenge(chosen) -> int:
     command = ["spdnn", "challenge", "--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
     command += ["--mnist", chosen.mnist] if chosen.mnist and chosen.inputs in ("mnist", "digits") else []
     command += ["--count", chosen.count] if chosen.count else []
-    verdict, measurement = _judged(chosen, loaded, measurement, result, None)
+    command += ["--no-cache"] if chosen.no_cache else []
+    verdict, measurement = _judged(chosen, loaded, measurement, result, None, cache.taken)
     name = f"radixnet-{chosen.neurons}-{chosen.layers}.{_word(chosen.inputs)}"
-    return _told(chosen, name, measurement, result, verdict, command)
+    if not (status := _told(chosen, name, measurement, result, verdict, command)) and world().size == 1:
+        cache.keep()
+    return status
 
 
 def _infer(chosen) -> int:
@@ -213,7 +225,12 @@ def _measured(
 
 
 def _judged(
-    chosen, loaded: Loaded, measurement: Measurement, result: Result, truth: str | None
+    chosen,
+    loaded: Loaded,
+    measurement: Measurement,
+    result: Result,
+    truth: str | None,
+    cached: Sequence[str] = (),
 ) -> tuple[dict | None, Measurement]:
     """(verdict, the measurement with its time to solution); no verdict where the oracle would only judge itself.
 
@@ -232,6 +249,7 @@ def _judged(
     spent = solution(
         COMMAND,
         time.perf_counter() - chosen.begun - measurement.aside_seconds,
+        cached,
         startup=chosen.started,
         inputs=loaded.inputs_seconds,
         network=read - loaded.inputs_seconds,

@@ -23,7 +23,7 @@ from spdnn.engines.meetings import Meetings
 from spdnn.engines.rows import Rows
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended
-from spdnn.layouts import bind, buffer, tiles_of
+from spdnn.layouts import bind, buffer, tiles_of, touch
 
 
 class CpuEngine(CompiledEngine):
@@ -79,7 +79,7 @@ class CpuSession(Session):
         self.layers = [bind(layer) for layer in layers] if resident else None
         self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
         for memory in self.buffers:
-            memory.fill(0)  # the pages are touched here, not on the clock
+            touch(memory, self.threads)  # here, not on the clock
 
     @property
     def batches(self) -> int:

@@ -223,9 +223,11 @@ class Writer:
 
 
 @contextlib.contextmanager
-def creating(path, form: str | None = None, record: dict | None = None, reserve: int = 1 << 13) -> Iterator[Writer]:
-    """A Writer of a new file, under a temporary name until it is whole. Raises as files.replacing."""
-    with files.replacing(path) as temporary, open(temporary, "r+b") as file:
+def creating(
+    path, form: str | None = None, record: dict | None = None, reserve: int = 1 << 13, durable: bool = True
+) -> Iterator[Writer]:
+    """A Writer of a new file, under a temporary name until it is whole. Arguments as of Writer and files.replacing."""
+    with files.replacing(path, durable) as temporary, open(temporary, "r+b") as file:
         yield Writer(file, form, record or {}, reserve)
 
 

@@ -21,10 +21,10 @@ FORMAT = "spdnn-inputs"
 ROWS, CSR = ("data",), ("data", "indices", "indptr")
 
 
-def write_inputs(path, inputs: Inputs) -> None:
-    """Store inputs, whole or not at all. Raises SpdnnError when the file cannot be written."""
+def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
+    """Store inputs, whole or not at all (`durable`: see files.replacing). Raises SpdnnError if that cannot be done."""
     record = {name: getattr(inputs, name) for name in ("kind", "neurons", "count", "sha256", "description")}
-    with container.creating(path, FORMAT, record) as writer:
+    with container.creating(path, FORMAT, record, durable=durable) as writer:
         for name in CSR if inputs.kind == "csr" else ROWS:
             array = getattr(inputs.data, name) if inputs.kind == "csr" else inputs.data
             writer.write(name, array, sealed=False, what="write inputs")

@@ -232,9 +232,12 @@ def write_network(path, network: Network, formula_ok: bool = False, what: str = 
     _write(path, network, None, formula_ok, what)
 
 
-def write_prepared(path, network: Network, info: dict, what: str = "write prepared network") -> None:
-    """Store a prepared network (a RadixNet as its formula) with `info`, fit for JSON. Raises as write_network."""
-    _write(path, network, info, True, what)
+def write_prepared(path, network: Network, info: dict, durable: bool = True) -> None:
+    """Store a prepared network (a RadixNet as its formula) with `info`, fit for JSON.
+
+    `durable`: see files.replacing. Raises as write_network.
+    """
+    _write(path, network, info, True, "write prepared network", durable)
 
 
 def write_layers(
@@ -255,7 +258,7 @@ def write_layers(
     )
 
 
-def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str) -> None:
+def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str, durable: bool = True) -> None:
     record = {"description": network.description} | ({} if info is None else {"prepared": info})
     if formula_ok and type(network) is RadixNet:
         record |= {"kind": "radixnet", "neurons": network.neurons, "layers": network.depth}
@@ -263,15 +266,21 @@ def _write(path, network: Network, info: dict | None, formula_ok: bool, what: st
         container.write_record(path, FORMAT, record)
         return
     laid = in_order(lambda k: (k, *_laid(k, network.layer(k))), range(network.depth))
-    _write_layers(path, laid, record, network.depth, what, network)
+    _write_layers(path, laid, record, network.depth, what, network, durable)
 
 
 def _write_layers(
-    path, laid: Iterable, record: dict, depth: int | None, what: str, network: Network | None = None
+    path,
+    laid: Iterable,
+    record: dict,
+    depth: int | None,
+    what: str,
+    network: Network | None = None,
+    durable: bool = True,
 ) -> None:
     if Path(path).suffix == container.JSON:
         raise InputError(f"{path}: a {container.JSON} file holds a formula; layers need a name in .safetensors")
-    with container.creating(path, FORMAT, record) as writer:
+    with container.creating(path, FORMAT, record, durable=durable) as writer:
         rows, headers = {}, {}
         writer.begin("data")
         for k, header, row, parts in progress.bar(laid, what, depth):

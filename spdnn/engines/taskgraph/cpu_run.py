@@ -18,7 +18,7 @@ from spdnn import progress
 from spdnn.engines import plan
 from spdnn.engines.cpu_batch import CpuWork, Part, Tally
 from spdnn.engines.rows import Rows
-from spdnn.layouts import bind, buffer
+from spdnn.layouts import bind, buffer, touch
 from spdnn.network import Layer
 from spdnn.taskgraph import Decomposition, Kind, Task
 from spdnn.taskgraph.execution import lanes_of
@@ -59,7 +59,7 @@ class CpuDevice:
         self.places = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.places)]
         self.pool = np.empty((cut.batch if pooled else 0, pooled), np.float32)
         for memory in (self.pool, *(one for place in self.places for one in place)):
-            memory.fill(0)  # the pages are touched here, not on the clock
+            touch(memory, threads)  # here, not on the clock
 
 
 class Going:

@@ -1,0 +1,131 @@
+"""What `spdnn challenge` made before and need not make again: inputs and prepared networks, by what they were made of.
+
+They lie in the folder `made` of $SPDNN_DATA (or ~/.cache/spdnn), under names with a digest of the source and of this
+package's code; those that were not used for longest go when all take more than MOST bytes. What is read is checked as
+any store is, and made again when it is damaged. A record tells what came from here (`time_to_solution.cached`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from spdnn import measure
+from spdnn.challenge import MAX_LAYERS
+from spdnn.engines import Prepared
+from spdnn.errors import InputError, SpdnnError
+from spdnn.features import Inputs
+from spdnn.files import sha256
+from spdnn.formats.inputs import read_inputs, write_inputs
+from spdnn.formats.store import write_prepared
+from spdnn.provenance import package_digest
+from spdnn.sources.fetch import cache_folder
+from spdnn.sources.radixnet import RadixNet
+
+MOST = 10_000_000_000  # bytes
+SLACK = 1 << 20  # of a store beside its arrays
+Found = TypeVar("Found")
+
+
+class Cache:
+    """The stores of one run: what was taken, and what is to be kept once the run is verified.
+
+    Args:
+        used: False: nothing is taken and nothing kept (--no-cache).
+
+    Attributes:
+        taken: the parts of a time to solution that came from here.
+    """
+
+    def __init__(self, used: bool = True):
+        self.folder = cache_folder() / "made" if used else None
+        self.taken: list[str] = []
+        self._kept: list[tuple[Path, int, Callable[[Path], None]]] = []
+
+    def inputs(self, kind: str, neurons: int, source: Path | None, make: Callable[[], Inputs]) -> Inputs:
+        """All inputs of a width, from here or by `make`; `source`: the file that they are made of."""
+        told = {"inputs": kind, "neurons": neurons, "source": source and sha256(source)}
+        path = self._path(f"inputs-{kind}-{neurons}", told)
+        found = self._take("inputs", path, read_inputs)
+        if found is None:
+            found = make()
+            self._keep(path, found.nbytes, lambda path: write_inputs(path, found, durable=False))
+        return found
+
+    def prepared(
+        self, network: RadixNet, engine: str, reductions: tuple[str, ...], make: Callable[[], Prepared]
+    ) -> Prepared:
+        """A network prepared for an engine, from here if it was as deep or deeper, or by `make`."""
+        whole = RadixNet(network.neurons, MAX_LAYERS)
+        told = {"network": whole.description, "engine": engine, "reductions": reductions}
+        path = self._path(f"prepared-{network.neurons}-{engine}", told)
+
+        def read(path: Path) -> Prepared | None:
+            found, _ = measure.stored(path, whole)
+            return found.first(network.depth) if found.network.depth >= network.depth else None
+
+        found = self._take("prepare", path, read)
+        if found is None:
+            found = make()
+            if type(found.network) is not RadixNet:  # else there is nothing to gain
+                info = {"reductions": list(found.reductions), "found": found.found, "prepare_seconds": 0.0}
+                write = lambda path: write_prepared(path, found.network, info, durable=False)  # noqa: E731
+                self._keep(path, found.network.nbytes, write)
+        return found
+
+    def keep(self) -> None:
+        """Write what was made, now that it is verified; what cannot be written is told on standard error."""
+        for path, size, write in self._kept:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if self._room(size):
+                    write(path)
+            except (OSError, SpdnnError) as error:
+                print(f"spdnn: warning: {error}; it is made again the next time", file=sys.stderr)
+
+    def _path(self, name: str, told: dict) -> Path | None:
+        if self.folder is None:
+            return None
+        text = json.dumps([told, package_digest()], sort_keys=True)
+        return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
+
+    def _take(self, part: str, path: Path | None, read: Callable[[Path], Found | None]) -> Found | None:
+        if path is None or not path.exists():
+            return None
+        try:
+            found = read(path)
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))  # it was used, and not changed
+        except (OSError, InputError):  # damaged, or removed by another process
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            return None
+        if found is not None:
+            self.taken.append(part)
+        return found
+
+    def _keep(self, path: Path | None, size: int, write: Callable[[Path], None]) -> None:
+        if path is not None:
+            self._kept.append((path, size + SLACK, write))
+
+    def _room(self, size: int) -> bool:
+        """Whether a file of `size` bytes may be written; the oldest ones go for it."""
+        if size > MOST or size > shutil.disk_usage(self.folder).free:
+            return False
+        files = sorted(
+            (found.stat().st_atime, found.stat().st_size, found) for found in self.folder.glob("*.safetensors")
+        )
+        total = sum(one for _, one, _ in files)
+        for _, one, path in files:
+            if total + size <= MOST:
+                break
+            path.unlink(missing_ok=True)
+            total -= one
+        return True

@@ -1,0 +1,91 @@
+"""What `spdnn challenge` keeps: the same result, not made again and told as such; nothing damaged, nothing too much."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spdnn.cli import cache, main
+from spdnn.features import Inputs
+from spdnn.records import read_record
+
+SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "300"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that runs the challenge and returns its record."""
+
+    def ran(layers=120, *more):
+        path = tmp_path / "run.json"
+        assert main([*SMALL, "--layers", str(layers), "--record", str(path), *more]) == 0
+        return read_record(path)
+
+    return ran
+
+
+def stores():
+    return sorted((Path(os.environ["SPDNN_DATA"]) / "made").glob("*"))
+
+
+def test_the_second_run_makes_nothing_and_gives_the_same(run):
+    first, second = run(), run()
+    assert first["time_to_solution"]["cached"] == []
+    assert second["time_to_solution"]["cached"] == ["inputs", "prepare"]
+    assert second["result"]["digests"] == first["result"]["digests"]
+    assert second["problem"] == first["problem"]
+    found = [one["reductions"]["found"]["neurons"] for one in (first, second)]
+    assert found[0].items() <= found[1].items()
+    assert run(60)["time_to_solution"]["cached"] == ["inputs", "prepare"]  # the first layers of a deeper network
+    assert run(180)["time_to_solution"]["cached"] == ["inputs"]
+    assert run(180)["time_to_solution"]["cached"] == ["inputs", "prepare"]
+    assert run(120, "--reductions", "dead,neurons")["time_to_solution"]["cached"] == ["inputs"]
+    assert run(120, "--engine", "tiled")["time_to_solution"]["cached"] == ["inputs"]
+    fresh = run(120, "--no-cache")
+    assert fresh["time_to_solution"]["cached"] == []
+    assert fresh["environment"]["command"].count("--no-cache") == 1
+    assert len(stores()) == 4
+
+
+def test_other_code_and_damage_are_no_hits(run, monkeypatch):
+    run()
+    for path in stores():
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    assert run()["time_to_solution"]["cached"] == []  # and what was damaged was made again
+    assert run()["time_to_solution"]["cached"] == ["inputs", "prepare"]
+    monkeypatch.setattr(cache, "package_digest", lambda: "another")
+    assert run()["time_to_solution"]["cached"] == []
+
+
+def test_a_folder_that_cannot_be_written(run, monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "file"))
+    run()
+    assert "spdnn: warning: " in capsys.readouterr().err
+
+
+def test_the_oldest_go(monkeypatch, tmp_path):
+    def kept(name):
+        made = cache.Cache()
+        made.inputs(name, 32, None, lambda: Inputs.from_array(np.random.default_rng(0).random((100, 32))))
+        made.keep()
+        return made.taken
+
+    one = 100 * 32 * 4 + cache.SLACK
+    monkeypatch.setattr(cache, "MOST", 2 * one)
+    assert [kept(name) for name in ("a", "b", "a")] == [[], [], ["inputs"]]
+    for path, second in zip(stores(), (2, 1), strict=True):  # b is the one not used for longest
+        os.utime(path, (second, path.stat().st_mtime))
+    kept("c")
+    assert [path.name.split("-")[1] for path in stores()] == ["a", "b", "c"]  # files are smaller than SLACK says
+    monkeypatch.setattr(cache, "MOST", one + stores()[0].stat().st_size)
+    kept("d")
+    assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
+    monkeypatch.setattr(cache, "MOST", one - 1)
+    kept("e")
+    assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
