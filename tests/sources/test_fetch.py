@@ -163,7 +163,9 @@ def test_a_server_that_continues_elsewhere_starts_again(server, tmp_path):
 
 
 @pytest.mark.parametrize("size", [len(BODY), None])
-@pytest.mark.parametrize("left", [BODY + b"more", b"?" * HALF, b"?" * len(BODY), BODY])
+@pytest.mark.parametrize(
+    "left", [BODY + b"more", b"?" * HALF, b"?" * len(BODY), BODY], ids=["longer", "half", "wrong", "whole"]
+)
 def test_what_an_earlier_download_left_is_not_trusted(left, size, server, tmp_path):
     server.plan = ["truncated"]
     with pytest.raises(SpdnnError):
