@@ -28,6 +28,7 @@ class Inputs:
 
     Attributes:
         total: of all inputs; `count` is of those that are run here, which `part` makes fewer.
+        cut_from: the digest of the inputs that these are the first of, computed from their rows here; None: not known.
         numbers: int64 (count,), which they are of the whole; None: all.
 
     Raises:
@@ -63,6 +64,7 @@ class Inputs:
             raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
         self.description = description or {"source": "memory"}
         self.total, self.numbers = self.count, None
+        self.cut_from: str | None = None
 
     @classmethod
     def from_array(cls, array, description: dict | None = None) -> Inputs:
@@ -95,7 +97,11 @@ class Inputs:
         if count < 1:
             raise InputError(f"{count} inputs asked for; there must be at least 1")
         data = self.data[:count] if count < self.base else self.data
-        return Inputs(data, self.neurons, count, {**self.description, "count": count})
+        found = Inputs(data, self.neurons, count, {**self.description, "count": count})
+        found.cut_from = self.cut_from
+        if count < self.base and "official_sha256" in self.description:
+            found.cut_from = self.sha256  # whether they are official is asked of the rows, never of a description
+        return found
 
     def part(self, numbers: np.ndarray) -> Inputs:
         """The inputs `numbers` (int64, ascending, 0-based), which keep their numbers; no row is copied."""

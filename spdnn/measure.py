@@ -208,8 +208,8 @@ def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
         return None
     found = challenge.problem(network.width, network.depth)
     expected = challenge.INPUT_SHA256[found.neurons]
-    # The first of the official inputs, fewer than all, are known by where they were cut from; all of them by digest.
-    part = inputs.count <= inputs.base < challenge.INPUTS and inputs.description.get("official_sha256") == expected
+    # All of them are known by their digest; fewer, when they were cut here from inputs of that digest.
+    part = inputs.count <= inputs.base < challenge.INPUTS and inputs.cut_from == expected
     if inputs.sha256 != expected and not part:
         return None
     formula = RadixNet(found.neurons, found.layers)
@@ -241,7 +241,9 @@ def judge(
         verdict["passed"] = False
         survive = f"{verdict['expected']} of {verdict['truth']['checked']} inputs survive"
         verdict["reasons"].append(f"{survive}: a preset whose truth is empty or full tells nothing")
-    return verdict
+    judged = {"network_identity": network.identity(), "layers": network.depth, "edges": network.edges}
+    judged |= {"inputs_sha256": inputs.sha256, "input_count": inputs.count, "digest": result.digest}
+    return {**verdict, "judged": judged}
 
 
 def truth_for(

@@ -160,9 +160,13 @@ def _check_allowed(record: dict, where: str) -> None:
     kind, inputs, compared = verdict["truth"]["kind"], verdict["truth"]["inputs"], verdict["values"]["checked"]
     known = 0 if kind == "file" else verdict["categories"] - verdict["borderline"]["count"]
     itself = name == "reference" and kind == "oracle"
+    judged = verdict.get("judged", {})
+    known_of = {**record["problem"], "digest": record["result"]["digests"][0]} if judged else {}
+    other = [key for key in judged if judged[key] != known_of[key]]
     _require(
         where,
         (verdict["passed"], "verdict.passed: the verdict is fail, and a record needs one that passed"),
+        (not other, f"verdict.judged: {', '.join(other)} of another run than this one"),
         (inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"),
         (not itself, "verdict.truth.kind: the reference engine is the oracle itself, so the oracle cannot verify it"),
         (compared >= known, f"verdict.values.checked: {compared}, but {known} categories have values to compare"),

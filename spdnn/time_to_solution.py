@@ -58,7 +58,7 @@ def text(told: dict) -> str:
     """One line for a terminal."""
     parts = ", ".join(f"{name} {told['parts'][name]:.2f}" for name in PARTS if told["parts"][name] >= 0.005)
     cached = f"; from the cache: {', '.join(told['cached'])}" if told["cached"] else ""
-    return f"{told['seconds']:.2f} s from the start to verified categories ({parts}{cached})"
+    return f"{told['seconds']:.2f} s from the start to a verified result ({parts}{cached})"
 
 
 def stage_seconds(path: str | Path) -> float:

@@ -40,4 +40,6 @@ with logged(snakemake.log[0]):
     spent = solution(WORKFLOW, sum(parts.values()), **parts)
     measurement = replace(measurement, time_to_solution=spent)
     verdict = read_verdict(snakemake.input.verdict)
+    if "judged" not in verdict:
+        raise SpdnnError(f"{snakemake.input.verdict}: it does not tell what it judged; remove it, and it is made anew")
     write_record(snakemake.output[0], record(case.name, measurement, summary, verdict, shlex.join(command)))
