@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+
 import pytest
 
 from spdnn.errors import InputError
@@ -13,3 +16,14 @@ def refuses(sentence, call, *arguments, **options):
         call(*arguments, **options)
     assert "\n" not in str(refused.value)
     return str(refused.value)
+
+
+@contextlib.contextmanager
+def small_disk(size):
+    """While it lasts, no file of this process can grow beyond `size` bytes (pytest's own output neither)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import BinaryIO
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from spdnn.files import check_target, existing, replacing
 from spdnn.measure import Loaded, Measurement
 from spdnn.reduce import parse
 from spdnn.time_to_solution import COMMAND, solution, text
+
+ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 
 
 def add_challenge(whole) -> None:
@@ -290,10 +293,20 @@ def _write_outputs(chosen, measurement: Measurement, result: Result) -> None:
             with open(temporary, "wb") as stream:
                 np.savez(stream, neurons=neurons, values=values)
         else:
-            shape = (result.inputs, result.outputs)
-            rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-            rows[result.alive] = result.values
-            rows.flush()
+            with open(temporary, "wb") as stream:
+                _write_rows(stream, result)
+
+
+def _write_rows(stream: BinaryIO, result: Result) -> None:
+    """All last rows as .npy; written and not mapped, so that a full disk is an error and no signal."""
+    form = {"descr": "<f4", "fortran_order": False, "shape": (result.inputs, result.outputs)}
+    np.lib.format.write_array_header_1_0(stream, form)
+    step = max(1, ROWS_BYTES // (4 * result.outputs))
+    for start in range(0, result.inputs, step):
+        rows = np.zeros((min(step, result.inputs - start), result.outputs), np.float32)
+        first, stop = np.searchsorted(result.alive, (start, start + step))
+        rows[result.alive[first:stop] - start] = result.values[first:stop]
+        stream.write(rows.data)
 
 
 def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, command: list) -> int:

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from children import ended, finished, started, until
+from refusals import small_disk
 
-from spdnn import challenge
-from spdnn.cli import main
+from spdnn import challenge, infer
+from spdnn.cli import main, run
 from spdnn.engines import ENGINES
 from spdnn.features import Inputs
-from spdnn.formats import store
+from spdnn.formats import open_inputs, open_network, store
 from spdnn.formats.inputs import read_inputs, write_inputs
 from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.measure import official
@@ -115,6 +116,20 @@ def test_make_export_and_info(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "6,144" in shown
     assert "relu clipped at 32" in shown
+
+
+def test_values_in_blocks_and_on_a_full_disk(files, tmp_path, monkeypatch, capsys):
+    """300 last rows of 40 outputs, 7 rows at a time."""
+    values, given = tmp_path / "values.npy", ["--network", files / "net.safetensors", "--inputs", files / "x.npy"]
+    monkeypatch.setattr(run, "ROWS_BYTES", 7 * 160)
+    assert spdnn("infer", *given, "--values", values) == 0
+    expected = infer(open_network(files / "net.safetensors"), open_inputs(files / "x.npy"), values=True)
+    np.testing.assert_array_equal(np.load(values), expected.all_values())
+    before, there = values.read_bytes(), sorted(os.listdir(tmp_path))
+    with small_disk(20_000):
+        assert spdnn("infer", *given, "--values", values) == 1
+    assert "values.npy: File too large, so nothing was written" in capsys.readouterr().err
+    assert (values.read_bytes(), sorted(os.listdir(tmp_path))) == (before, there)
 
 
 def test_challenge_with_digits(tmp_path, capsys):

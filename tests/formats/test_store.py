@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refuses
+from refusals import refuses, small_disk
 
 from spdnn import network, reduce
 from spdnn.errors import InputError, SpdnnError
@@ -312,7 +310,7 @@ def flips(path, read, step):
 def small(monkeypatch):
     """Headers without reserve, so that few bytes are blanks."""
     creating = container.creating
-    monkeypatch.setattr(container, "creating", lambda *given: creating(*given, reserve=2_500))
+    monkeypatch.setattr(container, "creating", lambda *given, **more: creating(*given, **more, reserve=2_500))
 
 
 @pytest.mark.parametrize("step", [97, pytest.param(7, marks=pytest.mark.full("flips"))])
@@ -368,17 +366,6 @@ def test_wrong_layers_are_not_stored(path, net):
         assert os.listdir(path.parent) == []
     store.write_layers(path, [(1, second), (0, first)], {"source": "test"})
     assert store.read_network(path).sha256() == net.sha256()
-
-
-@contextlib.contextmanager
-def small_disk(size):
-    """While it lasts, no file of this process can grow beyond `size` bytes (pytest's own output neither)."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size", [10, 1_000, 3_000, 20_000, 50_000])
