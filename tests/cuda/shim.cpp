@@ -231,7 +231,7 @@ void Worker::run(int64_t block) {
     random.state = (launch->serial << 32 ^ uint64_t(block)) * 0xd1342543de82ef95u + launch->order;
     arrived = 0;
     std::fill(std::begin(waiting), std::end(waiting), 0u);
-    for (int i = 0; i < count; ++i) threads[i].state = FRESH;
+    for (int i = 0; i < count; ++i) threads[i].state = FRESH, threads[i].kind = SHIM_BARRIER;
     rearrange();
     leave(&main, pick());
     const bool done = std::all_of(threads, threads + count, [](const Thread& one) { return one.state == EXITED; });
