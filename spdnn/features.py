@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.errors import InputError
+from spdnn.network import check_sparse
 
 
 class Inputs:
@@ -37,9 +38,8 @@ class Inputs:
 
     def __init__(self, data, neurons: int | None = None, count: int | None = None, description: dict | None = None):
         if sp.issparse(data):
-            data = sp.csr_array(data, copy=True)
             try:
-                data.check_format(full_check=True)
+                data = sp.csr_array(check_sparse(data), copy=True)
             except ValueError as error:
                 raise InputError(f"inputs are not a sound CSR array: {error}") from None
             data.sum_duplicates()
@@ -70,6 +70,11 @@ class Inputs:
     def from_array(cls, array, description: dict | None = None) -> Inputs:
         """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
         array = array if sp.issparse(array) else np.asarray(array)
+        if sp.issparse(array):
+            try:
+                check_sparse(array)
+            except ValueError as error:
+                raise InputError(f"inputs are not a sound sparse matrix: {error}") from None
         if array.dtype.kind not in "fiub":
             raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import resource
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from spdnn.engines.memory import resident_bytes
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.features import Inputs, Result
 from spdnn.files import check_ended, replacing, write_text
+from spdnn.formats.checks import sound
 from spdnn.formats.container import check_unchanged
 from spdnn.intervals import interval
 from spdnn.network import Network
@@ -343,11 +343,9 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
     Raises:
         InputError: the file is not one of them.
     """
-    try:
+    with sound(f"{path}: not a samples file of an inference"):
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         return Measurement(**content["measurement"]), content["result"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a samples file of an inference ({error})") from error
 
 
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
@@ -370,11 +368,9 @@ def read_result(path: str | Path) -> Result:
     Raises:
         InputError: the file is not one of them.
     """
-    try:
+    with sound(f"{path}: not a result of an inference"):
         with np.load(path, allow_pickle=False) as stored:
             parts = {name: stored[name] for name in stored.files}
         for name in NUMBERS & parts.keys():
             parts[name] = int(parts[name])
         return Result(**parts)
-    except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a result of an inference ({error})") from error

@@ -186,7 +186,12 @@ class Layer:
         Raises:
             InputError: not a matrix, complex, NaN or infinite (also after rounding), or a bias of another length.
         """
-        if not sp.issparse(matrix):
+        if sp.issparse(matrix):
+            try:
+                check_sparse(matrix)
+            except ValueError as error:
+                raise InputError(f"{where}: this sparse matrix is damaged: {error}") from None
+        else:
             matrix = np.asarray(matrix)
             if matrix.ndim != 2:
                 raise InputError(f"{where}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
@@ -216,6 +221,24 @@ class Layer:
             bias,
             activation,
         ).check(where)
+
+
+def check_sparse(matrix):
+    """A SciPy sparse matrix or array itself, when none of its indices lies outside: SciPy and ours would follow them.
+
+    Raises:
+        ValueError: it is damaged; what is wrong.
+    """
+    if matrix.format in ("csr", "csc", "bsr"):
+        matrix.check_format(full_check=True)
+    elif matrix.format == "coo":
+        for axis, indices in enumerate(matrix.coords):
+            if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < matrix.shape[axis]:
+                raise ValueError(f"an index of {int(indices.min())} or {int(indices.max())} in {matrix.shape[axis]}")
+    outside = max(1, *matrix.shape)
+    if matrix.format == "dia" and int(np.abs(matrix.offsets.astype(np.int64)).max(initial=0)) >= outside:
+        raise ValueError(f"a diagonal that lies outside of {matrix.shape[0]} x {matrix.shape[1]}")
+    return matrix
 
 
 def shared_value(values: np.ndarray) -> np.ndarray | np.float32:

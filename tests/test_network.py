@@ -9,7 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from spdnn.errors import InputError
+from spdnn.features import Inputs
 from spdnn.network import Activation, Layer, MemoryNetwork, from_matrices, index_dtype
+from spdnn.ops import SparseMatrix
 
 
 @pytest.fixture
@@ -119,3 +121,28 @@ def test_when_zeros_stay_zeros(bias, activation, keeps):
 def test_a_clip_is_a_float_and_half_precision_is_read():
     whole, real = (Layer.from_matrix(np.eye(2, dtype=np.float16), 0.0, Activation("relu", clip)) for clip in (32, 32.0))
     assert whole.sha256() == real.sha256()
+
+
+def damaged():
+    """SciPy matrices with an index or an offset that lies outside; SciPy follows some of them out of their arrays."""
+    for form in ("csr", "csc"):
+        for name, place, value in (("indices", 1, 9), ("indices", 0, -1), ("indptr", 1, 7), ("indptr", 2, 0)):
+            matrix = sp.random_array((4, 4), density=0.5, rng=np.random.default_rng(1), format=form)
+            getattr(matrix, name)[place] = value
+            yield matrix
+    for axis in (0, 1):
+        for value in (-1, 4):
+            matrix = sp.random_array((4, 4), density=0.5, rng=np.random.default_rng(1), format="coo")
+            matrix.coords[axis][2] = value
+            yield matrix
+    yield sp.dia_array((np.ones((1, 4)), [5]), shape=(4, 4))
+
+
+@pytest.mark.parametrize("matrix", damaged(), ids=lambda matrix: matrix.format)
+def test_a_damaged_scipy_matrix_is_refused_before_it_is_read(matrix):
+    with pytest.raises(InputError, match="matrix 1: this sparse matrix is damaged: "):
+        Layer.from_matrix(matrix, where="matrix 1")
+    with pytest.raises(InputError, match="inputs are not a sound sparse matrix: "):
+        Inputs.from_array(matrix)
+    with pytest.raises(InputError, match="this SciPy matrix is damaged: "):
+        SparseMatrix.from_scipy(matrix)

@@ -72,6 +72,8 @@ class Archive:
                 if info is None:
                     self._check_end()
                     return
+            if info.size < 0:  # tarfile would go back, and never end
+                raise InputError(f"{self.path}: this is no sound tar archive (a member of {info.size} bytes)")
             k += 1
             name = info.name.rsplit("/", 1)[-1]
             if not info.isdir():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spdnn import challenge
-from spdnn.errors import InputError
+from spdnn.errors import InputError, SpdnnError
 
 
 @contextlib.contextmanager
@@ -17,6 +17,27 @@ def reading(path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def sound(what: str) -> Iterator[None]:
+    """Tell whatever a library stumbles over in the bytes of a file as one InputError: `what` (the file) and why.
+
+    Damaged bytes raise nearly anything: a SyntaxError where a header is Python, a LZMAError, a UnicodeError. Errors of
+    ours pass as they are.
+    """
+    try:
+        yield
+    except SpdnnError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} ({brief(error)})") from error
+
+
+def brief(error: BaseException) -> str:
+    """What an error says, in at most 160 printable characters of one line."""
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return "".join(c if c.isprintable() else "?" for c in said[:160])
 
 
 def listing(folder: Path) -> list[Path]:

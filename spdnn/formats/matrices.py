@@ -6,11 +6,8 @@ files. As inputs, it is count x neurons. Nothing is ever unpickled.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import zipfile
-import zlib
-from collections.abc import Iterator
+import math
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +18,8 @@ from spdnn.errors import InputError
 from spdnn.features import Inputs
 from spdnn.formats import lines, safetensors
 from spdnn.formats.archive import natural
-from spdnn.formats.checks import check_widths, listing, plain_file, reading
-from spdnn.network import Layer, MemoryNetwork, check_chain, digest_of_layers, layer_activations
+from spdnn.formats.checks import check_widths, listing, plain_file, reading, sound
+from spdnn.network import Layer, MemoryNetwork, check_chain, check_sparse, digest_of_layers, layer_activations
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
@@ -95,7 +92,7 @@ def read_matrix(path):
 
 def _numpy(path: Path):
     """The matrix in a .npz or .npy file."""
-    with _telling(path):
+    with sound(f"{path}: this is no sound {path.suffix} file of plain numbers"):
         if path.suffix == ".npy":
             return _dense(np.load(path, allow_pickle=False))
         with np.load(path, allow_pickle=False) as archive:
@@ -103,13 +100,7 @@ def _numpy(path: Path):
                 if len(archive.files) != 1:
                     raise InputError(f"{path}: {len(archive.files)} arrays and no sparse matrix; one is allowed")
                 return _dense(archive[archive.files[0]])
-        matrix = sp.load_npz(path)
-        # a format's own check looks at every index: one out of range would be read beyond the arrays' ends
-        if matrix.format in ("csr", "csc", "bsr"):
-            matrix.check_format(full_check=True)
-        elif matrix.format == "coo" and matrix.nnz and min(matrix.row.min(), matrix.col.min()) < 0:
-            raise ValueError("negative index")
-        return matrix
+        return check_sparse(sp.load_npz(path))
 
 
 def _dense(array) -> np.ndarray:
@@ -149,29 +140,6 @@ def _sources(path: Path) -> list[Path]:
     return listed
 
 
-@contextlib.contextmanager
-def _telling(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        MemoryError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        NotImplementedError,
-        OverflowError,
-    ) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        kind = ".mtx" if path.name.endswith(MATRIX_MARKET) else path.suffix
-        raise InputError(f"{path}: this is no sound {kind} file of plain numbers ({said})") from error
-
-
 def _matrix_market(content: bytes, where: str):
     """The matrix in the text of a .mtx file; ours to parse, since SciPy's reader lets much pass."""
     stream = io.BytesIO(content)
@@ -189,12 +157,7 @@ def _matrix_market(content: bytes, where: str):
     if symmetry != "general" and sizes[0] != sizes[1]:
         raise InputError(f"{where}:{number}: {sizes[0]} x {sizes[1]} and {symmetry}; such a matrix is square")
     if layout == "array":
-        if sizes[0] * sizes[1] > 2 * len(content):  # symmetric ones hold half; reading would allocate all of it
-            raise InputError(f"{where}:{number}: the file is too short to hold {sizes[0]} x {sizes[1]} numbers")
-        with _telling(Path(where)):
-            from scipy.io import mmread
-
-            return mmread(io.BytesIO(content))
+        return _array(stream.read(), where, number, sizes, symmetry)
     form = lines.Form("row", "column", sizes[0], sizes[1], None if kind == "pattern" else "value", tabs=False)
     rest = stream.read()
     rows, columns, values = lines.parse(rest, where, form, number + 1)
@@ -214,6 +177,30 @@ def _matrix_market(content: bytes, where: str):
         rows, columns = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
         values = np.concatenate([values, sign * values[off]])
     return sp.coo_array((values, (rows, columns)), shape=sizes[:2])
+
+
+def _array(rest: bytes, where: str, number: int, sizes: list[int], symmetry: str) -> np.ndarray:
+    """The numbers of the layout `array`, one a line and column by column; of a symmetric matrix those of one half."""
+    rows, columns = sizes
+    diagonal = 0 if symmetry == "skew-symmetric" else 1
+    shape = (columns, rows) if symmetry == "general" else (rows * (rows - 1 + 2 * diagonal) // 2,)
+    count = math.prod(shape)
+    if 2 * count > len(rest) + 1:  # a digit and a line's end
+        raise InputError(f"{where}:{number}: the file is too short to hold {rows} x {columns} numbers")
+    words = rest.split()
+    if len(words) != count:
+        raise InputError(f"{where}: {len(words)} numbers, though line {number} says {count}")
+    wrong = next((k for k, word in enumerate(words) if not lines.NUMBER.fullmatch(word.decode("latin-1"))), None)
+    if wrong is not None:
+        said = lines.shown(words[wrong].decode("utf-8", "replace"))
+        raise InputError(f"{where}: number {wrong + 1} after line {number}, {said}, is none")
+    values = np.array(words, dtype="S").astype(np.float64).reshape(shape)
+    if symmetry == "general":
+        return np.ascontiguousarray(values.T)
+    matrix, half = np.zeros((rows, columns)), np.triu_indices(rows, 1 - diagonal)  # (column, row) of each number
+    matrix[half] = values if diagonal else -values
+    matrix[half[1], half[0]] = values
+    return matrix
 
 
 def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from spdnn import files
 from spdnn.errors import InputError
 from spdnn.formats import container
+from spdnn.formats.checks import sound
 
 TYPES = ("F16", "BF16", "F32", "F64")
 ENDINGS = (".safetensors", ".npz")
@@ -52,20 +52,16 @@ class Archive(Mapping):
 
     def __init__(self, path):
         self.path = files.existing(path, "file")
-        try:
+        with sound(f"{self.path}: this is no sound .npz file"):
             self._file = np.load(self.path, allow_pickle=False)
             self._names = list(self._file.files)
-        except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path}: this is no sound .npz file ({error})") from error
 
     def __getitem__(self, name: str) -> np.ndarray:
         """As it is stored; float16 becomes float32."""
         if name not in self._names:
             raise KeyError(name)
-        try:
-            array = self._file[name]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path}: {name} cannot be read ({error})") from error
+        with sound(f"{self.path}: {name} cannot be read"):
+            array = np.asarray(self._file[name])
         if array.dtype.kind not in "fiu":
             raise InputError(f"{self.path}: {name} is of {array.dtype}; it must be of real numbers")
         return array.astype(np.float32) if array.dtype == np.float16 else array

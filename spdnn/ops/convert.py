@@ -12,6 +12,7 @@ import numpy as np
 
 from spdnn.errors import InputError, Unavailable
 from spdnn.formats import smtx
+from spdnn.network import check_sparse
 from spdnn.ops.arrays import CPU, DTYPES, given, native
 from spdnn.ops.topology import Topology
 
@@ -45,6 +46,10 @@ def of_scipy(matrix, dtype, index_bits: int | None) -> tuple[Topology, np.ndarra
 
     if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
         raise InputError(f"{type(matrix).__name__} is no SciPy sparse matrix of two dimensions")
+    try:
+        check_sparse(matrix)
+    except ValueError as error:
+        raise InputError(f"this SciPy matrix is damaged: {error}") from None
     if matrix.format != "csr":
         entries = matrix.tocoo()
         rows, columns = entries.row, entries.col

@@ -6,12 +6,14 @@ import gzip
 import io
 import itertools
 import random
+import tarfile
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.formats.archive import Inflated, natural
+from spdnn.errors import InputError
+from spdnn.formats.archive import Archive, Inflated, natural
 
 CONTENT = random.Random(3).randbytes(300_000) + b"spdnn" * 100_000
 PACKED = gzip.compress(CONTENT[:500_000], 1) + gzip.compress(CONTENT[500_000:])
@@ -37,3 +39,15 @@ def test_no_seeking_from_the_end():
 def test_natural_order():
     names = ["l10", "l2", "l1", "a10b2", "a10b1", "", "l", "2", "10"]
     assert sorted(names, key=natural) == ["", "2", "10", "a10b1", "a10b2", "l", "l1", "l2", "l10"]
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_member_of_negative_size_ends_the_reading(tmp_path, second):
+    """The size -512 in base 256; going by it, the next member would be this one again."""
+    path, name = tmp_path / "a.tar", tarfile.TarInfo("n32-l1.tsv")
+    header = bytearray(name.tobuf())
+    header[124:136] = (-512).to_bytes(12, "big", signed=True)
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    path.write_bytes((name.tobuf() if second else b"") + header + bytes(1024))
+    with pytest.raises(InputError, match=r"a\.tar: this is no sound tar archive \(a member of -512 bytes\)"):
+        list(Archive(path).members())

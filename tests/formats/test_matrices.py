@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 from safetensors.numpy import save_file
-from scipy.io import mmwrite
+from scipy.io import mmread, mmwrite
 
 from spdnn import network
+from spdnn.errors import InputError
 from spdnn.formats import matrices
 from spdnn.network import Activation
 
@@ -90,7 +91,10 @@ def test_matrix_market_kinds(tmp_path):
         (HEAD + "999999999 999999999 1\n1 1 1\n", ":2: a size of 999999999; at most 134217728 neurons"),
         (HEAD + "1 99999999999 1\n1 1 1\n", ":2: a size of 99999999999; at most 134217728 neurons"),
         (HEAD.replace("coordinate", "array") + "70000 70000\n1\n", ":2: the file is too short to hold 70000 x 70000"),
-        (HEAD.replace("coordinate", "array") + "2 2\n1\n", "no sound .mtx file"),
+        (HEAD.replace("coordinate", "array") + "2 2\n1\n", ":2: the file is too short to hold 2 x 2 numbers"),
+        (HEAD.replace("coordinate", "array") + "2 2\n10\n1\n22\n", ": 3 numbers, though line 2 says 4"),
+        (HEAD.replace("coordinate", "array") + "1 2\n1\n1x\n", ": number 2 after line 2, '1x', is none"),
+        (HEAD.replace("coordinate", "array") + "1 2\n1\n2\n@", ": 3 numbers, though line 2 says 2"),
     ],
 )
 def test_matrix_market_faults(tmp_path, packed, text, said):
@@ -306,3 +310,37 @@ def test_damaged_safetensors(tmp_path, pair):
         refused(path, "this is no sound .safetensors file")
     save_file({}, path)
     refused(path, "no tensor in it is named '<prefix>.weight'")
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+def test_arrays_of_matrix_market_as_scipy_reads_them(tmp_path, symmetry):
+    rng, path = np.random.default_rng(3), tmp_path / "a.mtx"
+    for size in (1, 2, 5):
+        matrix = rng.integers(-4, 5, (size, size if symmetry != "general" else size + 2)) / 4
+        if symmetry == "symmetric":
+            matrix = matrix + matrix.T
+        if symmetry == "skew-symmetric":
+            matrix = matrix - matrix.T
+        mmwrite(path, matrix, symmetry=symmetry)
+        assert np.array_equal(matrices.read_matrix(path), matrix)
+        assert np.array_equal(matrices.read_matrix(path), mmread(path))
+
+
+def test_any_byte_of_an_archive_changed_is_refused_or_read(tmp_path):
+    """NumPy, zipfile and the decompressors raise nearly anything; each is one short sentence here."""
+    matrix, path = sp.random_array((9, 7), density=0.4, rng=np.random.default_rng(0)), tmp_path / "a.npz"
+    for save in (lambda: sp.save_npz(path, matrix), lambda: np.save(tmp_path / "a.npy", matrix.toarray())):
+        save()
+        for file in tmp_path.iterdir():
+            content = file.read_bytes()
+            for place in range(0, len(content), 3):
+                other = bytearray(content)
+                other[place] ^= 1 << place % 8
+                file.write_bytes(other)
+                try:
+                    matrices.read_inputs(file)
+                except InputError as error:
+                    said = str(error)
+                    assert "\n" not in said
+                    assert len(said.replace(str(file), "")) < 300
+            file.write_bytes(content)
