@@ -13,6 +13,7 @@ import io
 import re
 import tarfile
 import threading
+import weakref
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -54,7 +55,8 @@ class Archive:
         self.path = files.existing(path, "archive")
         self._lock = threading.RLock()
         with self._telling():
-            raw = open(self.path, "rb")  # noqa: SIM115 (closed with the archive)
+            raw = open(self.path, "rb")  # noqa: SIM115
+            weakref.finalize(self, raw.close)
             packed = raw.read(2) == lines.GZIP
             raw.seek(0)
             self._stream = io.BufferedReader(Inflated(raw), 1 << 18) if packed else raw

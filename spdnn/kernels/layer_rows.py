@@ -81,6 +81,18 @@ def resample(lines, start, taps, out) -> None:
             out += tap * lines[:, k, start + t : start + t + out.shape[1]]
 
 
+def threshold(block, wanted, real, imaginary, level, bits) -> None:
+    """Which |y|^2 of some columns of `block` exceed `level`, y = column times `real` + i times `imaginary`, a bit each.
+
+    The last row of `real` and the first of `imaginary` take the same row of the block.
+    """
+    step = max(1, (1 << 15) // real.shape[1])  # so that real and imaginary parts stay in the L2 cache
+    for start in range(0, len(wanted), step):
+        columns = block[:, wanted[start : start + step]]
+        y, z = columns[: len(real)].T @ real, columns[len(real) - 1 :].T @ imaginary
+        bits[wanted[start : start + step]] = np.packbits(y * y + z * z > level, axis=1)
+
+
 def _edges(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The positions of the edges of some rows, one row after the other."""
     degrees = offsets[rows + 1] - offsets[rows]

@@ -34,7 +34,6 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -267,14 +266,6 @@ def _norm2(columns: np.ndarray, nyquist: np.ndarray) -> np.ndarray:
     return (norm2 + (nyquist @ nyquist) * columns[SIDE] ** 2) * (1 + 1e-9)
 
 
-def _pieces(block: np.ndarray, wanted: np.ndarray, side: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(their numbers, the columns themselves) of `wanted` columns, as many at a time as suit the cache."""
-    size = max(1, CHUNK // side)
-    for start in range(0, len(wanted), size):
-        numbers = wanted[start : start + size]
-        yield numbers, block[:, numbers]
-
-
 class _Largest:
     """The largest |y|^2 so far, `value`: of every block it is given, only the columns that may exceed it."""
 
@@ -289,7 +280,9 @@ class _Largest:
         self._look(block, np.flatnonzero(bound > self.value))
 
     def _look(self, block: np.ndarray, wanted: np.ndarray) -> None:
-        for _, columns in _pieces(block, wanted, COARSE):
+        size = CHUNK // COARSE
+        for start in range(0, len(wanted), size):
+            columns = block[:, wanted[start : start + size]]
             coarse = self.vertical.modulus2(columns, coarse=True).max(axis=1)
             largest = coarse.max()
             if self.vertical.step > 1:
@@ -303,8 +296,7 @@ class _Largest:
 def _threshold(block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray) -> None:
     """Set `bits`, uint8 (columns, s/8), a view of the block's columns, where |y|^2 > `level`."""
     wanted = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
-    for numbers, columns in _pieces(block, wanted, bits.shape[1] * 8):
-        bits[numbers] = np.packbits(vertical.modulus2(columns) > level, axis=1)
+    kernels.on_rows().threshold(block, wanted, vertical.real, vertical.imaginary, level, bits)
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager:
