@@ -40,11 +40,14 @@ def forward(
         bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)[:, None]
         low, high = layer.activation.low, layer.activation.high
         nonzero = y.any(axis=0)
-        product = weights @ y[:, nonzero]
+        product = weights @ (y if nonzero.all() else y[:, nonzero])
         product += bias
         np.clip(product, low, high, out=product)
-        y = np.repeat(np.clip(bias, low, high), nonzero.size, axis=1)
-        y[:, nonzero] = product
+        if nonzero.all():
+            y = product
+        else:
+            y = np.repeat(np.clip(bias, low, high), nonzero.size, axis=1)
+            y[:, nonzero] = product
         survivors[k] = np.count_nonzero(y.any(axis=0))
         if stage:
             stage.computed += np.count_nonzero(nonzero) * layer.edges
