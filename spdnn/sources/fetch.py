@@ -1,4 +1,4 @@
-"""Files from elsewhere, checked: from a mirror or the addresses of `config/data.tsv`; and `unpack` for archives.
+"""Files from elsewhere, checked: from a mirror or the addresses of `config/data.tsv`.
 
 A file is looked for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
 table's paths below it; by default $SPDNN_MIRROR), then at its addresses in turn. A download goes to a hidden
@@ -11,21 +11,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import gzip
 import hashlib
 import os
 import re
 import shutil
-import tarfile
-import tempfile
 import time
-import zlib
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from spdnn.errors import InputError, SpdnnError, Unavailable
-from spdnn.files import existing, replacing
-from spdnn.progress import BYTES, Stage, bar
+from spdnn.files import replacing
+from spdnn.progress import BYTES, Stage
 from spdnn.sources.catalog import CHUNK, Source, read_sources
 
 RETRIES, TIMEOUT, BACKOFF = 3, 30.0, 1.0
@@ -240,48 +236,3 @@ def _receive_body(source: Source, answer, stream, have: int) -> None:
                 raise _Bad(f"more than {source.size:,} bytes", again=False)
     if total is not None and have < total:
         raise _Bad(f"broke off after {have:,} of {total:,} bytes", again=True)
-
-
-def unpack(archive: str | os.PathLike, folder: str | os.PathLike) -> Path:
-    """Unpack a tar archive, compressed or not, to the new folder `folder`; it appears whole or not at all.
-
-    For users of the API: spdnn itself reads networks in archives without unpacking them (formats.archive), and
-    fetches no archive that it must unpack.
-
-    Raises:
-        InputError: `folder` is there already, the archive is broken, or a member might leave the folder: an
-            absolute path, a `..`, a link to such a place, or a device; nothing is left then.
-        Unavailable: this Python's tarfile has no filter against such members.
-        SpdnnError: the folder cannot be written.
-    """
-    source, target = existing(archive, "archive"), Path(folder)
-    if target.exists():
-        raise InputError(f"{target} is there already; remove it to unpack {source.name} anew")
-    if not hasattr(tarfile, "data_filter"):
-        raise Unavailable("unpacking safely needs Python 3.11.4 or later")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-        try:
-            _extract(source, temporary)
-            temporary.chmod(0o755)
-            temporary.rename(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{source}: not a whole tar archive ({error})") from error
-    except OSError as error:
-        raise SpdnnError(f"{target}: {error.strerror or error} while unpacking {source}") from error
-    return target
-
-
-def _extract(archive: Path, folder: Path) -> None:
-    with tarfile.open(archive) as tar:
-        for member in bar(tar, f"unpack {archive.name}", unit="file"):
-            for path in (member.name, member.linkname):
-                if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                    raise InputError(f"{archive}: member {member.name!r} might leave the folder ({path})")
-            try:
-                tar.extract(member, folder, filter="data")
-            except tarfile.FilterError as error:
-                raise InputError(f"{archive}: member {member.name!r} is refused ({error})") from error

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import io
 import multiprocessing
 import re
 import sys
-import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -17,7 +15,7 @@ import pytest
 
 from spdnn.errors import InputError, SpdnnError, Unavailable
 from spdnn.sources.catalog import Source
-from spdnn.sources.fetch import cache_folder, fetch, unpack
+from spdnn.sources.fetch import cache_folder, fetch
 
 BODY = bytes(range(256)) * 4000
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -322,66 +320,3 @@ def test_processes_at_once_do_not_disturb_each_other(server, tmp_path):
                 worker.join()
     assert [path.name for path in (tmp_path / "sub").iterdir()] == ["file.bin"]
     assert len(server.asked) == 1
-
-
-def archive(path, *members, mode="w:gz"):
-    """A tar of (name, content or a change of its header)."""
-    with tarfile.open(path, mode) as tar:
-        for name, what in members:
-            member = tarfile.TarInfo(name)
-            if isinstance(what, bytes):
-                member.size = len(what)
-                tar.addfile(member, io.BytesIO(what))
-            else:
-                for key, value in what.items():
-                    setattr(member, key, value)
-                tar.addfile(member)
-    return path
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
-def test_an_archive_is_unpacked(mode, tmp_path):
-    path = archive(tmp_path / "a.tar", ("n/1.tsv", b"one"), ("n/2.tsv", b"two"), ("./3.tsv", b"three"), mode=mode)
-    found = unpack(path, tmp_path / "deep" / "out")
-    assert (found / "n" / "1.tsv").read_bytes() == b"one"
-    assert (found / "3.tsv").read_bytes() == b"three"
-    assert [path.name for path in found.parent.iterdir()] == ["out"]
-    with pytest.raises(InputError, match="there already"):
-        unpack(path, found)
-
-
-SYMLINK, HARDLINK = tarfile.SYMTYPE, tarfile.LNKTYPE
-ESCAPES = {
-    "parent": [("../evil", b"x")],
-    "inner parent": [("a/../../evil", b"x")],
-    "absolute": [("/evil", b"x")],
-    "link to parent": [("link", {"type": SYMLINK, "linkname": ".."}), ("link/evil", b"x")],
-    "absolute link": [("link", {"type": SYMLINK, "linkname": "/tmp"}), ("link/evil", b"x")],
-    "hard link": [("evil", {"type": HARDLINK, "linkname": "../secret"})],
-    "device": [("evil", {"type": tarfile.CHRTYPE})],
-    "pipe": [("evil", {"type": tarfile.FIFOTYPE})],
-}
-
-
-@pytest.mark.parametrize("kind", ESCAPES)
-def test_no_member_escapes(kind, tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "secret").write_text("kept")
-    path = archive(tmp_path / "a.tgz", ("good", b"good"), *ESCAPES[kind])
-    with pytest.raises(InputError, match="member '(.*evil|link)' ") as caught:
-        unpack(path, tmp_path / "in" / "out")
-    assert str(path) in str(caught.value)
-    assert [found.name for found in (tmp_path / "in").iterdir()] == ["secret"]
-    assert not list(tmp_path.glob("evil"))
-
-
-def test_broken_archives_leave_nothing(tmp_path):
-    whole = archive(tmp_path / "a.tgz", ("1", BODY), ("2", BODY[::-1])).read_bytes()
-    for number, content in enumerate((b"", b"text", whole[: len(whole) // 2], whole[:20] + b"??" + whole[22:])):
-        path = tmp_path / f"{number}.tgz"
-        path.write_bytes(content)
-        with pytest.raises(InputError, match="not a whole tar archive"):
-            unpack(path, tmp_path / "in" / "out")
-        assert not list((tmp_path / "in").iterdir())
-    with pytest.raises(InputError, match="no such archive"):
-        unpack(tmp_path / "absent", tmp_path / "out")
