@@ -5,7 +5,7 @@ Ours begin at a multiple of 64 and hold, in the header's metadata, a record: for
 must know, and a digest of all that (BLAKE3, also of the tensors that the format names). A record without tensors may
 be a file of its own, in JSON.
 
-Source: the format of the safetensors package, whose readers take these files (tests/formats/test_container.py).
+Source: the format of the safetensors package, whose readers take these files (tests/formats/test_tensors.py).
 """
 
 from __future__ import annotations

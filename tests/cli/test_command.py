@@ -31,6 +31,13 @@ def spdnn(*arguments):
     return main([str(argument) for argument in arguments])
 
 
+MAKE = ["network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o"]
+
+
+def given(files):
+    return ["--network", files / "net.safetensors", "--inputs", files / "x.npy"]
+
+
 @pytest.fixture
 def files(tmp_path):
     """A small network and inputs of one's own, as SciPy files."""
@@ -47,16 +54,7 @@ def files(tmp_path):
 
 def test_own_network_end_to_end(files, capsys):
     record, out, values = files / "run.json", files / "out.txt", files / "values.npy"
-    arguments = [
-        "--network",
-        files / "net.safetensors",
-        "--inputs",
-        files / "x.npy",
-        "--categories",
-        out,
-        "--record",
-        record,
-    ]
+    arguments = [*given(files), "--categories", out, "--record", record]
     assert spdnn("infer", *arguments, "--values", values, "--repeats", 3, "--threads", 1) == 0
     assert "verdict     pass (float64 oracle, 300 of 300 inputs compared" in capsys.readouterr().out
     numbers = np.loadtxt(out, dtype=int)
@@ -74,8 +72,7 @@ def test_own_network_end_to_end(files, capsys):
 
 def test_the_largest_per_input(files):
     values = files / "top.npz"
-    given = ["--network", files / "net.safetensors", "--inputs", files / "x.npy", "--values", values, "--top", 3]
-    assert spdnn("infer", *given) == 0
+    assert spdnn("infer", *given(files), "--values", values, "--top", 3) == 0
     with np.load(values) as top:
         assert top["neurons"].shape == top["values"].shape == (300, 3)
         assert (np.diff(top["values"]) <= 0).all()
@@ -84,7 +81,7 @@ def test_the_largest_per_input(files):
 def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
     (files / "truth.txt").write_text("1\n2\n")
     record = files / "run.json"
-    arguments = ["--network", files / "net.safetensors", "--inputs", files / "x.npy", "--record", record]
+    arguments = [*given(files), "--record", record]
     assert spdnn("infer", *arguments, "--truth", files / "truth.txt") == 1
     captured = capsys.readouterr()
     assert "verdict     FAIL" in captured.out
@@ -94,19 +91,7 @@ def test_a_wrong_truth_is_a_failure_without_record(files, capsys):
 
 
 def test_make_export_and_info(tmp_path, capsys):
-    make = [
-        "network",
-        "make",
-        "radixnet",
-        "--neurons",
-        64,
-        "--layers",
-        3,
-        "--bias",
-        -0.3,
-        "-o",
-        tmp_path / "net.safetensors",
-    ]
+    make = [*MAKE, tmp_path / "net.safetensors"]
     assert spdnn(*make) == 0
     assert spdnn("network", "export", tmp_path / "net.safetensors", tmp_path / "text") == 0
     assert sorted(path.name for path in (tmp_path / "text").iterdir()) == [f"n64-l{k}.tsv" for k in (1, 2, 3)]
@@ -120,14 +105,14 @@ def test_make_export_and_info(tmp_path, capsys):
 
 def test_values_in_blocks_and_on_a_full_disk(files, tmp_path, monkeypatch, capsys):
     """300 last rows of 40 outputs, 7 rows at a time."""
-    values, given = tmp_path / "values.npy", ["--network", files / "net.safetensors", "--inputs", files / "x.npy"]
+    values = tmp_path / "values.npy"
     monkeypatch.setattr(run, "ROWS_BYTES", 7 * 160)
-    assert spdnn("infer", *given, "--values", values) == 0
+    assert spdnn("infer", *given(files), "--values", values) == 0
     expected = infer(open_network(files / "net.safetensors"), open_inputs(files / "x.npy"), values=True)
     np.testing.assert_array_equal(np.load(values), expected.all_values())
     before, there = values.read_bytes(), sorted(os.listdir(tmp_path))
     with small_disk(20_000):
-        assert spdnn("infer", *given, "--values", values) == 1
+        assert spdnn("infer", *given(files), "--values", values) == 1
     assert "values.npy: File too large, so nothing was written" in capsys.readouterr().err
     assert (values.read_bytes(), sorted(os.listdir(tmp_path))) == (before, there)
 
@@ -263,7 +248,7 @@ def test_without_a_gpu_its_engines_end_in_one_sentence(files, without_gpu, capsy
     record = files / "run.json"
     what = {
         "challenge": ["--neurons", 1024, "--layers", 120, "--inputs", "digits"],
-        "infer": ["--network", files / "net.safetensors", "--inputs", files / "x.npy"],
+        "infer": given(files),
     }
     capsys.readouterr()
     assert spdnn(command, *what[command], "--engine", name, "--record", record) == 1
@@ -293,7 +278,7 @@ def test_wrong_arguments_end_with_2(arguments):
 
 
 def test_more_threads_than_cores_warn(files, capsys):
-    assert spdnn("infer", "--network", files / "net.safetensors", "--inputs", files / "x.npy", "--threads", 64) == 0
+    assert spdnn("infer", *given(files), "--threads", 64) == 0
     assert "warning: 64 threads on" in capsys.readouterr().err
 
 
@@ -342,19 +327,7 @@ def test_a_signal_that_a_library_makes_an_error_of_ends_the_command_all_the_same
             raise TypeError("data type class") from None
 
     monkeypatch.setattr(store, "write_network", write)
-    make = [
-        "network",
-        "make",
-        "radixnet",
-        "--neurons",
-        64,
-        "--layers",
-        3,
-        "--bias",
-        -0.3,
-        "-o",
-        tmp_path / "net.safetensors",
-    ]
+    make = [*MAKE, tmp_path / "net.safetensors"]
     try:
         found = spdnn(*make)
     except SystemExit as ended:

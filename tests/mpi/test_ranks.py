@@ -21,6 +21,12 @@ from spdnn.sources.radixnet import RadixNet
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")
+
+
+def stores(folder, network=None):
+    return ["--network", str(network or folder / "net.safetensors"), "--inputs", str(folder / "in.safetensors")]
+
+
 COMPARE = Path(__file__).with_name("compare.py")
 COVERED = 8 + 3 + 4  # of compare.py, with all reductions that an engine offers; with others
 OTHERS = 3
@@ -95,7 +101,7 @@ def problem(tmp_path_factory):
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=full) for ranks in (2, 8))])
 def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
-    where = [f"--network={problem}/net.safetensors", f"--inputs={problem}/in.safetensors"]
+    where = stores(problem)
     status, out, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=1", "--repeats=2", *files)
     assert status == 0, told
     assert out.count("categories ") == 1
@@ -122,7 +128,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
 )  # fmt: skip
 def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut):
     files = [f"--{name}={tmp_path}/{name}" for name in ("categories", "values", "record")]
-    where = [f"--network={problem}/net.safetensors", f"--inputs={problem}/in.safetensors", "--engine=taskgraph", *cut]
+    where = [*stores(problem), "--engine=taskgraph", *cut]
     status, _, told = mpiexec(ranks, *SPDNN, "infer", *where, "--threads=2", *files)
     assert status == 0, told
     for name in ("categories", "values"):
@@ -140,16 +146,7 @@ def test_weights_that_do_not_fit_the_node_are_streamed_by_each_rank(tmp_path):
     bits = (rng.random((70, 4096)) < np.linspace(0.1, 0.4, 70)[:, None]).astype(np.float32)
     write_inputs(tmp_path / "in.safetensors", Inputs.from_array(bits))
     write_network(tmp_path / "net.safetensors", RadixNet(4096, 480), formula_ok=True)
-    command = [
-        *SPDNN,
-        "infer",
-        "--network",
-        tmp_path / "net.safetensors",
-        "--inputs",
-        tmp_path / "in.safetensors",
-        "--threads",
-        "1",
-    ]
+    command = [*SPDNN, "infer", *stores(tmp_path), "--threads", "1"]
     command += ["--reductions", "dead", "--memory", "230MB", "--categories", tmp_path / "out.txt"]
     found = {}
     for ranks in (1, 2):
@@ -183,16 +180,7 @@ def test_rank_0_alone_tells_how_far_it_is(problem, tmp_path):
 
 
 def test_two_nodes_have_a_leader_each(problem, tmp_path):
-    command = [
-        *SPDNN,
-        "infer",
-        "--network",
-        problem / "net.safetensors",
-        "--inputs",
-        problem / "in.safetensors",
-        "--threads",
-        "1",
-    ]
+    command = [*SPDNN, "infer", *stores(problem), "--threads", "1"]
     command += ["--record", tmp_path / "run.json"]
     there = ["-env", "SLURMD_NODENAME", "b", *command]
     with launched(2, "-env", "SLURMD_NODENAME", "a", *command, ":", "-n", "3", *there) as process:
@@ -275,14 +263,7 @@ def test_weights_are_in_memory_once_a_node(problem, tmp_path):
     write_network(tmp_path / "deep.safetensors", RadixNet(1024, 960), formula_ok=True)
     weights, held = RadixNet(1024, 960).nbytes, {}
     for ranks in (2, 3):
-        where = [
-            "--network",
-            tmp_path / "deep.safetensors",
-            "--inputs",
-            problem / "in.safetensors",
-            "--reductions",
-            "dead",
-        ]
+        where = [*stores(problem, tmp_path / "deep.safetensors"), "--reductions", "dead"]
         status, _, told = mpiexec(
             ranks, *SPDNN, "infer", *where, "--threads", "1", "--samples", tmp_path / "s.json", "--partition", "static"
         )
