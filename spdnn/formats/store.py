@@ -77,8 +77,9 @@ class StoreNetwork(Network):
         """As Network.header says. Raises InputError, as `layer`, for a layer with a bias for each output."""
         known = self._headers[k]
         if known is None:
-            known = self.layer(k).header if np.isnan(self._columns["bias"][k]) else self._header(k, None)
-            self._headers[k] = known
+            # A bias is copied: what is kept of a layer would keep all of its memory.
+            bias = self.layer(k).bias.copy() if np.isnan(self._columns["bias"][k]) else None
+            known = self._headers[k] = self._header(k, bias)
         return known
 
     def _header(self, k: int, bias: np.ndarray | None) -> Header:

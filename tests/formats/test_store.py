@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -133,6 +134,25 @@ def test_merged_neurons_keep_their_classes(path):
         forge(path, change(name, value))
         read, _ = store.read_prepared(path)
         refuses("the classes of layer 1", read.neuron_classes, 0)
+
+
+def test_what_is_kept_of_a_layer_keeps_none_of_its_memory(path, net, monkeypatch):
+    """Else streaming a network with a bias for each output would hold all of it in the end."""
+    given = []
+
+    class Mapped(mmap.mmap):
+        def madvise(self, *what):
+            given.append(what)
+
+    monkeypatch.setattr(container.mmap, "mmap", Mapped)
+    store.write_network(path, net)
+    read = store.read_network(path)
+    assert [read.header(k).bias.tolist() for k in range(2)] == [net.header(k).bias.tolist() for k in range(2)]
+    assert len(given) == 2
+    layer = read.layer(1)
+    assert len(given) == 2
+    del layer
+    assert len(given) == 3
 
 
 def test_from_many_threads(path):
