@@ -38,10 +38,7 @@ class Inputs:
 
     def __init__(self, data, neurons: int | None = None, count: int | None = None, description: dict | None = None):
         if sp.issparse(data):
-            try:
-                data = sp.csr_array(check_sparse(data), copy=True)
-            except ValueError as error:
-                raise InputError(f"inputs are not a sound CSR array: {error}") from None
+            data = sp.csr_array(check_sparse(data, "inputs are not a sound CSR array"), copy=True)
             data.sum_duplicates()
             self.kind, self.neurons, values = "csr", data.shape[1], data.data
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
@@ -71,10 +68,7 @@ class Inputs:
         """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
         array = array if sp.issparse(array) else np.asarray(array)
         if sp.issparse(array):
-            try:
-                check_sparse(array)
-            except ValueError as error:
-                raise InputError(f"inputs are not a sound sparse matrix: {error}") from None
+            check_sparse(array, "inputs are not a sound sparse matrix")
         if array.dtype.kind not in "fiub":
             raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):

@@ -187,10 +187,7 @@ class Layer:
             InputError: not a matrix, complex, NaN or infinite (also after rounding), or a bias of another length.
         """
         if sp.issparse(matrix):
-            try:
-                check_sparse(matrix)
-            except ValueError as error:
-                raise InputError(f"{where}: this sparse matrix is damaged: {error}") from None
+            check_sparse(matrix, f"{where}: this sparse matrix is damaged")
         else:
             matrix = np.asarray(matrix)
             if matrix.ndim != 2:
@@ -223,7 +220,15 @@ class Layer:
         ).check(where)
 
 
-def check_sparse(matrix):
+def check_sparse(matrix, what: str):
+    """As check_indices; but what is wrong is an InputError, whose sentence begins with `what`."""
+    try:
+        return check_indices(matrix)
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from None
+
+
+def check_indices(matrix):
     """A SciPy sparse matrix or array itself, when none of its indices lies outside: SciPy and ours would follow them.
 
     Raises:

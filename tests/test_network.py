@@ -138,7 +138,7 @@ def damaged():
     yield sp.dia_array((np.ones((1, 4)), [5]), shape=(4, 4))
 
 
-@pytest.mark.parametrize("matrix", damaged(), ids=lambda matrix: matrix.format)
+@pytest.mark.parametrize("matrix", list(damaged()), ids=lambda matrix: matrix.format)
 def test_a_damaged_scipy_matrix_is_refused_before_it_is_read(matrix):
     with pytest.raises(InputError, match="matrix 1: this sparse matrix is damaged: "):
         Layer.from_matrix(matrix, where="matrix 1")

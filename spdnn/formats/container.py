@@ -24,7 +24,7 @@ import numpy as np
 
 from spdnn import files, progress
 from spdnn.errors import InputError, SpdnnError, Unavailable
-from spdnn.formats.checks import plain_file, reading
+from spdnn.formats.checks import plain_file, reading, sound
 
 VERSION = 2
 ALIGNMENT = 64  # bytes
@@ -62,12 +62,10 @@ class Tensors(Mapping):
             self._file = open(self.path, "rb")  # noqa: SIM115  it stays open as long as the mapping
             self._state = _state(self._file)
         weakref.finalize(self, self._file.close)
-        try:
+        with sound(f"{path}: this is no sound .safetensors file"):
             size = os.fstat(self._file.fileno()).st_size
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             self._start, self.metadata, self._places = _header(self._map, size)
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path}: this is no sound .safetensors file ({error})") from error
         self.types = {name: kind for name, (kind, _, _) in self._places.items()}
         _MAPPED.add(self)
 
@@ -292,12 +290,8 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         text = tensors.metadata.get(KEY)
         if text is None:
             raise InputError(f"{path}: this .safetensors file is no store of spdnn: its metadata has no {KEY!r}")
-    try:
+    with sound(f"{path}: the file is damaged or no store: its record is no JSON"):
         record = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path}: the file is damaged or no store: its record is no JSON ({str(error)[:80]})"
-        ) from error
     if not isinstance(record, dict) or record.get("format") != form:
         found = record.get("format") if isinstance(record, dict) else None
         raise InputError(f"{path}: its format is {str(found)[:60]!r}, not {form!r}")

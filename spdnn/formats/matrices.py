@@ -19,7 +19,7 @@ from spdnn.features import Inputs
 from spdnn.formats import lines, safetensors
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths, listing, plain_file, reading, sound
-from spdnn.network import Layer, MemoryNetwork, check_chain, check_sparse, digest_of_layers, layer_activations
+from spdnn.network import Layer, MemoryNetwork, check_chain, check_indices, digest_of_layers, layer_activations
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
@@ -100,7 +100,7 @@ def _numpy(path: Path):
                 if len(archive.files) != 1:
                     raise InputError(f"{path}: {len(archive.files)} arrays and no sparse matrix; one is allowed")
                 return _dense(archive[archive.files[0]])
-        return check_sparse(sp.load_npz(path))
+        return check_indices(sp.load_npz(path))
 
 
 def _dense(array) -> np.ndarray:

@@ -46,10 +46,7 @@ def of_scipy(matrix, dtype, index_bits: int | None) -> tuple[Topology, np.ndarra
 
     if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
         raise InputError(f"{type(matrix).__name__} is no SciPy sparse matrix of two dimensions")
-    try:
-        check_sparse(matrix)
-    except ValueError as error:
-        raise InputError(f"this SciPy matrix is damaged: {error}") from None
+    check_sparse(matrix, "this SciPy matrix is damaged")
     if matrix.format != "csr":
         entries = matrix.tocoo()
         rows, columns = entries.row, entries.col
