@@ -21,9 +21,8 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import kernels
-from spdnn.engines import usable_cores
-from spdnn.kernels import _cpu
+from spdnn.engines.registry import usable_cores
+from spdnn.kernels import _cpu, dispatch
 
 # Threads of a peer that wait for its next call leave the cores to the next program: read when libraries are loaded.
 WAITS = {"KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "18"}
@@ -46,7 +45,7 @@ def topology(length: int, band: int, sparsity: float) -> tuple:
 
 def programs(arrays: tuple, q, k, v, out, scale: float, threads: int) -> dict:
     """Functions that compute attention, by name; `fused` and `parts` leave theirs in `out`."""
-    level, (offsets, columns, _), length = kernels.level().name, arrays, q.shape[1]
+    level, (offsets, columns, _), length = dispatch.level().name, arrays, q.shape[1]
     scores = np.empty((q.shape[0], columns.size), np.float32)
 
     def fused(tile):
@@ -121,9 +120,9 @@ def main() -> None:
                 verify(arrays, q, k, v, out, scale)
     edges = int(arrays[0][-1]) * chosen.heads
     best = min((name for name in run if name.startswith("fused")), key=lambda name: np.median(turns[name]))
-    clock = max(_cpu.multiply_add_samples(kernels.level().name, 1, 0.05)) / (kernels.level().vector_bytes / 2)
+    clock = max(_cpu.multiply_add_samples(dispatch.level().name, 1, 0.05)) / (dispatch.level().vector_bytes / 2)
     rows = chosen.length * chosen.heads
-    print(f"{chosen.threads} threads, {kernels.level().name}; {edges} edges, {edges / rows:.0f} a row")
+    print(f"{chosen.threads} threads, {dispatch.level().name}; {edges} edges, {edges / rows:.0f} a row")
     for name in run:
         ratio = np.median(np.array(turns[name]) / turns[best])
         cycles = f"{clock * np.median(busy[name]) / edges:6.2f} cycles an edge" if name.startswith("fused") else ""

@@ -25,17 +25,19 @@ from typing import Any
 
 import numpy as np
 
-from spdnn import challenge, provenance, reduce
-from spdnn.engines import engine
+from spdnn.common import provenance
+from spdnn.common.errors import SpdnnError, Unavailable
+from spdnn.common.files import write_text
 from spdnn.engines.cuda.choice import IN_A_ROW, room_for, several_layers, unsuited
 from spdnn.engines.cuda.layers import arranged, to_device
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
-from spdnn.errors import SpdnnError, Unavailable
-from spdnn.files import write_text
+from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import ceilings, cupy_device
 from spdnn.kernels.cuda.device import Device
-from spdnn.limits import EDGE_BYTES, Machine
-from spdnn.network import Layer
+from spdnn.problem import challenge
+from spdnn.problem.network import Layer
+from spdnn.records.limits import EDGE_BYTES, Machine
+from spdnn.reductions import reduce
 from spdnn.sources.radixnet import RadixNet
 
 SPAN = "kernel only"

@@ -21,9 +21,11 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import kernels, layouts
-from spdnn.engines import spgemm, usable_cores
-from spdnn.network import Layer, Network
+from spdnn.engines.registry import usable_cores
+from spdnn.engines.spgemm import session as spgemm
+from spdnn.kernels import dispatch
+from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.network import Layer, Network
 from spdnn.sources.radixnet import RadixNet
 
 DENSITIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -40,7 +42,7 @@ def compare(got: np.ndarray, rows: np.ndarray, layer: Layer) -> None:
 
 def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     """The fused layer on tiles, compared and ready to time."""
-    level, (count, neurons) = kernels.level(), rows.shape
+    level, (count, neurons) = dispatch.level(), rows.shape
     tile = layouts.best_tile(level, count)
     tiles, bound = layouts.tiles_of(count, tile), layouts.bind(layer)
     source, target = layouts.tiled(rows, tile), layouts.buffer(count, neurons, tile)
@@ -87,7 +89,7 @@ def main() -> None:
     options.add_argument("--neurons", type=int, nargs="+", default=[1024, 16384])
     chosen = options.parse_args()
     names = spgemm.ACCUMULATORS if chosen.accumulators else ()
-    print(f"{chosen.threads} threads, {kernels.level().name}; microseconds a row and layer, median")
+    print(f"{chosen.threads} threads, {dispatch.level().name}; microseconds a row and layer, median")
     print(
         f"{'neurons':>8}{'density':>9}{'cpu':>9}{'spgemm':>9}{'gain':>7}  {'chosen':<16}", *(f"{n:>8}" for n in names)
     )

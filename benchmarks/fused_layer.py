@@ -18,9 +18,10 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import kernels, layouts
-from spdnn.engines import usable_cores
-from spdnn.network import Layer
+from spdnn.engines.registry import usable_cores
+from spdnn.kernels import dispatch
+from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.network import Layer
 from spdnn.sources.radixnet import RadixNet
 
 FEATURE_BYTES = 1 << 28  # per buffer, at most
@@ -60,10 +61,10 @@ def main() -> None:
         source, target = (layouts.buffer(count, neurons, 64) for _ in range(2))
         source[:] = np.random.default_rng(0).random(source.size, dtype=np.float32)
         target[:] = 0
-        settings = [(level, tile, bound) for level in kernels.levels() for tile in layouts.TILES]
+        settings = [(level, tile, bound) for level in dispatch.levels() for tile in layouts.TILES]
         for level, tile, _ in settings:
             check(level, layer, tile)
-        settings.append((kernels.level(), layouts.best_tile(kernels.level(), count), ceiling))
+        settings.append((dispatch.level(), layouts.best_tile(dispatch.level(), count), ceiling))
         samples = {setting: [] for setting in settings}
         end = time.perf_counter() + chosen.seconds
         while time.perf_counter() < end or not samples[settings[-1]]:

@@ -32,10 +32,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from spdnn.common.statistics import ratios
 from spdnn.engines.memory import told_bytes
-from spdnn.intervals import ratios
-from spdnn.models import mobilenet, torch_models, transformer
-from spdnn.models.arithmetic import TOLERANCE, difference, thread_count
+from spdnn.ops.models import mobilenet, torch_models, transformer
+from spdnn.ops.models.arithmetic import TOLERANCE, difference, thread_count
 
 BAR = 1.2  # of dense over sparse time
 PAPER_MEMORY = 9.88 / 0.77  # GB, dense over sparse, of the paper's whole processes

@@ -21,16 +21,16 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from spdnn import measure
 from spdnn.cli.inputs import named
-from spdnn.engines import engine, usable_cores
+from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
-from spdnn.features import Inputs, Result
-from spdnn.files import write_text
-from spdnn.reduce import parse
+from spdnn.engines.registry import engine, usable_cores
+from spdnn.measure import run as measure
+from spdnn.problem.features import Inputs, Result
+from spdnn.reductions.reduce import parse
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph import SCHEDULES, Decomposition, Wanted
 from spdnn.taskgraph.calibration import costs_of
+from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
 from spdnn.taskgraph.simulation import simulate
 
 BAR = 0.15  # of an error

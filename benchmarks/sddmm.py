@@ -22,9 +22,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spdnn import kernels
-from spdnn.engines import usable_cores
-from spdnn.kernels import _cpu
+from spdnn.engines.registry import usable_cores
+from spdnn.kernels import _cpu, dispatch
 
 SHAPES = ("512x512", "2048x512", "512x2048", "64x256", "512x128", "256x1024", "1024x256")
 SCALE = 0.125
@@ -95,7 +94,7 @@ def problem(m: int, n: int, depth: int, sparsity: float, threads: int, seconds: 
     q, k = (rng.standard_normal((count, depth), np.float32) for count in (m, n))
     offsets = np.searchsorted(rows, np.arange(m + 1)).astype(np.int64)
     order = np.argsort(-np.diff(offsets), kind="stable").astype(np.int32)
-    out, narrow, level = np.empty((1, rows.size), np.float32), columns.astype(np.uint16), kernels.level().name
+    out, narrow, level = np.empty((1, rows.size), np.float32), columns.astype(np.uint16), dispatch.level().name
     given = (level, offsets, narrow, order, q[None], k[None], SCALE, out)
     every = [lambda setting=setting: _cpu.sddmm(*given, *setting, threads) for setting in _cpu.sddmm_settings(level)]
     run = dict(enumerate(every)) | peers(q, k, rows, columns, threads)
@@ -126,7 +125,7 @@ def main() -> None:
     options.add_argument("--sparsity", type=float, nargs="+", default=[0.8, 0.9, 0.98])
     options.add_argument("--shapes", nargs="+", default=list(dict.fromkeys(SHAPES)))
     chosen = options.parse_args()
-    print(f"{chosen.threads} threads, {kernels.level().name}; ns a nonzero, then each peer's time over ours")
+    print(f"{chosen.threads} threads, {dispatch.level().name}; ns a nonzero, then each peer's time over ours")
     best = []
     for shape in chosen.shapes:
         m, n = map(int, shape.split("x"))

@@ -13,12 +13,13 @@ import argparse
 import itertools
 import statistics
 
-from spdnn import measure
 from spdnn.cli.arguments import size
 from spdnn.cli.inputs import made
-from spdnn.engines import Options, engine, usable_cores
-from spdnn.intervals import ratios
-from spdnn.reduce import parse
+from spdnn.common.statistics import ratios
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine, usable_cores
+from spdnn.measure import run as measure
+from spdnn.reductions.reduce import parse
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured
 

@@ -27,10 +27,9 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from spdnn import kernels
-from spdnn.engines import usable_cores
-from spdnn.engines.peers.mkl import _runtime
-from spdnn.kernels import _cpu
+from spdnn.engines.libraries.mkl import _runtime
+from spdnn.engines.registry import usable_cores
+from spdnn.kernels import _cpu, dispatch
 
 TRANSFORMER = "512x512x256 2048x512x256 512x2048x256 512x512x2048 2048x512x2048 512x2048x2048"
 RESNET = "64x256x3136 256x64x3136 128x512x784 128x1152x784 256x1024x196 256x2304x196 2048x512x49 512x4608x49"
@@ -168,7 +167,7 @@ def main() -> None:
     options.add_argument("--sparsity", nargs="+", type=float, default=SPARSITIES)
     options.add_argument("--seconds", type=float, default=1.0, help="for each line (default: 1)")
     options.add_argument("--threads", type=int, default=usable_cores())
-    options.add_argument("--level", default=kernels.level().name)
+    options.add_argument("--level", default=dispatch.level().name)
     options.add_argument("--tiles", action="store_true", help="print every setting")
     options.add_argument("--ladder", action="store_true", help="print what each step gains, without other programs")
     chosen = options.parse_args()

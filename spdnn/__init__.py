@@ -15,20 +15,20 @@ import importlib
 
 __version__ = "0.1.0"
 
-_PARTS = ("models", "ops")
+_PARTS = {"models": "spdnn.ops.models", "ops": "spdnn.ops"}
 _NAMES = {
-    "Activation": "spdnn.network",
-    "Inputs": "spdnn.features",
-    "Layer": "spdnn.network",
-    "Network": "spdnn.network",
+    "Activation": "spdnn.problem.network",
+    "Inputs": "spdnn.problem.features",
+    "Layer": "spdnn.problem.network",
+    "Network": "spdnn.problem.network",
     "RadixNet": "spdnn.sources.radixnet",
-    "Result": "spdnn.features",
-    "SpdnnError": "spdnn.errors",
-    "Wanted": "spdnn.taskgraph",
-    "from_matrices": "spdnn.network",
-    "infer": "spdnn.engines",
-    "open_inputs": "spdnn.formats",
-    "open_network": "spdnn.formats",
+    "Result": "spdnn.problem.features",
+    "SpdnnError": "spdnn.common.errors",
+    "Wanted": "spdnn.taskgraph.decomposition",
+    "from_matrices": "spdnn.problem.network",
+    "infer": "spdnn.engines.registry",
+    "open_inputs": "spdnn.formats.readers",
+    "open_network": "spdnn.formats.readers",
 }
 __all__ = sorted(["__version__", *_NAMES, *_PARTS])
 
@@ -37,7 +37,7 @@ def __getattr__(name: str):
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
     if name in _PARTS:
-        return importlib.import_module(f"spdnn.{name}")
+        return importlib.import_module(_PARTS[name])
     raise AttributeError(f"module 'spdnn' has no attribute {name!r}")
 
 

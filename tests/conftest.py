@@ -35,7 +35,7 @@ def mnist_path() -> Path | None:
 
 def peer(name: str) -> bool:
     """Whether the library behind the engine `name` is installed."""
-    from spdnn.engines import engine
+    from spdnn.engines.registry import engine
 
     return engine(name, usable=False).missing() is None
 

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 
 def refuses(sentence, call, *arguments, **options):

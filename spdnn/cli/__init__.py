@@ -12,11 +12,12 @@ import time
 import traceback
 from collections.abc import Collection
 
-from spdnn import __version__, tellers
+from spdnn import __version__
+from spdnn.common import progress_output
+from spdnn.common.errors import SpdnnError
+from spdnn.common.files import check_ended, clean_on_terminate
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
-from spdnn.errors import SpdnnError
-from spdnn.files import check_ended, clean_on_terminate
-from spdnn.time_to_solution import process_seconds
+from spdnn.records.time_to_solution import process_seconds
 
 EPILOG = """\
 from nothing to a verified run:
@@ -92,7 +93,7 @@ def _run(arguments: list[str] | None) -> int:
         chosen = _parsed(arguments)
         chosen.begun = begun
         try:
-            tellers.begin()
+            progress_output.begin()
         except SpdnnError as error:
             return _refused(str(error))
         if not getattr(chosen, "several", False) and (ranks := launched()) > 1:

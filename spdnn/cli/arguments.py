@@ -6,13 +6,12 @@ import argparse
 import re
 import sys
 
-from spdnn.config import CUTTING
+from spdnn.common.errors import InputError
 from spdnn.distributed.partition import PARTITIONS
-from spdnn.engines import Engine, usable_cores
-from spdnn.engines.base import MAX_THREADS
-from spdnn.errors import InputError
-from spdnn.taskgraph import SCHEDULES, Wanted
-from spdnn.taskgraph.decomposition import AUTO
+from spdnn.engines.base import MAX_THREADS, Engine
+from spdnn.engines.registry import usable_cores
+from spdnn.pipeline.config import CUTTING
+from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, Wanted
 
 LARGEST = 10**9
 CUT = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from spdnn import measure
-from spdnn.challenge import MAX_LAYERS
-from spdnn.engines import Prepared
-from spdnn.errors import InputError, SpdnnError
-from spdnn.features import Inputs
-from spdnn.files import sha256
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.files import sha256
+from spdnn.common.provenance import package_digest
+from spdnn.engines.base import Prepared
 from spdnn.formats.inputs import read_inputs, write_inputs
 from spdnn.formats.store import write_prepared
-from spdnn.provenance import package_digest
+from spdnn.measure import run as measure
+from spdnn.problem.challenge import MAX_LAYERS
+from spdnn.problem.features import Inputs
 from spdnn.sources.fetch import cache_folder
 from spdnn.sources.radixnet import RadixNet
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 
 from spdnn.cli.record_files import record_files
-from spdnn.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError
 
 DESCRIPTION = """\
 Set the records of B beside those of A that measured the same: problem, engine and its schedule,
@@ -42,8 +42,8 @@ def add(command) -> None:
 
 
 def _compare(chosen) -> int:
-    from spdnn.compare import SLOWER, compare
-    from spdnn.report.words import printable
+    from spdnn.records.comparison import SLOWER, compare
+    from spdnn.report.common.words import printable
 
     try:
         (a, unrecorded_a), (b, unrecorded_b) = _read(chosen.a), _read(chosen.b)
@@ -66,8 +66,8 @@ def _read(name: str) -> tuple[list[dict], list[str]]:
     Raises:
         InputError: a file that is not sound, or a record of a case whose verdict is fail.
     """
-    from spdnn.operation_records import read_all
-    from spdnn.records import read_verdict
+    from spdnn.records.operation_record import read_all
+    from spdnn.records.run_record import read_verdict
 
     files = record_files(name)
     runs, operations = read_all(files.records)
@@ -82,8 +82,8 @@ def _read(name: str) -> tuple[list[dict], list[str]]:
 
 def _unlike(found) -> str:
     """Why nothing can be compared: what differs in the nearest pair."""
-    from spdnn.compare import nearest
-    from spdnn.record_keys import shown
+    from spdnn.records.comparison import nearest
+    from spdnn.records.keys import shown
 
     best = nearest(found.only_a, found.only_b)
     if best is None:
@@ -95,8 +95,8 @@ def _unlike(found) -> str:
 
 def _json(found, sides) -> str:
     """The rows as JSON, the same text for the same records."""
-    from spdnn.compare import SIGNIFICANCE
-    from spdnn.intervals import CONFIDENCE
+    from spdnn.common.statistics import CONFIDENCE
+    from spdnn.records.comparison import SIGNIFICANCE
 
     told = [
         {"path": path, "records": count, "failed_verification": failed, "told": values}

@@ -9,8 +9,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from spdnn.compare import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
-from spdnn.report.words import plural, printable, significant
+from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
+from spdnn.report.common.words import plural, printable, significant
 
 LEAST_NAME = 24  # columns that a name has beside the figures; where it has fewer, it has a line of its own
 MOST_LISTED = 10  # records of one set alone

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.cli.decompose_costs import RATES, problem_of
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 
 def add(command) -> None:
@@ -52,7 +52,7 @@ def _add_rates(group) -> None:
 
 
 def _decompose(chosen) -> None:
-    from spdnn.files import check_target, write_text
+    from spdnn.common.files import check_target, write_text
 
     targets = [check_target(path) for path in (chosen.json, chosen.svg) if path]
     for path in filter(None, (chosen.record, chosen.network)):
@@ -166,9 +166,9 @@ def _print_time(predicted) -> None:
 
 
 def _draw(path: str, name: str, decomposition, predicted) -> None:
-    from spdnn.files import write_text
-    from spdnn.report.drawing import About
-    from spdnn.report.timelines import gantt
+    from spdnn.common.files import write_text
+    from spdnn.report.common.drawing import About
+    from spdnn.report.schedules.figures import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
     panels = [("predicted", [span.listed() for span in predicted.timeline])]

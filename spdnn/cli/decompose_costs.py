@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import challenge
 from spdnn.cli import arguments
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
+from spdnn.problem import challenge
 
 TILE = 32  # inputs computed together, where no record tells
 MOST_DEVICES = 4096
@@ -23,8 +23,8 @@ def problem_of(chosen) -> tuple:
     Raises:
         InputError: arguments that do not say what to compute, or what it costs.
     """
-    from spdnn.model import Messages
-    from spdnn.taskgraph import Wanted
+    from spdnn.costmodel.costs import Messages
+    from spdnn.taskgraph.decomposition import Wanted
     from spdnn.taskgraph.simulation import sizes_of
 
     wanted = Wanted(**arguments.cutting(chosen))
@@ -40,7 +40,7 @@ def problem_of(chosen) -> tuple:
 
 
 def _recorded(chosen, devices: int, messages) -> tuple:
-    from spdnn.records import read_record
+    from spdnn.records.run_record import read_record
     from spdnn.taskgraph.calibration import costs_of
 
     for name in ("edges_per_second", "launch_seconds"):
@@ -62,7 +62,7 @@ def _recorded(chosen, devices: int, messages) -> tuple:
 
 
 def _by_hand(chosen, messages) -> tuple:
-    from spdnn.model import Device
+    from spdnn.costmodel.costs import Device
     from spdnn.taskgraph.simulation import TaskCosts
 
     if not (chosen.neurons or chosen.network):
@@ -82,11 +82,11 @@ def _by_hand(chosen, messages) -> tuple:
 
 def _given(chosen) -> tuple:
     """(name, work, order of the batches' shares, how the rows were found) of the problem that the arguments name."""
-    from spdnn.formats import open_network
-    from spdnn.model import Work
-    from spdnn.model.calibration import WEIGHT_BYTES
-    from spdnn.model.order import official_shares
-    from spdnn.model.published import official_work
+    from spdnn.costmodel.calibration import WEIGHT_BYTES
+    from spdnn.costmodel.costs import Work
+    from spdnn.costmodel.order import official_shares
+    from spdnn.costmodel.published import official_work
+    from spdnn.formats.readers import open_network
 
     count = chosen.count or challenge.INPUTS
     if chosen.neurons:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spdnn.cli import arguments
-from spdnn.features import Inputs
-from spdnn.files import existing
+from spdnn.common.files import existing
+from spdnn.problem.features import Inputs
 
 if TYPE_CHECKING:
     from spdnn.cli.cache import Cache
@@ -62,7 +62,7 @@ def opened(path: str, neurons: int, count: int | None) -> Inputs:
     Raises:
         InputError: no such file, or none that holds inputs of that width.
     """
-    from spdnn.formats import open_inputs
+    from spdnn.formats.readers import open_inputs
 
     inputs = open_inputs(existing(path, "inputs (mnist, digits or a file)"), neurons)
     return inputs if count is None else inputs.counted(count)

@@ -28,7 +28,7 @@ def add(tell) -> None:
 
 
 def _seconds(text: str) -> float:
-    from spdnn.machine import LONGEST
+    from spdnn.measure.machine import LONGEST
 
     try:
         number = float(text)
@@ -40,9 +40,9 @@ def _seconds(text: str) -> float:
 
 
 def _machine(chosen) -> None:
-    from spdnn import provenance
-    from spdnn.files import check_target, write_text
-    from spdnn.machine import caches, measure
+    from spdnn.common import provenance
+    from spdnn.common.files import check_target, write_text
+    from spdnn.measure.machine import caches, measure
 
     if chosen.json:
         check_target(chosen.json)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from spdnn import challenge
 from spdnn.cli import arguments
-from spdnn.errors import InputError
-from spdnn.files import existing
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
+from spdnn.problem import challenge
 
 
 def add(group) -> None:
@@ -107,7 +107,7 @@ def _make(chosen) -> None:
 
 
 def _import(chosen) -> None:
-    from spdnn.formats import import_network
+    from spdnn.formats.readers import import_network
 
     options = {"clip": chosen.clip} if "clip" in chosen else {}
     existing(chosen.path, "file or folder")
@@ -118,7 +118,7 @@ def _import(chosen) -> None:
 
 
 def _export(chosen) -> None:
-    from spdnn.formats import open_network
+    from spdnn.formats.readers import open_network
     from spdnn.formats.text import write_layers
 
     network = open_network(existing(chosen.network, "network"))
@@ -127,7 +127,7 @@ def _export(chosen) -> None:
 
 
 def _info(chosen) -> None:
-    from spdnn.formats import open_network
+    from spdnn.formats.readers import open_network
 
     network = open_network(existing(chosen.network, "network"))
     headers = [network.header(k) for k in range(network.depth)]

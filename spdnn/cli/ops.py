@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 SETS = """\
 problem sets (config/ops-problems.csv):
@@ -125,7 +125,7 @@ def _one(chosen) -> None:
     from spdnn.peers import own_products
 
     if chosen.record is not None:
-        from spdnn.files import check_target
+        from spdnn.common.files import check_target
 
         check_target(chosen.record)
     libraries, absent = _libraries(chosen.libraries)
@@ -156,7 +156,7 @@ _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'spar
 
 def _print(group: list[dict]) -> None:
     """One problem in a line."""
-    from spdnn.report.operations import compared
+    from spdnn.report.operations.values import compared
 
     for one in compared(group):
         ours = statistics.median(one.ours["samples"]["seconds"])
@@ -177,7 +177,7 @@ def _beside(known) -> str:
 
 def _summary(records: list[dict]) -> None:
     """Geometric means by operation, set and sparsity."""
-    from spdnn.report.operations import compared, means
+    from spdnn.report.operations.values import compared, means
 
     groups: dict[tuple, list] = {}
     for one in compared(records):
@@ -214,7 +214,7 @@ def _folder(path: str | None) -> Path | None:
 
 def _write(path, records: list[dict]) -> None:
     """What was measured is kept when the rest is interrupted."""
-    from spdnn.operation_records import write_operations
+    from spdnn.records.operation_record import write_operations
 
     if path is not None and records:
         write_operations(path, records)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -58,8 +58,8 @@ def widths(text: str) -> list[int]:
 
 
 def _peers(chosen) -> None:
-    from spdnn import peers
-    from spdnn.engines import Options
+    from spdnn.engines.base import Options
+    from spdnn.peers import compare as peers
     from spdnn.sources.radixnet import RadixNet
 
     whole = chosen.neurons is not None

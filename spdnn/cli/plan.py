@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
 
@@ -69,7 +69,7 @@ def _counts(most: int):
 
 
 def _plan(chosen) -> None:
-    from spdnn.files import check_target, write_text
+    from spdnn.common.files import check_target, write_text
 
     if chosen.json:
         target = check_target(chosen.json)
@@ -85,27 +85,31 @@ def _plan(chosen) -> None:
 def _show_plan(chosen) -> dict:
     from dataclasses import replace
 
-    from spdnn import model
-    from spdnn.records import read_record
+    from spdnn import costmodel
+    from spdnn.records.run_record import read_record
 
     record = read_record(chosen.record)
-    fixed = model.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
-    device, work = model.from_record(record, fixed)
+    fixed = costmodel.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
+    device, work = costmodel.from_record(record, fixed)
     if chosen.memory:
         device = replace(device, memory_bytes=chosen.memory)
-    messages, partition, per_node = model.Messages(chosen.latency, chosen.bandwidth), chosen.partition, chosen.per_node
+    messages, partition, per_node = (
+        costmodel.Messages(chosen.latency, chosen.bandwidth),
+        chosen.partition,
+        chosen.per_node,
+    )
     seconds = statistics.median(record["samples"]["inference_seconds"])
     print(f"calibrated by {record['case']}: {seconds:.4g} s on one rank, measured; all below is predicted")
     plans, limits = [], []
     for inputs in chosen.inputs or [work.inputs]:
         some = work.of(inputs)
-        order = lambda ranks, some=some: model.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
+        order = lambda ranks, some=some: costmodel.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
         options = {"per_node": per_node}
         found = [
-            model.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
+            costmodel.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
             for ranks in chosen.devices
         ]
-        limit = model.enough(some, device, messages, partition, order=order, **options)
+        limit = costmodel.enough(some, device, messages, partition, order=order, **options)
         plans, limits = plans + found, [*limits, limit]
         print(f"\n{inputs:,} inputs, {partition}, predicted\n{_line(_HEAD)}  bound by")
         for one in found:
@@ -147,11 +151,11 @@ def _figures(one) -> dict:
 
 
 def _show_check(chosen) -> dict:
-    from spdnn import model
-    from spdnn.records import read_record
+    from spdnn import costmodel
+    from spdnn.records.run_record import read_record
 
     few = read_record(chosen.few) if chosen.few else None
-    checked = model.check([read_record(path) for path in chosen.check], few)
+    checked = costmodel.check([read_record(path) for path in chosen.check], few)
     print(" predicted   measured   error informed  case (informed: with each rank's measured survivors)")
     for one in checked:
         informed = "" if one.informed is None else f"{one.informed_error:+.1%}"
@@ -163,11 +167,11 @@ def _show_check(chosen) -> dict:
 
 
 def _show_published(chosen) -> dict:
-    from spdnn import model
+    from spdnn import costmodel
 
     content = {}
     for both in (False, True):
-        found = model.at_scale(both=both)
+        found = costmodel.at_scale(both=both)
         errors = found.errors()
         worst = max((row for row in found.rows if not row.calibration), key=lambda row: abs(row.error))
         print(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 
 class RecordFiles(NamedTuple):

@@ -29,9 +29,9 @@ def add(page) -> None:
 
 
 def _report(chosen) -> None:
-    from spdnn.errors import InputError
-    from spdnn.report import Folder, render_all
-    from spdnn.report.cases import read_cases
+    from spdnn.common.errors import InputError
+    from spdnn.report.common.cases import read_cases
+    from spdnn.report.rendering import Folder, render_all
 
     folders = []
     for name in chosen.records:

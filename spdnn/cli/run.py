@@ -12,18 +12,21 @@ from typing import BinaryIO
 
 import numpy as np
 
-from spdnn import challenge, measure, verify
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named, opened
+from spdnn.common.errors import InputError
+from spdnn.common.files import check_target, existing, replacing
 from spdnn.distributed.local import staged
 from spdnn.distributed.world import world
-from spdnn.engines import ENGINES, Options, engine
-from spdnn.errors import InputError
-from spdnn.features import Inputs, Result
-from spdnn.files import check_target, existing, replacing
-from spdnn.measure import Loaded, Measurement
-from spdnn.reduce import parse
-from spdnn.time_to_solution import COMMAND, solution, text
+from spdnn.engines.base import Options
+from spdnn.engines.registry import ENGINES, engine
+from spdnn.measure import run as measure
+from spdnn.measure.run import Loaded, Measurement
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs, Result
+from spdnn.records.time_to_solution import COMMAND, solution, text
+from spdnn.reductions.reduce import parse
+from spdnn.verify import verdict as verify
 
 ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 
@@ -176,7 +179,7 @@ def _load(
     """Inputs, unless they are `known`, and prepared network from `files` (network, inputs, prepared), which took
     `staging` seconds to stage.
     """
-    from spdnn.formats import open_network
+    from spdnn.formats.readers import open_network
 
     network_file, inputs_file, prepared_file = files
     network, opening = measure.timed(open_network, existing(network_file, "network"))
@@ -357,7 +360,7 @@ def _on(measurement) -> str:
 
 
 def _write_record(chosen, name: str, measurement, result: Result, verdict: dict, command: list) -> None:
-    from spdnn.records import write_record
+    from spdnn.records.run_record import write_record
 
     command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []

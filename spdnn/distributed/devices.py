@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.errors import Unavailable
+from spdnn.common.errors import Unavailable
 
 
 def device(whose: str, node: str, seen: Sequence[Sequence[str]], rank: int, each: int = 1) -> int:

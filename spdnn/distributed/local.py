@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn import progress
+from spdnn.common import progress
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
 from spdnn.distributed.world import World
-from spdnn.errors import InputError
-from spdnn.files import existing
 
 VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME in it is expanded on the node
 

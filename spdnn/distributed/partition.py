@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 STATIC, CYCLIC, REBALANCED = PARTITIONS = ("static", "cyclic", "rebalanced")
 

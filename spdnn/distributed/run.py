@@ -12,22 +12,22 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from spdnn import measure, provenance, tellers
+from spdnn.common import progress_output, provenance
+from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.common.files import check_ended
 from spdnn.distributed import partition as parts
 from spdnn.distributed.devices import device
+from spdnn.distributed.exchange import Log, RankMeetings
 from spdnn.distributed.gather import gathered, messages_cost, with_values
-from spdnn.distributed.meetings import Log, RankMeetings
 from spdnn.distributed.shared import room, share_inputs, share_prepared
 from spdnn.distributed.world import World
-from spdnn.distribution_checks import computing, imbalance
-from spdnn.engines import Engine, Options, Prepared, Session
-from spdnn.engines.base import STREAMED
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, proportional_bytes, resident_bytes, shared_bytes
-from spdnn.errors import MemoryTooSmall, SpdnnError
-from spdnn.features import Inputs, Result
-from spdnn.files import check_ended
-from spdnn.measure import Loaded
-from spdnn.taskgraph import Wanted
+from spdnn.measure import run as measure
+from spdnn.measure.run import Loaded
+from spdnn.problem.features import Inputs, Result
+from spdnn.records.rank_checks import computing, imbalance
+from spdnn.taskgraph.decomposition import Wanted
 
 SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
@@ -121,7 +121,7 @@ class Ranks:
         timer, digests, result = _Times(), [], None
         for turn in range(repeats):
             check_ended()
-            with tellers.repeat(turn, repeats):
+            with progress_output.repeat(turn, repeats):
                 mine, result = self._repeat(session, meetings, inputs, timer)
             digests.append(result.digest if result else "")
         measure.check_repeats(self.engine, digests)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import progress
+from spdnn.common import progress
 from spdnn.distributed.world import World
 from spdnn.engines.base import Engine, Prepared
-from spdnn.features import Inputs
-from spdnn.network import Header, Layer, Network
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Header, Layer, Network
 
 ALIGNMENT = 64  # bytes
 GROUP, GROUPS = 32 << 20, 64  # bytes of layers in one window, which the leader holds twice for a moment; most windows

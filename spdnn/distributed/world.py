@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NoReturn, TextIO
 
-from spdnn import tellers
-from spdnn.errors import InputError, SpdnnError, Unavailable
+from spdnn.common import progress_output
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -85,7 +85,7 @@ class World:
                 f"{wanted} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
                 f"mpiexec of that MPI (that of this Python is beside {sys.executable})"
             )
-        tellers.on_rank(self.rank, self.size)
+        progress_output.on_rank(self.rank, self.size)
         self.nodes = self.comm.allgather(self.node)
         names = sorted(set(self.nodes))
         shared = self.comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from spdnn import progress, reduce
-from spdnn.engines.meetings import Meetings
+from spdnn.common import progress
+from spdnn.common.errors import InputError
+from spdnn.engines.exchange import Meetings
 from spdnn.engines.memory import limit_bytes, resident_bytes
-from spdnn.errors import InputError
-from spdnn.features import Inputs, Result, projection_weights
-from spdnn.limits import Machine
-from spdnn.network import Layer, Network
-from spdnn.taskgraph import Wanted
+from spdnn.problem.features import Inputs, Result, projection_weights
+from spdnn.problem.network import Layer, Network
+from spdnn.records.limits import Machine
+from spdnn.reductions import reduce
+from spdnn.taskgraph.decomposition import Wanted
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"

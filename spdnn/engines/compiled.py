@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from spdnn import kernels, reduce
+from spdnn.common.errors import SpdnnError
 from spdnn.engines.base import Engine, Prepared
-from spdnn.errors import SpdnnError
-from spdnn.network import Network
+from spdnn.kernels import dispatch
+from spdnn.problem.network import Network
+from spdnn.reductions import reduce
 
 
 class CompiledEngine(Engine):
@@ -20,7 +21,7 @@ class CompiledEngine(Engine):
     copies_weights = False
 
     def missing(self) -> str | None:
-        return kernels.missing()
+        return dispatch.missing()
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         return Prepared.look(network, reductions, memory)

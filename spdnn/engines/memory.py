@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 
 DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
 INPUT_BYTES = 160  # of what is kept of every input, beside its features: its number, its row, its statistics, twice

@@ -19,8 +19,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spdnn import files
-from spdnn.errors import InputError
+from spdnn.common import files
+from spdnn.common.errors import InputError
 from spdnn.formats import checks, lines
 
 Member = tuple[str, str, Callable[[], bytes]]  # name without folders, name for messages, reads the content

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from spdnn import files
-from spdnn.errors import InputError
+from spdnn.common import files
+from spdnn.common.errors import InputError
 from spdnn.formats import lines
 
 NUMBER = re.compile(r"\d{1,18}", re.ASCII)

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn import challenge
-from spdnn.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.problem import challenge
 
 
 @contextlib.contextmanager

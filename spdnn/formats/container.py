@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import files, progress
-from spdnn.errors import InputError, SpdnnError, Unavailable
+from spdnn.common import files, progress
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.formats.checks import plain_file, reading, sound
 
 VERSION = 2

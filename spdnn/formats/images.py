@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import challenge, progress
-from spdnn.errors import InputError
-from spdnn.features import Inputs
+from spdnn.common import progress
+from spdnn.common.errors import InputError
 from spdnn.formats import lines
 from spdnn.formats.checks import check_widths
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
 
 NAME = re.compile(r"sparse-images-([1-9]\d{0,8})\.tsv(\.gz)?", re.ASCII)
 MOST = 10_000_000  # images allowed where nothing says how many there are: a number beyond is a slip, not an image

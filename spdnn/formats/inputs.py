@@ -12,10 +12,10 @@ import hashlib
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.errors import InputError
-from spdnn.features import Inputs
+from spdnn.common.errors import InputError
 from spdnn.formats import container
 from spdnn.formats.checks import check_widths
+from spdnn.problem.features import Inputs
 
 FORMAT = "spdnn-inputs"
 ROWS, CSR = ("data",), ("data", "indices", "indptr")

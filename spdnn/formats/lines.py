@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn import files, kernels
-from spdnn.errors import InputError
+from spdnn.common import files
+from spdnn.common.errors import InputError
+from spdnn.kernels import dispatch
 
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
 GZIP = b"\x1f\x8b"
@@ -165,7 +166,7 @@ def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
 
 def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
     """What `_slow` gives, compiled; None where anything could be amiss, or that is not built."""
-    compiled, room = kernels.built(), block.count(b"\n") + 1
+    compiled, room = dispatch.built(), block.count(b"\n") + 1
     if compiled is None:
         return None
     rows, columns, values = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import files, progress
-from spdnn.errors import InputError
-from spdnn.features import Inputs
+from spdnn.common import files, progress
+from spdnn.common.errors import InputError
 from spdnn.formats import lines, safetensors
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths, listing, plain_file, reading, sound
-from spdnn.network import Layer, MemoryNetwork, check_chain, check_indices, digest_of_layers, layer_activations
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Layer, MemoryNetwork, check_chain, check_indices, digest_of_layers, layer_activations
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")

@@ -6,11 +6,11 @@ The file is mapped, so only one dense layer is in memory at a time.
 
 from __future__ import annotations
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
 from spdnn.formats.tensors import Safetensors
-from spdnn.network import Layer, layer_activations
+from spdnn.problem.network import Layer, layer_activations
 
 
 def read_layers(

@@ -10,8 +10,8 @@ import re
 
 import numpy as np
 
-from spdnn.errors import InputError
-from spdnn.files import existing, write_text
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing, write_text
 
 LINES = 3
 MOST_DIGITS = 18  # of a number: more do not fit into int64

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 
 
 @contextlib.contextmanager

@@ -25,12 +25,13 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import challenge, progress
-from spdnn.errors import InputError
+from spdnn.common import progress
+from spdnn.common.errors import InputError
+from spdnn.common.threads import in_order
 from spdnn.formats import container
-from spdnn.network import Activation, Header, Layer, Network, check_chain, digest_of_layers, index_dtype
+from spdnn.problem import challenge
+from spdnn.problem.network import Activation, Header, Layer, Network, check_chain, digest_of_layers, index_dtype
 from spdnn.sources.radixnet import RadixNet
-from spdnn.threads import in_order
 
 FORMAT = "spdnn-network"
 DATA = ("data", "classes")  # tensors whose parts have digests of their own

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import files
-from spdnn.errors import InputError
+from spdnn.common import files
+from spdnn.common.errors import InputError
 from spdnn.formats import container
 from spdnn.formats.checks import sound
 

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import challenge, files, kernels, progress
-from spdnn.errors import InputError, Unavailable
+from spdnn.common import files, progress
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.threads import in_order
 from spdnn.formats import checks, lines, staging
 from spdnn.formats.archive import Archive, Folder, Member
-from spdnn.network import Activation, Header, Layer, Network, index_dtype, layer_activations, shared_value
-from spdnn.threads import in_order
+from spdnn.kernels import dispatch
+from spdnn.problem import challenge
+from spdnn.problem.network import Activation, Header, Layer, Network, index_dtype, layer_activations, shared_value
 
 NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
 LAYERS = min(4, len(os.sched_getaffinity(0)))  # that are read or written at once, each in memory as text
@@ -264,9 +266,9 @@ def write_layers(network: Network, folder) -> list[Path]:
 
 def layer_text(layer: Layer) -> bytes:
     """The file of a layer."""
-    compiled = kernels.built()
+    compiled = dispatch.built()
     if compiled is None:
-        raise Unavailable(kernels.missing())
+        raise Unavailable(dispatch.missing())
     return compiled.write_entries(layer.offsets, layer.indices, np.atleast_1d(layer.values))
 
 

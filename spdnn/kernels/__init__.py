@@ -1,81 +1,8 @@
-"""Compiled kernels, and which instruction-set level of them this process uses.
+"""Compiled kernels of the processor (`cpu/`, chosen in `dispatch`) and of NVIDIA GPUs (`cuda/`), with their layouts."""
 
-The best level that the processor can run is taken at import; the environment variable SPDNN_ISA names another
-(x86_64_v4, x86_64_v3, x86_64).
-"""
-
-from __future__ import annotations
-
-import functools
-import hashlib
 import os
-from pathlib import Path
-
-from spdnn.errors import InputError, Unavailable
 
 # A thread that waits for another gives its core up after about 10 us instead of some ms: the same speed on an idle
 # machine (measured), and no standstill on a shared one. libgomp reads this when it is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-
-
-def missing() -> str | None:
-    """None when the compiled CPU kernels can be used, else one sentence that says why not."""
-    try:
-        from spdnn.kernels import _cpu
-    except ImportError as error:
-        return f"the compiled kernels cannot be loaded ({error}); build them with: make setup"
-    sources = sorted((Path(__file__).parent / "cpu").glob("*.[ch]pp"))  # as CMakeLists.txt takes them
-    if sources:
-        digests = "".join(hashlib.sha256(source.read_bytes()).hexdigest() for source in sources)
-        if hashlib.sha256(digests.encode()).hexdigest() != _cpu.source_digest:
-            return "the compiled kernels are not those of the sources beside them; build them again with: make setup"
-    return None
-
-
-@functools.cache
-def built():
-    """The compiled module, for what is the same at every level; None where it is not built."""
-    if missing() is not None:
-        return None
-    from spdnn.kernels import _cpu
-
-    return _cpu
-
-
-def on_rows():
-    """Functions on the rows of layers: compiled, or in NumPy where that is not built."""
-    if (compiled := built()) is not None:
-        return compiled
-    from spdnn.kernels import layer_rows
-
-    return layer_rows
-
-
-def levels() -> list:
-    """The kernels at every level that this processor can run, the best first.
-
-    Raises:
-        Unavailable: the compiled module is absent or stale.
-    """
-    reason = missing()
-    if reason:
-        raise Unavailable(reason)
-    from spdnn.kernels import _cpu
-
-    return _cpu.levels()
-
-
-def level(name: str | None = None):
-    """The kernels at one level: `name`, else what SPDNN_ISA names, else the best.
-
-    Raises:
-        InputError: this processor cannot run the level, or there is none of that name.
-    """
-    found = {candidate.name: candidate for candidate in levels()}
-    wanted = name or os.environ.get("SPDNN_ISA") or next(iter(found))
-    if wanted not in found:
-        raise InputError(
-            f"instruction-set level {wanted!r} cannot run here: it must be one of {', '.join(found)} (SPDNN_ISA)"
-        )
-    return found[wanted]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
 CPU, CUDA = "cpu", "cuda"

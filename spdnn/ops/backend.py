@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.ops.arrays import CPU
 from spdnn.ops.topology import Topology
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.ops.arrays import Given, address, given
 from spdnn.ops.backend import Backend
 from spdnn.ops.matrix import SparseMatrix

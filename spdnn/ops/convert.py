@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spdnn.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.formats import smtx
-from spdnn.network import check_sparse
 from spdnn.ops.arrays import CPU, DTYPES, given, native
 from spdnn.ops.topology import Topology
+from spdnn.problem.network import check_sparse
 
 if TYPE_CHECKING:
     from spdnn.ops.matrix import SparseMatrix

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from spdnn import kernels
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
+from spdnn.common.provenance import cpu_name
+from spdnn.kernels import dispatch
 from spdnn.ops import tuning
 from spdnn.ops.backend import Backend
 from spdnn.ops.topology import Topology
-from spdnn.provenance import cpu_name
 
 ALIGNMENT = 64  # of what is allocated here: a cache line
 LEAST_SHARED = 1_000_000  # multiply-adds of a call that are worth waking threads for, some 30 us each (measured)
@@ -31,7 +31,7 @@ _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary
 @cache
 def _loaded(level: str | None) -> tuple[ModuleType, str]:
     """The compiled kernels and the name of their level; looked at once, for a call may take less time than looking."""
-    name = kernels.level(level).name
+    name = dispatch.level(level).name
     from spdnn.kernels import _cpu
 
     return _cpu, name

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError
-from spdnn.kernels.cuda import source
+from spdnn.common.errors import InputError
+from spdnn.kernels.cuda.declarations import source
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import cuda_launches, tuning
 from spdnn.ops.backend import Backend

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.kernels.cuda import Kernel, ops
+from spdnn.kernels.cuda import ops
+from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.cuda.ops import THREADS, Tile
 from spdnn.ops.topology import Topology

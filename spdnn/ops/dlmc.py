@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from spdnn.errors import InputError
-from spdnn.files import existing
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
 from spdnn.formats import smtx
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology

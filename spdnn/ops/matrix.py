@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.ops import convert
 from spdnn.ops.arrays import CPU, CUDA, cupy, given
 from spdnn.ops.topology import Topology

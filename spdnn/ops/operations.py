@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.ops import checks
 from spdnn.ops.arrays import given
 from spdnn.ops.backend import backend

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.errors import InputError
-from spdnn.files import existing
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
+from spdnn.common.tables import table
 from spdnn.ops.topology import Topology
-from spdnn.tables import table
 
 SETS = ("a", "b", "c")
 PHASES = ("inference", "training")

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach
 MOST_COLUMNS = (1 << 31) - 1  # that 32-bit indices reach; rows are numbered with as many bits

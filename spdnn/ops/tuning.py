@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from spdnn.errors import InputError, SpdnnError
-from spdnn.files import write_text
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.files import write_text
 
 LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
 ROUNDS = 3  # of timing each candidate in turn, after one that warms up

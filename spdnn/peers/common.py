@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spdnn import measure
-from spdnn.engines import PEERS, engine
-from spdnn.errors import InputError, SpdnnError
-from spdnn.features import Result
-from spdnn.files import check_ended
-from spdnn.intervals import Interval, ratios
-from spdnn.records import write_record
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.files import check_ended
+from spdnn.common.statistics import Interval, ratios
+from spdnn.engines.registry import PEERS, engine
+from spdnn.measure import run as measure
+from spdnn.problem.features import Result
+from spdnn.records.run_record import write_record
 
 OURS = "cpu"
 # Seconds looked at, and at most; processor time over them that is none. Of threads on other cores the system knows the

@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from spdnn import kernels, layouts, measure, verify
-from spdnn.engines import Options, engine
-from spdnn.engines.peers.base import Library, bound, summarised
-from spdnn.features import Inputs, Result
-from spdnn.network import Layer, MemoryNetwork, Network
+from spdnn.engines.base import Options
+from spdnn.engines.libraries.library import Library, bound, summarised
+from spdnn.engines.registry import engine
+from spdnn.kernels import dispatch
+from spdnn.kernels.layouts import tiles as layouts
+from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
+from spdnn.problem.features import Inputs, Result
+from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.sources.radixnet import RadixNet
+from spdnn.verify import verdict as verify
 
 ONE_LAYER = "one layer, features in the engine's layout"
 DEPTH = 20  # of the network that a layer is taken from
@@ -51,7 +55,7 @@ class _Ours(_Program):
     """Our kernel on one layer: features tiled already."""
 
     def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
-        self.level = kernels.level()
+        self.level = dispatch.level()
         self.count, self.outputs, self.threads = len(rows), layer.outputs, threads
         self.tile = layouts.best_tile(self.level, self.count)
         self.tiles = layouts.tiles_of(self.count, self.tile)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.peers.mkl import Mkl
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
+from spdnn.engines.libraries.mkl import Mkl
 from spdnn.peers.product_base import DENSE, SPARSE, Product, Program, held
 
 ROW_MAJOR, PLAIN, TURNED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.errors import InputError, SpdnnError
-from spdnn.models.arithmetic import TOLERANCE, difference
-from spdnn.operation_records import rates
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.peers.common import check_same, in_turn
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, shared_parts, stay_awake
+from spdnn.records.operation_record import rates
 
 MODELS = ("transformer", "mobilenet")
 ARITHMETICS = {"sparse": "ours", "dense": "dense"}  # and the kind of program each is in a record
@@ -125,8 +125,8 @@ def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _transformer(preset: str, threads: int) -> Ready:
-    from spdnn.models.transformer import PRESETS as configurations
-    from spdnn.models.transformer import Transformer
+    from spdnn.ops.models.transformer import PRESETS as configurations
+    from spdnn.ops.models.transformer import Transformer
 
     config = configurations[preset]
     model = Transformer(config, SEED)
@@ -146,8 +146,8 @@ def _transformer(preset: str, threads: int) -> Ready:
 
 
 def _mobilenet(preset: str, threads: int) -> Ready:
-    from spdnn.models.mobilenet import PRESETS as configurations
-    from spdnn.models.mobilenet import MobileNet
+    from spdnn.ops.models.mobilenet import PRESETS as configurations
+    from spdnn.ops.models.mobilenet import MobileNet
 
     config = configurations[preset]
     model = MobileNet(config, SEED)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spdnn import measure, verify
-from spdnn.engines import Options, Prepared, engine
-from spdnn.engines.base import Session
-from spdnn.errors import Unsuitable
-from spdnn.features import Inputs
-from spdnn.network import Network
+from spdnn.common.errors import Unsuitable
+from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.registry import engine
+from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
-from spdnn.reduce import parse
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.reductions.reduce import parse
+from spdnn.verify import verdict as verify
 
 REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import scipy.sparse
 
-from spdnn.errors import InputError
-from spdnn.files import existing
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
 from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix
 from spdnn.ops.problems import Problem, Shape

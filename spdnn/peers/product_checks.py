@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 from spdnn.ops import oracle
 from spdnn.peers.product_base import Product
 

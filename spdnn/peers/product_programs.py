@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 import scipy.sparse
 
-from spdnn import kernels
+from spdnn.kernels import dispatch
 from spdnn.ops.cpu import CpuBackend
 from spdnn.peers.mkl_products import MklDense, MklSparse, Sampler, dense_matrix
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product, Program, held
@@ -26,7 +26,7 @@ class Ours(Program):
 
     @staticmethod
     def missing() -> str | None:
-        return kernels.missing()
+        return dispatch.missing()
 
     def __init__(self, product: Product):
         self.version = f"spdnn {importlib.metadata.version('spdnn')}"

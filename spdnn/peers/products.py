@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from spdnn import machine, measure, provenance
+from spdnn.common import provenance
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.memory import available_bytes
-from spdnn.errors import InputError, Unavailable
-from spdnn.operation_records import SPANS, rates
+from spdnn.measure import machine
+from spdnn.measure import run as measure
 from spdnn.ops import dlmc
 from spdnn.ops.problems import Problem, problems
 from spdnn.ops.topology import Topology
@@ -30,6 +31,7 @@ from spdnn.peers.common import check_same, in_turn, new_identity
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
+from spdnn.records.operation_record import SPANS, rates
 
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each

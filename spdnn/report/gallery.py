@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from spdnn.report import (
-    breakdown,
-    breakdown_figures,
-    figures,
-    operation_figures,
-    reduction_figures,
-    roofline_figures,
-    scaling,
-    scaling_figures,
-    series,
-    timelines,
-    words,
-)
-from spdnn.report.drawing import MOST_BARS, MOST_DRAWN, About, Drawing
+from spdnn.report.breakdown import figures as breakdown_figures
+from spdnn.report.breakdown import values as breakdown
+from spdnn.report.common import series, words
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, About, Drawing
+from spdnn.report.networks import figures
+from spdnn.report.operations import figures as operation_figures
+from spdnn.report.reductions import figures as reduction_figures
+from spdnn.report.roofline import figures as roofline_figures
+from spdnn.report.scaling import figures as scaling_figures
+from spdnn.report.scaling import values as scaling
+from spdnn.report.schedules import figures as timelines
 
 MOST_CUT = 3  # groups of schedules, each with a figure of what was measured, one of what is predicted, one of memory
 Say = Callable[..., About]

@@ -15,7 +15,7 @@
 
   const units = { rate: 1e12, seconds: 1 };
 
-  // As spdnn/report/words.py writes them.
+  // As spdnn/report/common/words.py writes them.
   function significant(number, digits = 4) {
     if (number === 0) return "0";
     const magnitude = Math.floor(Math.log10(Math.abs(number)));

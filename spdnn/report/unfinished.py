@@ -7,10 +7,10 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from spdnn.errors import SpdnnError
-from spdnn.records import read_verdict
-from spdnn.report import render
-from spdnn.report.files import remove_figures
+from spdnn.common.errors import SpdnnError
+from spdnn.records.run_record import read_verdict
+from spdnn.report.common.figure_files import remove_figures
+from spdnn.report.rendering import render
 
 RESULTS = Path("results")
 

@@ -15,9 +15,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from spdnn.errors import InputError
-from spdnn.files import existing
-from spdnn.tables import table
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
+from spdnn.common.tables import table
 
 COLUMNS = ("name", "urls", "algorithm", "digest", "digest_of", "bytes", "path", "note")
 DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest

@@ -17,10 +17,10 @@ import math
 
 import numpy as np
 
-from spdnn import challenge
-from spdnn.errors import InputError, Unavailable
-from spdnn.features import Inputs
-from spdnn.progress import bar
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.progress import bar
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
 
 SEED = 12
 FIELD = 256  # units of the picture's side at any size

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn.errors import InputError, SpdnnError, Unavailable
-from spdnn.files import replacing
-from spdnn.progress import BYTES, Stage
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.files import replacing
+from spdnn.common.progress import BYTES, Stage
 from spdnn.sources.catalog import CHUNK, Source, read_sources
 
 RETRIES, TIMEOUT, BACKOFF = 3, 30.0, 1.0

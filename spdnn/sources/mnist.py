@@ -39,11 +39,12 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn import challenge, kernels
-from spdnn.errors import InputError, SpdnnError
-from spdnn.features import Inputs
-from spdnn.files import existing
-from spdnn.progress import Stage
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.files import existing
+from spdnn.common.progress import Stage
+from spdnn.kernels import dispatch
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
 from spdnn.sources.fetch import cache_folder, fetch
 
 NAME = "mnist-train-images"  # in config/data.tsv
@@ -241,7 +242,7 @@ class _Columns:
         if self.phases <= 2:
             block[:SIDE] = self.lines[:, phase, start + REACH : start + REACH + number.size]
         else:
-            kernels.on_rows().resample(self.lines, start, self.taps[phase], block[:SIDE])
+            dispatch.on_rows().resample(self.lines, start, self.taps[phase], block[:SIDE])
         cosine, block[SIDE] = self.turns[:, phase, number % GRID]
         block[:SIDE] += self.nyquist[:, None] * cosine
         np.matmul((-1.0) ** np.arange(SIDE), block[:SIDE], out=block[SIDE + 1])
@@ -296,7 +297,7 @@ class _Largest:
 def _threshold(block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray) -> None:
     """Set `bits`, uint8 (columns, s/8), a view of the block's columns, where |y|^2 > `level`."""
     wanted = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
-    kernels.on_rows().threshold(block, wanted, vertical.real, vertical.imaginary, level, bits)
+    dispatch.on_rows().threshold(block, wanted, vertical.real, vertical.imaginary, level, bits)
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager:

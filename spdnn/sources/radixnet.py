@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn import challenge, kernels
-from spdnn.errors import InputError
-from spdnn.network import Activation, Header, Layer, Network, index_dtype
+from spdnn.common.errors import InputError
+from spdnn.kernels import dispatch
+from spdnn.problem import challenge
+from spdnn.problem.network import Activation, Header, Layer, Network, index_dtype
 
 MAX_LAYERS = 2**31 - 1
 GROUP = 16  # input neurons of one class, and output neurons that share their inputs
@@ -130,7 +131,7 @@ class RadixNet(Network):
             raise InputError(f"layer {k}: the network has layers 0 to {self._layers - 1}")
         groups = self._groups_of(k // self.block)
         indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
-        kernels.on_rows().radixnet_rows(groups, 1 << (k % self.block), indices)
+        dispatch.on_rows().radixnet_rows(groups, 1 << (k % self.block), indices)
         return Layer(
             self.neurons,
             self.neurons,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from spdnn import challenge
-from spdnn.errors import InputError
-from spdnn.network import RELU, Header, Layer, Network, index_dtype
+from spdnn.common.errors import InputError
+from spdnn.problem import challenge
+from spdnn.problem.network import RELU, Header, Layer, Network, index_dtype
 
 LEAST, MOST = 8, 64  # inputs of an output neuron
 BIAS = 0.1  # standard deviation

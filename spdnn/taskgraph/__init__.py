@@ -8,8 +8,3 @@ a decomposition. Nothing here knows of kernels.
 Source: SNIG (Lin and Huang, HPEC 2020), whose task graph is cut by batches, layers and devices; GPipe (Huang et al.,
 NeurIPS 2019); weights streamed into rolling buffers: Hidayetoglu et al., HPEC 2020, section III.
 """
-
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Room, Sizes, Wanted, cut
-from spdnn.taskgraph.graph import Graph, Kind, Task
-
-__all__ = ["SCHEDULES", "Decomposition", "Graph", "Kind", "Room", "Sizes", "Task", "Wanted", "cut"]

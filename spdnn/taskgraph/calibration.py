@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from spdnn.errors import InputError
-from spdnn.model import FREE, UNREADABLE, Device, Messages, Work, from_record, known_shares, reading_notes
+from spdnn.common.errors import InputError
+from spdnn.costmodel.calibration import UNREADABLE, from_record, known_shares, reading_notes
+from spdnn.costmodel.costs import FREE, Device, Messages, Work
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts

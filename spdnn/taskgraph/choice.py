@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from spdnn.errors import InputError, MemoryTooSmall
+from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.taskgraph.decomposition import (
     BUFFERS,
     GRAPH,

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spdnn.errors import InputError, MemoryTooSmall
+from spdnn.common.errors import InputError, MemoryTooSmall
 
 RESIDENT, STREAM, GRAPH, PIPELINE = "resident", "stream", "graph", "pipeline"
 AUTO = "auto"

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Graph, Kind, Task
 

@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from spdnn import challenge
-from spdnn.baselines import read_baselines
-from spdnn.model.costs import FREE, Device, Messages, Work
-from spdnn.model.order import official_shares
-from spdnn.model.published import official_work
+from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.costmodel.order import official_shares
+from spdnn.costmodel.published import official_work
+from spdnn.problem import challenge
+from spdnn.records.published import read_baselines
 from spdnn.taskgraph.decomposition import GRAPH, PIPELINE, STREAM, Decomposition, stages_of
 from spdnn.taskgraph.simulation import TaskCosts, simulate
 

@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from spdnn.errors import InputError
-from spdnn.model import FREE, Device, Messages, Work
+from spdnn.common.errors import InputError
+from spdnn.costmodel.costs import FREE, Device, Messages, Work
 from spdnn.taskgraph.decomposition import Decomposition, Sizes
 from spdnn.taskgraph.execution import Execution, Lane
 from spdnn.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from spdnn.cli import cache, main
-from spdnn.features import Inputs
-from spdnn.records import read_record
+from spdnn.problem.features import Inputs
+from spdnn.records.run_record import read_record
 
 SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "300"]
 

@@ -15,15 +15,17 @@ import scipy.sparse as sp
 from children import ended, finished, started, until
 from refusals import small_disk
 
-from spdnn import challenge, infer
+from spdnn import infer
 from spdnn.cli import main, run
-from spdnn.engines import ENGINES
-from spdnn.features import Inputs
-from spdnn.formats import open_inputs, open_network, store
+from spdnn.engines.registry import ENGINES
+from spdnn.formats import store
 from spdnn.formats.inputs import read_inputs, write_inputs
+from spdnn.formats.readers import open_inputs, open_network
 from spdnn.kernels.cuda import cupy_device, driver
-from spdnn.measure import official
-from spdnn.records import read_record
+from spdnn.measure.run import official
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
+from spdnn.records.run_record import read_record
 from spdnn.sources.radixnet import RadixNet
 
 

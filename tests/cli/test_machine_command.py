@@ -7,8 +7,8 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.limits import Machine
-from spdnn.machine import caches
+from spdnn.measure.machine import caches
+from spdnn.records.limits import Machine
 
 
 def test_figures_are_printed_and_written(tmp_path, capsys):

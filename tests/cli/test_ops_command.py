@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from spdnn.cli import main
-from spdnn.operation_records import read_operations
 from spdnn.ops import problems
+from spdnn.records.operation_record import read_operations
 
 
 def spdnn(*arguments):

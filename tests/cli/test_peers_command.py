@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from spdnn.cli import main
-from spdnn.engines import PEERS
-from spdnn.records import read_record
+from spdnn.engines.registry import PEERS
+from spdnn.records.run_record import read_record
 
 
 def spdnn(*arguments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spdnn.cli.record_files import record_files
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 
 
 def made(folder, *names):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from shim import ShimDevice
 
-from spdnn import reference
-from spdnn.engines import infer
-from spdnn.features import Inputs
-from spdnn.network import MemoryNetwork, from_matrices
+from spdnn.engines.registry import infer
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import MemoryNetwork, from_matrices
+from spdnn.verify import oracle as reference
 
 RUNGS = ("cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")
 ENGINES = ("cuda", *RUNGS)
@@ -81,7 +81,7 @@ def repeated(rng, distinct: np.ndarray, count: int) -> Inputs:
 
 def scarce(on_shim, open_session, **device):
     """A session on a device of about the least memory in which it opens; and every sentence that refused less."""
-    from spdnn.errors import MemoryTooSmall
+    from spdnn.common.errors import MemoryTooSmall
 
     refused, memory = [], 20_000
     while True:

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from shim import CACHE
 
-from spdnn.files import replacing
-from spdnn.kernels.cuda import Kernel, source
+from spdnn.common.files import replacing
+from spdnn.kernels.cuda.declarations import Kernel, source
 from spdnn.kernels.cuda.settings import SETTINGS, Setting
 
 # Threads and blocks that a multiprocessor holds at most. Source: the CUDA C++ Programming Guide, technical

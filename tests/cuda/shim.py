@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from shim_streams import Node, ShimStreams
 
-from spdnn.errors import MemoryTooSmall, SpdnnError
-from spdnn.files import replacing
-from spdnn.kernels import cuda
+from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.common.files import replacing
+from spdnn.kernels.cuda import declarations as cuda
 from spdnn.kernels.cuda.device import Properties
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 from spdnn.kernels.cuda.device import Device, Event
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from shim import ShimDevice
 
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import ceilings
 
 RATES = ("copy_bytes_per_second", "load_bytes_per_second", "l2_load_bytes_per_second", "fma_per_second")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import nvrtc
 import pytest
 
-from spdnn.kernels.cuda import Kernel
+from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.settings import SETTINGS, Setting
 
 VERSIONS = {12: (12, 9), 13: (13,)}

@@ -18,19 +18,22 @@ from hypothesis import strategies as st
 from ladders import rung
 from shim import ShimDevice
 
-from spdnn import reduce, reference
+from spdnn.common.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
 from spdnn.distributed import partition
 from spdnn.distributed.gather import gathered
 from spdnn.distributed.run import Ranks
-from spdnn.engines import Options, engine, infer
-from spdnn.engines.cuda import choice, place, schedule
+from spdnn.engines.base import Options
+from spdnn.engines.cuda import buffers as place
+from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import arranged_ahead
-from spdnn.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
-from spdnn.features import Inputs
-from spdnn.network import from_matrices
+from spdnn.engines.registry import engine, infer
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
+from spdnn.reductions import reduce
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
+from spdnn.verify import oracle as reference
 
 WIDE = {
     # More outputs than a block of staged_layer has, and more edges than a block has of them in one stage.

@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import pytest
 
-from spdnn import measure
 from spdnn.cli import main
-from spdnn.engines import engine
 from spdnn.engines.base import Options
-from spdnn.reduce import parse
+from spdnn.engines.registry import engine
+from spdnn.measure import run as measure
+from spdnn.reductions.reduce import parse
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 

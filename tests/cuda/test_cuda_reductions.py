@@ -8,12 +8,12 @@ import shim
 from cuda_cases import ENGINES, LITTLE, RUNGS, assert_exact, exact_network, repeated, scarce
 from engine_cases import opened, rows
 
-from spdnn import reference
-from spdnn.engines import infer
+from spdnn.common.errors import MemoryTooSmall, SpdnnError, Unsuitable
 from spdnn.engines.cuda import schedule
-from spdnn.errors import MemoryTooSmall, SpdnnError, Unsuitable
-from spdnn.features import Inputs
-from spdnn.network import from_matrices
+from spdnn.engines.registry import infer
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
+from spdnn.verify import oracle as reference
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_rows_merge_where_none_may_leave(on_shim, looks, name):
 @pytest.mark.parametrize("name", RUNGS)
 def test_equal_hashes_of_different_rows_do_not_merge(on_shim, looks, monkeypatch, name):
     """Rows are compared bit by bit: with a hash that is the same for all, only identical ones merge all the same."""
-    from spdnn.kernels import cuda
+    from spdnn.kernels.cuda import declarations as cuda
 
     real = cuda.source
     weak = lambda file: real(file).replace("return mixed ^ mixed >> 32;", "return 0 * mixed;")  # noqa: E731

@@ -14,10 +14,11 @@ import pytest
 from cupy.cuda import compiler
 from recorded_cupy import CompileFault, DriverFault, Function, RuntimeFault
 
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
-from spdnn.kernels.cuda import Kernel, cupy_device, source
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.kernels.cuda import cupy_device
 from spdnn.kernels.cuda import driver as nvidia
 from spdnn.kernels.cuda.cupy_device import CupyDevice
+from spdnn.kernels.cuda.declarations import Kernel, source
 
 PROBE = """
 extern "C" __global__ void __launch_bounds__(THREADS) probe(

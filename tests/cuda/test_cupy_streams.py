@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from recorded_cupy import RuntimeFault
 
-from spdnn.errors import MemoryTooSmall, SpdnnError
+from spdnn.common.errors import MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 

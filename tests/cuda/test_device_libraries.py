@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from spdnn.engines.peers import cusparse
+from spdnn.engines.libraries import cusparse
 from spdnn.ops import Topology
 from spdnn.peers.product_base import Product
 

@@ -18,17 +18,17 @@ import yaml
 from engine_cases import rows
 from stand_in_cupy import Memory, modules
 
-from spdnn import challenge
-from spdnn.engines import ENGINES, infer
+from spdnn.common.errors import SpdnnError
 from spdnn.engines.cuda import choice, layers
-from spdnn.engines.peers import cusparse
-from spdnn.engines.taskgraph import cuda_probe
-from spdnn.errors import SpdnnError
+from spdnn.engines.libraries import cusparse
+from spdnn.engines.registry import ENGINES, infer
+from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings, cupy_device, driver
-from spdnn.layouts.sliced import sliced
-from spdnn.limits import Machine
-from spdnn.records import read_records
-from spdnn.reduce import parse
+from spdnn.kernels.layouts.sliced import sliced
+from spdnn.problem import challenge
+from spdnn.records.limits import Machine
+from spdnn.records.run_record import read_records
+from spdnn.reductions.reduce import parse
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
 
@@ -549,7 +549,7 @@ cupy_device.missing, cupy_device.count, cupy_device.open_device = lambda: None, 
 import numpy as np
 import check, correctness, networks
 from spdnn.engines.cuda import choice
-from spdnn.challenge import Problem
+from spdnn.problem.challenge import Problem
 from tally import Tally
 
 tally = Tally()

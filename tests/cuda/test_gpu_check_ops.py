@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from shim import ShimDevice
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 from spdnn.kernels.cuda import device as device_module
-from spdnn.limits import Machine
-from spdnn.operation_records import read_operations
 from spdnn.ops import cuda, problems
 from spdnn.peers.product_base import DENSE, SPARSE
+from spdnn.records.limits import Machine
+from spdnn.records.operation_record import read_operations
 
 SHAPES = [
     problems.Shape("a", "transformer", "some_layer", 24, 40, 8, None, 2, "random", "", "made up"),

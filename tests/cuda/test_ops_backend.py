@@ -13,7 +13,7 @@ from cuda_ops_cases import FLOAT, SHAPES, random_values
 from shim import ShimDevice
 
 from spdnn import ops
-from spdnn.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import arrays, cuda, operations, oracle, tuning
 from spdnn.ops.cuda import CudaBackend

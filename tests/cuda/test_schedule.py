@@ -8,9 +8,9 @@ from shim import ShimDevice
 
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
-from spdnn.engines.cuda.place import Plan
+from spdnn.engines.cuda.buffers import Plan
 from spdnn.engines.cuda.schedule import KINDS, PERSISTENT, passes, persistent_shared, stage_room, variants
-from spdnn.features import Inputs
+from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.decomposition import LONGEST
 

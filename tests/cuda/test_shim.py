@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import shim
 
-from spdnn.errors import MemoryTooSmall, SpdnnError
-from spdnn.kernels import cuda
+from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.kernels.cuda import declarations as cuda
 
 FULL = "0xffffffffu"
 NAN = np.float32(np.nan)

@@ -14,22 +14,28 @@ from engine_cases import rows
 from shim import ShimDevice
 from shim_streams import Node
 
-from spdnn import reduce, reference
-from spdnn.engines import Options, engine, infer
-from spdnn.engines.cuda import CudaEngine, choice, place, schedule
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.engines.base import Options
+from spdnn.engines.cuda import buffers as place
+from spdnn.engines.cuda import choice, schedule
+from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
-from spdnn.engines.taskgraph import cuda as session_module
-from spdnn.engines.taskgraph import cuda_probe
-from spdnn.engines.taskgraph.cuda import CudaGraphSession
-from spdnn.engines.taskgraph.cuda_run import Going
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
-from spdnn.features import Inputs
-from spdnn.limits import Machine
-from spdnn.network import from_matrices
+from spdnn.engines.registry import engine, infer
+from spdnn.engines.taskgraph.cuda import probe as cuda_probe
+from spdnn.engines.taskgraph.cuda import session as session_module
+from spdnn.engines.taskgraph.cuda.run import Going
+from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
+from spdnn.records.limits import Machine
+from spdnn.reductions import reduce
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph import SCHEDULES, Graph, Kind, Wanted, decomposition
+from spdnn.taskgraph import decomposition
 from spdnn.taskgraph.check import wrong
+from spdnn.taskgraph.decomposition import SCHEDULES, Wanted
+from spdnn.taskgraph.graph import Graph, Kind
+from spdnn.verify import oracle as reference
 
 ENGINE = engine("taskgraph-cuda", usable=False)
 

@@ -7,10 +7,10 @@ import types
 
 import pytest
 
+from spdnn.common.errors import MemoryTooSmall, Unavailable
 from spdnn.distributed.devices import device
 from spdnn.distributed.run import Ranks
-from spdnn.engines import Options
-from spdnn.errors import MemoryTooSmall, Unavailable
+from spdnn.engines.base import Options
 
 
 def ranks(seen, local_rank=0):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spdnn.common.errors import InputError
 from spdnn.distributed import partition
 from spdnn.distributed.run import Ranks
-from spdnn.errors import InputError
 
 
 @given(st.sampled_from(partition.PARTITIONS), st.integers(1, 500), st.integers(1, 40))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stand_in_cupy import modules
 
-from spdnn.engines.peers import cusparse
+from spdnn.engines.libraries import cusparse
 from spdnn.kernels.cuda import cupy_device
 
 

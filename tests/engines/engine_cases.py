@@ -7,12 +7,12 @@ import functools
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import reference
-from spdnn.engines import engine, infer
 from spdnn.engines.base import Options, Session
-from spdnn.features import Inputs, projection_weights
-from spdnn.network import from_matrices
+from spdnn.engines.registry import engine, infer
+from spdnn.problem.features import Inputs, projection_weights
+from spdnn.problem.network import from_matrices
 from spdnn.sources.mnist import mnist_inputs
+from spdnn.verify import oracle as reference
 
 official_inputs = functools.cache(mnist_inputs)  # seconds each; tests that use them are of the xdist_group "mnist"
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from spdnn import kernels
+from spdnn.kernels import dispatch
 
 
 def rung(*values, default=False):
@@ -24,7 +24,7 @@ def covering(*choices):
     ]
 
 
-LEVELS = [level.name for level in kernels.levels()]
+LEVELS = [level.name for level in dispatch.levels()]
 # By default the level in use: the one that SPDNN_ISA names, else the best of this processor.
-each_level = [rung(name, default=name == kernels.level().name) for name in LEVELS]
+each_level = [rung(name, default=name == dispatch.level().name) for name in LEVELS]
 every_level = pytest.mark.parametrize("level", each_level)

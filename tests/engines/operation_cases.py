@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spdnn.operation_records import SPANS, rates
+from spdnn.records.operation_record import SPANS, rates
 
 SHA = "0123456789abcdef" * 4
 MACHINE = {"copy_bytes_per_second": 1e11, "load_bytes_per_second": 1e12, "l2_load_bytes_per_second": 5e11,

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from engine_cases import rows
 
-from spdnn import reference
-from spdnn.engines import infer, plan
+from spdnn.common.errors import InputError
 from spdnn.engines.base import Options
-from spdnn.engines.cpu import CpuEngine
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.session import CpuEngine
 from spdnn.engines.memory import resident_bytes
-from spdnn.errors import InputError
-from spdnn.features import Inputs, projection_weights
-from spdnn.network import from_matrices
+from spdnn.engines.registry import infer
+from spdnn.problem.features import Inputs, projection_weights
+from spdnn.problem.network import from_matrices
 from spdnn.sources.radixnet import RadixNet
+from spdnn.verify import oracle as reference
 
 
 def merging(count=300, neurons=64, layers=60):

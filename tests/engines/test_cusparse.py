@@ -15,13 +15,13 @@ import stand_in_cupy
 from engine_cases import rows
 from stand_in_cupy import Memory
 
-from spdnn import reference
-from spdnn.engines import engine, infer
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.engines.base import Options
-from spdnn.engines.peers import cusparse
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.engines.libraries import cusparse
+from spdnn.engines.registry import engine, infer
 from spdnn.kernels.cuda import driver
 from spdnn.sources.radixnet import RadixNet
+from spdnn.verify import oracle as reference
 
 
 def opened(network, inputs, **options):
@@ -96,7 +96,9 @@ def test_memory_that_others_take_meanwhile_is_a_sentence(gpu, monkeypatch):
 
 
 def test_the_machines_memory_holds_no_weights(gpu, monkeypatch):
-    monkeypatch.setattr("spdnn.engines.peers.base.resource.getrusage", lambda _: types.SimpleNamespace(ru_maxrss=0))
+    monkeypatch.setattr(
+        "spdnn.engines.libraries.library.resource.getrusage", lambda _: types.SimpleNamespace(ru_maxrss=0)
+    )
     network, inputs = RadixNet(1024, 40), rows(3, 1024)
     assert 12 * network.edges > 15_000_000
     opened(network, inputs, memory=1_000_000)

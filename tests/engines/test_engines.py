@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from ladders import LEVELS, covering, each_level, rung
 from refusals import refuses
 
-from spdnn import reduce, reference
-from spdnn.engines import infer
-from spdnn.errors import SpdnnError
-from spdnn.features import Inputs
-from spdnn.network import from_matrices
+from spdnn.common.errors import SpdnnError
+from spdnn.engines.registry import infer
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
+from spdnn.reductions import reduce
 from spdnn.sources.radixnet import RadixNet
+from spdnn.verify import oracle as reference
 
 pytestmark = pytest.mark.parametrize("name", ["cpu", "spgemm"])
 

@@ -14,12 +14,12 @@ import scipy.sparse as sp
 from engine_cases import SHAPES, assert_same, opened, rows
 from ladders import covering
 
-from spdnn.engines import PEERS, engine, infer
+from spdnn.common.errors import InputError, Unavailable, Unsuitable
 from spdnn.engines.base import Options
-from spdnn.engines.peers.columns import block_inputs
-from spdnn.errors import InputError, Unavailable, Unsuitable
-from spdnn.features import Inputs
-from spdnn.network import from_matrices
+from spdnn.engines.libraries.columns import block_inputs
+from spdnn.engines.registry import PEERS, engine, infer
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
 from spdnn.sources.radixnet import RadixNet
 
 THREADS = 2  # JAX keeps the number that it starts with
@@ -198,7 +198,7 @@ def test_a_library_that_is_absent_is_one_sentence(name, monkeypatch):
 
 @pytest.mark.needs("mkl")
 def test_mkl_without_its_library(monkeypatch):
-    from spdnn.engines.peers import mkl
+    from spdnn.engines.libraries import mkl
 
     monkeypatch.delenv("MKL_RT", raising=False)
     monkeypatch.setattr(mkl.importlib.metadata, "files", lambda package: [])

@@ -10,20 +10,20 @@ import sys
 import numpy as np
 import pytest
 
-from spdnn.features import Inputs
 from spdnn.formats.inputs import write_inputs
 from spdnn.formats.store import write_network
+from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
 
 PROGRAM = """
 import re
 import numpy as np
-from spdnn.engines import engine
+from spdnn.engines.registry import engine
 from spdnn.engines.base import Options
 from spdnn.engines.memory import resident_bytes
-from spdnn.errors import InputError
-from spdnn.features import Inputs
-from spdnn.network import Layer, MemoryNetwork
+from spdnn.common.errors import InputError
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Layer, MemoryNetwork
 
 def network(width, degree, depth):
     layers = []
@@ -76,12 +76,12 @@ def test_the_peak_stays_below_the_limit(name, case):
 CUT = """
 import re
 import numpy as np
-from spdnn.engines import engine
+from spdnn.engines.registry import engine
 from spdnn.engines.base import Options
-from spdnn.errors import MemoryTooSmall
-from spdnn.features import Inputs
+from spdnn.common.errors import MemoryTooSmall
+from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph import Wanted
+from spdnn.taskgraph.decomposition import Wanted
 
 rng = np.random.default_rng(0)
 bits = np.concatenate([rng.random((500, {neurons}), dtype=np.float32) < {density} for _ in range({count} // 500)])

@@ -11,14 +11,16 @@ import scipy.sparse as sp
 from engine_cases import assert_same, opened, rows
 from ladders import LEVELS
 
-from spdnn import measure
-from spdnn.engines import duplicates, engine, infer, spgemm
+from spdnn.common.errors import InputError
+from spdnn.engines import duplicates
 from spdnn.engines.base import RESIDENT, STREAMED, Options
 from spdnn.engines.memory import resident_bytes
-from spdnn.errors import InputError
-from spdnn.features import Inputs
-from spdnn.network import Layer, from_matrices
-from spdnn.records import check_record
+from spdnn.engines.registry import engine, infer
+from spdnn.engines.spgemm import session as spgemm
+from spdnn.measure import run as measure
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Layer, from_matrices
+from spdnn.records.run_record import check_record
 from spdnn.sources.radixnet import RadixNet
 
 CHOICES = range(spgemm.BEST, len(spgemm.ACCUMULATORS))
@@ -206,9 +208,9 @@ def test_small_memory_streams_in_batches_or_is_one_sentence():
 PEAK = """
 import re
 import numpy as np
-from spdnn.engines import infer
+from spdnn.engines.registry import infer
 from spdnn.engines.memory import resident_bytes
-from spdnn.features import Inputs
+from spdnn.problem.features import Inputs
 from spdnn.kernels import _cpu
 from spdnn.sources.radixnet import RadixNet
 

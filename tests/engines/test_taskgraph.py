@@ -12,18 +12,20 @@ import pytest
 from engine_cases import SHAPES, assert_same, official_inputs, rows
 from ladders import covering, rung
 
-from spdnn import measure, verify
-from spdnn.engines import engine, infer
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.engines.base import Options
-from spdnn.engines.taskgraph import cpu as executor
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
-from spdnn.features import Inputs
-from spdnn.network import from_matrices
-from spdnn.reduce import parse
+from spdnn.engines.registry import engine, infer
+from spdnn.engines.taskgraph.cpu import session as executor
+from spdnn.measure import run as measure
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
+from spdnn.reductions.reduce import parse
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph import SCHEDULES, Decomposition, Graph, Kind, Wanted
 from spdnn.taskgraph.check import wrong
+from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
 from spdnn.taskgraph.execution import run_serially
+from spdnn.taskgraph.graph import Graph, Kind
+from spdnn.verify import verdict as verify
 
 # Every schedule, buffers, pipelines and batches in any combination.
 CUTS = {

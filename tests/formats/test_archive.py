@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.formats.archive import Archive, Inflated, natural
 
 CONTENT = random.Random(3).randbytes(300_000) + b"spdnn" * 100_000

@@ -17,10 +17,10 @@ from refusals import refuses
 from safetensors.numpy import save_file
 from scipy.io import mmread, mmwrite
 
-from spdnn import network
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.formats import matrices
-from spdnn.network import Activation
+from spdnn.problem import network
+from spdnn.problem.network import Activation
 
 HEAD = "%%MatrixMarket matrix coordinate real general\n"
 

@@ -12,9 +12,10 @@ import pytest
 import scipy.sparse as sp
 from refusals import refuses
 
-from spdnn.errors import InputError
-from spdnn.features import Inputs
-from spdnn.formats import import_network, inputs, open_inputs, open_network, store, text
+from spdnn.common.errors import InputError
+from spdnn.formats import inputs, store, text
+from spdnn.formats.readers import import_network, open_inputs, open_network
+from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
 
 FORMULA = RadixNet(32, 12, bias=-0.1)

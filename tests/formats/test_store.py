@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses, small_disk
 
-from spdnn import network, reduce
-from spdnn.errors import InputError, SpdnnError
-from spdnn.features import Inputs
+from spdnn.common.errors import InputError, SpdnnError
 from spdnn.formats import container, store
 from spdnn.formats import inputs as inputs_store
-from spdnn.network import Activation, Layer, MemoryNetwork
+from spdnn.problem import network
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Activation, Layer, MemoryNetwork
+from spdnn.reductions import reduce
 from spdnn.sources.radixnet import RadixNet
 
 

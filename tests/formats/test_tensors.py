@@ -10,7 +10,7 @@ from refusals import refuses
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.formats import container, store
 from spdnn.formats.tensors import open_tensors, write_tensors
 from spdnn.sources.radixnet import RadixNet

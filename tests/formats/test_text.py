@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from ladders import rung
 from refusals import refuses
 
-from spdnn import files, kernels, network
-from spdnn.errors import InputError, SpdnnError, Unavailable
+from spdnn.common import files
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.formats import lines, text
+from spdnn.kernels import dispatch
+from spdnn.problem import network
 from spdnn.sources.radixnet import RadixNet
 
 SQUARE = b"1\t1\t0.5\n2\t1\t-0.5\n2\t2\t1e0\n"
@@ -376,11 +378,11 @@ def test_usual_lines_need_no_slow_parser(end, more):
 
 def test_parsing_is_the_same_where_nothing_is_compiled(monkeypatch):
     quick = lines.parse(SQUARE, "f", FORM)
-    monkeypatch.setattr(kernels, "built", lambda: None)
+    monkeypatch.setattr(dispatch, "built", lambda: None)
     assert lines._fast(SQUARE, FORM) is None
     assert all(np.array_equal(a, b) for a, b in zip(quick, lines.parse(SQUARE, "f", FORM), strict=True))
     with pytest.raises(Unavailable, match="make setup"):
-        monkeypatch.setattr(kernels, "missing", lambda: "build them with: make setup")
+        monkeypatch.setattr(dispatch, "missing", lambda: "build them with: make setup")
         text.write_layers(RadixNet(32, 1, bias=0), pathlib.Path("nowhere"))
 
 

@@ -56,11 +56,12 @@ import device_schedules  # noqa: E402
 import networks  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
-from spdnn import challenge, operation_records, records  # noqa: E402
-from spdnn.errors import InputError, SpdnnError, Unavailable  # noqa: E402
-from spdnn.files import write_text  # noqa: E402
+from spdnn.common.errors import InputError, SpdnnError, Unavailable  # noqa: E402
+from spdnn.common.files import write_text  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
-from spdnn.limits import EDGE_BYTES, Machine  # noqa: E402
+from spdnn.problem import challenge  # noqa: E402
+from spdnn.records import operation_record, run_record  # noqa: E402
+from spdnn.records.limits import EDGE_BYTES, Machine  # noqa: E402
 
 PARTS = ("correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
 SECONDS = 450  # by default, so that all ends within eight minutes
@@ -286,10 +287,10 @@ class RunRecords:
             stream.write(json.dumps(record, allow_nan=False) + "\n")
 
     def check(self, record: dict) -> None:
-        records.check_record(record, record["case"])
+        run_record.check_record(record, record["case"])
 
     def check_claims(self, record: dict) -> None:
-        records.check_claims(record, record["case"])
+        run_record.check_claims(record, record["case"])
 
     def finish(self) -> list[str]:
         """Give the file its name; what there is to say of it."""
@@ -304,7 +305,7 @@ class OperationRecords(RunRecords):
     kind = "operation"
 
     def check(self, record: dict) -> None:
-        operation_records.check_operation(record, record["case"])
+        operation_record.check_operation(record, record["case"])
 
     def check_claims(self, record: dict) -> None:
         """Nothing of theirs is checked without the schema that says what is there."""

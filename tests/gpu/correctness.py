@@ -12,14 +12,15 @@ import numpy as np
 from engine_cases import SHAPES, assert_same, opened, random_network, rows
 from tally import Tally
 
-from spdnn import reference
-from spdnn.engines import CUDA_RUNGS, engine, infer
-from spdnn.errors import MemoryTooSmall, SpdnnError
-from spdnn.features import Inputs
-from spdnn.kernels.cuda import Kernel, cupy_device, settings
-from spdnn.network import Network, from_matrices
-from spdnn.reduce import parse
+from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.engines.registry import CUDA_RUNGS, engine, infer
+from spdnn.kernels.cuda import cupy_device, settings
+from spdnn.kernels.cuda.declarations import Kernel
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network, from_matrices
+from spdnn.reductions.reduce import parse
 from spdnn.sources.radixnet import RadixNet
+from spdnn.verify import oracle as reference
 
 OURS = ("cuda", *(f"cuda-{kind}" for kind in CUDA_RUNGS))
 ENGINES = (*OURS, "cusparse")

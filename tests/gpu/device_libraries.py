@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.peers import cusparse
+from spdnn.engines.libraries import cusparse
 from spdnn.peers.product_base import DENSE, SPARSE, Product, held
 
 REAL_32, REAL_16 = 0, 2  # cudaDataType_t

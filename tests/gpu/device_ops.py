@@ -2,9 +2,9 @@
 
 What is timed is one launch between two events, with operands in place and caches warm (`Device.seconds_ahead`: an
 untimed launch goes before, and the host is ahead of the device), settings and algorithms that are tried as well as what
-is told of them. Programs take turns. What a float32 program
-wrote is verified before it is timed, and must be the same to the bit after every sample: these are operation records
-(spdnn.operation_records). TF32 and half round their operands, have tolerances of their own, and are in the table alone.
+is told of them. Programs take turns. What a float32 program wrote is verified before it is timed,
+and must be the same to the bit after every sample: these are operation records (spdnn.records.operation_record). TF32
+and half round their operands, have tolerances of their own, and are in the table alone.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from device_libraries import Timed
 from operation_checks import check, near, size
 from tally import Tally
 
-from spdnn import provenance
-from spdnn.files import write_text
+from spdnn.common import provenance
+from spdnn.common.files import write_text
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
-from spdnn.limits import Machine
-from spdnn.operation_records import SPANS, rates
 from spdnn.ops import oracle, problems
 from spdnn.ops.cuda import CudaBackend
 from spdnn.peers.common import new_identity
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.products import described
+from spdnn.records.limits import Machine
+from spdnn.records.operation_record import SPANS, rates
 
 SPARSITIES = {"spmm": (90, 80), "sddmm": (90,)}  # percent, of the problems of set a
 QUICK_LAYERS = ("encoder_0_attention_q", "group3_2")

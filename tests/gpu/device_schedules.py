@@ -15,16 +15,17 @@ from engine_cases import SHAPES, random_network, rows
 from networks import Case, Networks
 from tally import Tally
 
-from spdnn import challenge
-from spdnn.engines import Options, engine, infer
-from spdnn.engines.taskgraph.cuda import CudaGraphSession
-from spdnn.features import Inputs
-from spdnn.files import write_text
+from spdnn.common.files import write_text
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine, infer
+from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.kernels.cuda import cupy_device, settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.network import Network
-from spdnn.reduce import parse
-from spdnn.taskgraph import SCHEDULES, Wanted
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.reductions.reduce import parse
+from spdnn.taskgraph.decomposition import SCHEDULES, Wanted
 
 ENGINE = "taskgraph-cuda"
 REDUCTIONS = ("none", "dead,inputs", "all")

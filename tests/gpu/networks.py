@@ -9,13 +9,16 @@ from typing import Any
 
 from tally import Tally
 
-from spdnn import challenge, limits, measure
-from spdnn.engines import Options, Prepared, engine, usable_cores
-from spdnn.features import Inputs
-from spdnn.reduce import parse
+from spdnn.engines.base import Options, Prepared
+from spdnn.engines.registry import engine, usable_cores
+from spdnn.measure import run as measure
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
+from spdnn.records import limits
+from spdnn.reductions.reduce import parse
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph import Wanted
+from spdnn.taskgraph.decomposition import Wanted
 
 # Of config/ladder-cuda.yaml: the rungs below the engine `cuda`, on the network that it names.
 LADDER = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from spdnn.errors import SpdnnError
+from spdnn.common.errors import SpdnnError
 
 LONGEST = 400  # characters of a failure
 

@@ -5,38 +5,39 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spdnn import kernels, layouts
-from spdnn.errors import InputError, Unavailable
-from spdnn.network import Layer
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.kernels import dispatch
+from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.network import Layer
 
 
 def test_levels_are_ordered_and_named(monkeypatch):
-    names = [level.name for level in kernels.levels()]
+    names = [level.name for level in dispatch.levels()]
     assert names
     monkeypatch.delenv("SPDNN_ISA", raising=False)
-    assert kernels.level().name == names[0]
+    assert dispatch.level().name == names[0]
     monkeypatch.setenv("SPDNN_ISA", names[-1])
-    assert kernels.level().name == names[-1]
-    assert [level.vector_bytes for level in kernels.levels()] == sorted(
-        (level.vector_bytes for level in kernels.levels()), reverse=True
+    assert dispatch.level().name == names[-1]
+    assert [level.vector_bytes for level in dispatch.levels()] == sorted(
+        (level.vector_bytes for level in dispatch.levels()), reverse=True
     )
     with pytest.raises(InputError, match="'v9' cannot run here: it must be one of"):
-        kernels.level("v9")
+        dispatch.level("v9")
 
 
 def test_a_stale_build_is_refused(tmp_path, monkeypatch):
-    assert kernels.missing() is None
+    assert dispatch.missing() is None
     folder = tmp_path / "cpu"
     folder.mkdir()
     (folder / "kernels.cpp").write_text("other\n")
-    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "__init__.py"))
-    assert "not those of the sources beside them" in kernels.missing()
+    monkeypatch.setattr(dispatch, "__file__", str(tmp_path / "__init__.py"))
+    assert "not those of the sources beside them" in dispatch.missing()
     with pytest.raises(Unavailable, match="make setup"):
-        kernels.levels()
+        dispatch.levels()
 
 
 def test_what_does_not_fit_is_refused():
-    level, layer = kernels.level(), layouts.bind(Layer.from_matrix(np.eye(4)))
+    level, layer = dispatch.level(), layouts.bind(Layer.from_matrix(np.eye(4)))
     small, masks = layouts.buffer(1, 4, 16), np.zeros((1, 1), np.uint64)
     with pytest.raises(ValueError, match="dst is too small"):
         level.layers([layer], layouts.buffer(64, 4, 16), small, 64, 16, 1, np.zeros((1, 4), np.uint64), 1)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from ladders import LEVELS, each_level
 
-from spdnn import kernels, layouts
-from spdnn.network import IDENTITY, Layer
+from spdnn.kernels import dispatch
+from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.network import IDENTITY, Layer
 from spdnn.sources.radixnet import RadixNet
 
 TILES = (1, *layouts.TILES)
@@ -20,7 +21,7 @@ every_tile = pytest.mark.parametrize("tile", TILES)
 
 @pytest.fixture
 def level(request):
-    return kernels.level(request.param)
+    return dispatch.level(request.param)
 
 
 def tiled(level, rows, tile):
@@ -177,7 +178,7 @@ def test_lanes_without_an_input_may_overflow(level, tile):
 
 @pytest.mark.parametrize("threads", [1, 3])  # tile by tile, and in step
 def test_tiles_of_zeros_stop_early_and_leave_zeros(threads):
-    level, network = kernels.level(), RadixNet(1024, 4, -1000.0)
+    level, network = dispatch.level(), RadixNet(1024, 4, -1000.0)
     layers = [layouts.bind(layer) for layer in network.layers()]
     source, target = layouts.buffer(128, 1024, 64), layouts.buffer(128, 1024, 64)
     source[:], target[:] = 1, np.nan
@@ -208,7 +209,7 @@ def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neuro
 
 
 def test_places_that_do_not_fit_are_refused():
-    level, rows = kernels.level(), np.zeros((20, 3), np.float32)
+    level, rows = dispatch.level(), np.zeros((20, 3), np.float32)
     with pytest.raises(ValueError, match="dst is too small"):
         level.place(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
     with pytest.raises(ValueError, match="a row number is out of range"):

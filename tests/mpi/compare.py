@@ -16,17 +16,23 @@ import sys
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn import infer, measure
-from spdnn.distributed import gather, meetings
+from spdnn import infer
+from spdnn.common.errors import Unsuitable
+from spdnn.distributed import exchange as meetings
+from spdnn.distributed import gather
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.distributed.run import Ranks
 from spdnn.distributed.world import world
-from spdnn.engines import cpu, engine, plan, sparse_rows, spgemm
-from spdnn.errors import Unsuitable
-from spdnn.features import Inputs
-from spdnn.measure import Loaded
-from spdnn.network import from_matrices
-from spdnn.reduce import parse
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu import session as cpu
+from spdnn.engines.registry import engine
+from spdnn.engines.spgemm import rows as sparse_rows
+from spdnn.engines.spgemm import session as spgemm
+from spdnn.measure import run as measure
+from spdnn.measure.run import Loaded
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
+from spdnn.reductions.reduce import parse
 from spdnn.sources.radixnet import RadixNet
 
 EXACT = ("cpu", "tiled", "csr", "spgemm", "reference")  # a row's bits do not depend on what other rows there are

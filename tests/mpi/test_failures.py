@@ -16,7 +16,7 @@ from children import ended, finished, until
 from launched import SPDNN, launched, mpiexec
 
 from spdnn.cli import main
-from spdnn.records import read_record
+from spdnn.records.run_record import read_record
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")
@@ -117,7 +117,7 @@ ON_DEVICES = """
 import os, sys
 from pathlib import Path
 from spdnn.cli import main
-from spdnn.engines.cpu import CpuEngine
+from spdnn.engines.cpu.session import CpuEngine
 
 def device_identities(self):
     return {seen}[int(os.environ["PMI_RANK"])]
@@ -167,7 +167,7 @@ def test_a_defect_shows_its_traceback_and_ends_all(tmp_path):
     (tmp_path / "program.py").write_text(
         "import sys\n"
         "from spdnn.distributed.world import world\n"
-        "from spdnn.engines.cpu import CpuSession\n"
+        "from spdnn.engines.cpu.session import CpuSession\n"
         "run = CpuSession.run\n"
         "def broken(self, meetings=None):\n"
         "    return run(self, meetings) if world().rank != 1 else 1 / 0\n"

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from refusals import refuses
 
 from spdnn import ops
-from spdnn.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.kernels import _cpu
 from spdnn.ops import matrix
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from refusals import refuses
 
 from spdnn import ops
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.ops.arrays import given
 
 

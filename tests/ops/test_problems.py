@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.formats import smtx
 from spdnn.ops import dlmc, problems
 from spdnn.ops.problems import COLUMNS, Problem, Shape, drawn, read_shapes

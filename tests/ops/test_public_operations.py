@@ -9,7 +9,7 @@ import pytest
 from refusals import refuses
 
 from spdnn import ops
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.ops import oracle
 
 SHAPES = [(11, 55, 8, 200), (7, 96, 40, 333), (1, 1, 1, 1), (5, 4, 3, 0), (9, 1, 17, 5), (1, 64, 65, 30)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
 from spdnn.ops import Topology
 
 WRONG = [

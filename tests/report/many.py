@@ -20,8 +20,8 @@ from test_report import HOSTILE, made_record, measured
 from test_scaling import spread
 from test_schedules import scheduled
 
-from spdnn import challenge
-from spdnn.intervals import interval
+from spdnn.common.statistics import interval
+from spdnn.problem import challenge
 
 SEED = 20
 RUNS_IN_A_LINE_FILE, OPERATIONS_IN_A_LINE_FILE = 250, 300

@@ -13,7 +13,7 @@ from test_report import HOSTILE, made_record, made_verdict, many, measured, rend
 from test_scaling import strong, weak
 from test_schedules import several
 
-from spdnn.report import Folder
+from spdnn.report.rendering import Folder
 
 FAILED = "failed-case"
 LONG = "a-name-without-a-place-to-break-it-" * 5

@@ -10,9 +10,10 @@ from test_report import HOSTILE, data, drawn, made_record, shown
 from test_scaling import on
 from test_schedules import scheduled
 
-from spdnn.report import breakdown, model
-from spdnn.report.collection import Part
-from spdnn.report.drawing import MOST_BARS
+from spdnn.report import page as model
+from spdnn.report.breakdown import values as breakdown
+from spdnn.report.common.collection import Part
+from spdnn.report.common.drawing import MOST_BARS
 
 LAST = "layer loop, resident"
 WITH_COPIES = "with host-to-device copies"

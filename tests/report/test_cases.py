@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from spdnn.errors import InputError
-from spdnn.report.cases import read_cases, write_cases
+from spdnn.common.errors import InputError
+from spdnn.report.common.cases import read_cases, write_cases
 
 
 def content(**changed):

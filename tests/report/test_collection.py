@@ -5,8 +5,8 @@ import itertools
 import pytest
 from test_report import made_record, made_verdict, rendered, stored, stored_verdict
 
-from spdnn.report import Folder
-from spdnn.report.collection import Part, collect, distinct, fair
+from spdnn.report.common.collection import Part, collect, distinct, fair
+from spdnn.report.rendering import Folder
 
 
 def folders(tmp_path, *contents):

@@ -12,7 +12,7 @@ from test_comparisons import compared
 from test_operations import products
 from test_report import HOSTILE, made_record, shown
 
-from spdnn.report import embedded
+from spdnn.report.common import embedded
 
 
 def held(href):

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from docutils.core import publish_parts
 
-from spdnn.errors import InputError
-from spdnn.report import render
-from spdnn.report.drawing import About, Drawing
-from spdnn.report.files import caption, remove_figures, standalone, write_figures
+from spdnn.common.errors import InputError
+from spdnn.report.common.drawing import About, Drawing
+from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
+from spdnn.report.rendering import render
 from tests.report.test_report import drawn, made_record, stored
 
 SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'

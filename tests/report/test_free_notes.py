@@ -12,8 +12,8 @@ from test_report import many, measured, shown
 from test_scaling import strong
 from test_schedules import several
 
-from spdnn.errors import InputError
-from spdnn.model import from_record
+from spdnn.common.errors import InputError
+from spdnn.costmodel.calibration import from_record
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 
 FREE = (

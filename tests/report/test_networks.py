@@ -6,9 +6,11 @@ import re
 import pytest
 from test_report import BASELINES, made_record, shown
 
-from spdnn.baselines import DEVICES, read_baselines
-from spdnn.report import model, networks, words
-from spdnn.report.collection import Part
+from spdnn.records.published import DEVICES, read_baselines
+from spdnn.report import page as model
+from spdnn.report.common import words
+from spdnn.report.common.collection import Part
+from spdnn.report.networks import values as networks
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,13 @@ import pytest
 from operation_cases import made_imbalance, made_operation
 from test_report import BASELINES, HOSTILE, NOTHING, made_record, shown, stored
 
-from spdnn.errors import InputError
-from spdnn.operation_baselines import OperationBaseline
-from spdnn.report import gallery, operations, render
-from spdnn.report.collection import distinct
-from tests.test_records import changed
+from spdnn.common.errors import InputError
+from spdnn.records.published_operations import OperationBaseline
+from spdnn.report import gallery
+from spdnn.report.common.collection import distinct
+from spdnn.report.operations import values as operations
+from spdnn.report.rendering import render
+from tests.records.test_run_record import changed
 
 
 def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):

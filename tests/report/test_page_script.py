@@ -11,9 +11,9 @@ from browser import visit as browser_visit
 from pages import FEW
 from test_report import BASELINES, made_record, stored
 
-from spdnn import report
-from spdnn.baselines import read_baselines
-from spdnn.report import words
+from spdnn.records.published import read_baselines
+from spdnn.report import rendering as report
+from spdnn.report.common import words
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
 

@@ -15,11 +15,11 @@ import pytest
 import referencing
 from test_report import made_verdict
 
-from spdnn import schema_checks
-from spdnn.errors import InputError
-from spdnn.operation_records import check_operation, read_all
-from spdnn.records import check_record, check_verdict
-from spdnn.schema_checks import LARGEST, check_numbers, check_schema
+from spdnn.common import validation
+from spdnn.common.errors import InputError
+from spdnn.common.validation import LARGEST, check_numbers, check_schema
+from spdnn.records.operation_record import check_operation, read_all
+from spdnn.records.run_record import check_record, check_verdict
 
 ROUNDS = 30
 SHORT = 20_000  # characters of a record that is spoiled again and again
@@ -44,7 +44,7 @@ VALUES = (
 
 def judge(name):
     """The schema of that name in another library."""
-    schemas = {path.name: json.loads(path.read_text("utf-8")) for path in schema_checks.SCHEMAS.glob("*.json")}
+    schemas = {path.name: json.loads(path.read_text("utf-8")) for path in validation.SCHEMAS.glob("*.json")}
     resources = ((key, referencing.Resource.from_contents(schema)) for key, schema in schemas.items())
     registry = referencing.Registry().with_resources(resources)
     return jsonschema.Draft202012Validator(schemas[name], registry=registry)

@@ -14,10 +14,12 @@ from test_report import drawn as figures
 from test_report import shown as whole
 from test_schedules import scheduled
 
-from spdnn.intervals import interval
-from spdnn.records import check_record
-from spdnn.report import model, reduction_facts, reductions
-from spdnn.report.collection import Part
+from spdnn.common.statistics import interval
+from spdnn.records.run_record import check_record
+from spdnn.report import page as model
+from spdnn.report.common.collection import Part
+from spdnn.report.reductions import facts as reduction_facts
+from spdnn.report.reductions import values as reductions
 
 LAYERS, INPUTS, EACH = 120, 60_000, 32 * 1024
 ALL = ("dead", "inputs", "neurons")

@@ -16,16 +16,22 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from spdnn import challenge, report
-from spdnn.baselines import SPANS, read_baselines
 from spdnn.cli import main
-from spdnn.errors import InputError
-from spdnn.intervals import interval
-from spdnn.report import figures, gallery, model, reductions, render, series, words
-from spdnn.report.collection import Part
-from spdnn.report.drawing import About
+from spdnn.common.errors import InputError
+from spdnn.common.statistics import interval
+from spdnn.problem import challenge
+from spdnn.records.published import SPANS, read_baselines
+from spdnn.records.time_to_solution import solution
+from spdnn.report import gallery
+from spdnn.report import page as model
+from spdnn.report import rendering as report
+from spdnn.report.common import series, words
+from spdnn.report.common.collection import Part
+from spdnn.report.common.drawing import About
+from spdnn.report.networks import figures
+from spdnn.report.reductions import values as reductions
+from spdnn.report.rendering import render
 from spdnn.sources.radixnet import RadixNet
-from spdnn.time_to_solution import solution
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
 SHA = "0123456789abcdef" * 4

@@ -11,9 +11,10 @@ import pytest
 from test_report import HOSTILE, data, drawn, made_record, measured, shown
 from test_scaling import on
 
-from spdnn.report import model, roofline_figures
-from spdnn.report.collection import Part
-from spdnn.report.drawing import MOST_BARS, MOST_DRAWN, folded
+from spdnn.report import page as model
+from spdnn.report.common.collection import Part
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, folded
+from spdnn.report.roofline import figures as roofline_figures
 
 FASTER = {"load_bytes_per_second": 2e12, "l2_load_bytes_per_second": 7e11, "copy_bytes_per_second": 1.5e11}
 

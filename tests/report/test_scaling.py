@@ -10,11 +10,14 @@ import statistics
 import pytest
 from test_report import BASELINES, HOSTILE, made_record, made_verdict, measured, shown
 
-from spdnn.baselines import read_baselines
-from spdnn.distribution_checks import computing, imbalance
-from spdnn.report import model, scaling, scaling_figures, series, words
-from spdnn.report.collection import Part
-from tests.test_records import changed
+from spdnn.records.published import read_baselines
+from spdnn.records.rank_checks import computing, imbalance
+from spdnn.report import page as model
+from spdnn.report.common import series, words
+from spdnn.report.common.collection import Part
+from spdnn.report.scaling import figures as scaling_figures
+from spdnn.report.scaling import values as scaling
+from tests.records.test_run_record import changed
 
 CORES = 8
 HOW = "snakemake --configfile config/strong.yaml"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from test_report import BASELINES, HOSTILE, drawn, made_record, shown
 
-from spdnn.baselines import read_baselines
-from spdnn.report import model, timelines
-from spdnn.report.collection import Part
-from spdnn.report.drawing import About
-from spdnn.taskgraph import Sizes, cut
+from spdnn.records.published import read_baselines
+from spdnn.report import page as model
+from spdnn.report.common.collection import Part
+from spdnn.report.common.drawing import About
+from spdnn.report.schedules import figures as timelines
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.taskgraph.decomposition import Sizes, cut
 from spdnn.taskgraph.simulation import simulate, sizes_of
 
 HOW = "snakemake --configfile config/schedules.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import many
 from test_report import rendered
 
-from spdnn.report import Folder
+from spdnn.report.rendering import Folder
 
 MOST_BYTES = 5_000_000
 FIGURES = 2_000_000  # bytes of them; how many there are, and how much is in each, their own tests tell

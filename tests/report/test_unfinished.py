@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from spdnn.records import write_record
+from spdnn.records.run_record import write_record
 from spdnn.report import gallery
-from spdnn.report.files import write_figures
+from spdnn.report.common.figure_files import write_figures
 from spdnn.report.unfinished import render_unfinished, tell_unfinished
 from tests.report.test_figure_files import made
 from tests.report.test_report import BASELINES, made_record, made_verdict, stored_verdict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spdnn import challenge
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
+from spdnn.problem import challenge
 from spdnn.sources.catalog import COLUMNS, read_sources
 
 ROW = {

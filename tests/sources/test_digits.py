@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ladders import rung
 
-from spdnn import challenge
-from spdnn.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.problem import challenge
 from spdnn.sources import digits
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet

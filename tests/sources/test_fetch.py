@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from spdnn.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.sources.catalog import Source
 from spdnn.sources.fetch import cache_folder, fetch
 

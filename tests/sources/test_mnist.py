@@ -10,9 +10,9 @@ import pytest
 from engine_cases import official_inputs
 from ladders import rung
 
-from spdnn import challenge, kernels
-from spdnn.errors import InputError, SpdnnError
-from spdnn.kernels import layer_rows
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.kernels import dispatch, layer_rows
+from spdnn.problem import challenge
 from spdnn.sources import mnist
 
 
@@ -50,7 +50,7 @@ def test_resize_is_the_literal_formula(side):
 
 
 def test_numpy_resamples_the_same_where_nothing_is_compiled(monkeypatch):
-    monkeypatch.setattr(kernels, "on_rows", lambda: layer_rows)
+    monkeypatch.setattr(dispatch, "on_rows", lambda: layer_rows)
     np.testing.assert_array_equal(mnist.resized_bits(strokes(5), 128), literal(strokes(5), 128))
 
 

@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spdnn import kernels
-from spdnn.errors import InputError
-from spdnn.kernels import layer_rows
-from spdnn.reduce import merge_neurons
+from spdnn.common.errors import InputError
+from spdnn.kernels import dispatch, layer_rows
+from spdnn.reductions.reduce import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -72,5 +71,5 @@ def test_numpy_makes_the_same_layers_where_nothing_is_compiled(neurons, monkeypa
     for k in (0, 3, 6, 13, 39):
         expected = compiled.layer(k).check("compiled").sha256()
         with monkeypatch.context() as patch:
-            patch.setattr(kernels, "on_rows", lambda: layer_rows)
+            patch.setattr(dispatch, "on_rows", lambda: layer_rows)
             assert network.layer(k).sha256() == expected

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spdnn import reduce
-from spdnn.errors import InputError
+from spdnn.common.errors import InputError
+from spdnn.reductions import reduce
 from spdnn.sources.unstructured import LEAST, MOST, Unstructured
 
 

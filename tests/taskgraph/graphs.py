@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from spdnn.taskgraph import SCHEDULES, Sizes, cut
-from spdnn.taskgraph.decomposition import RESIDENT
+from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES, Sizes, cut
 from spdnn.taskgraph.execution import Execution, run_serially
 
 

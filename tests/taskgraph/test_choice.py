@@ -8,10 +8,10 @@ from graphs import decompositions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.errors import InputError, MemoryTooSmall
-from spdnn.model import Device, Messages, Work
-from spdnn.taskgraph import Sizes
+from spdnn.common.errors import InputError, MemoryTooSmall
+from spdnn.costmodel.costs import Device, Messages, Work
 from spdnn.taskgraph.choice import EQUAL, choose
+from spdnn.taskgraph.decomposition import Sizes
 from spdnn.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024

@@ -7,9 +7,8 @@ from graphs import decompositions, sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.errors import InputError, MemoryTooSmall
-from spdnn.taskgraph import SCHEDULES, Decomposition, Sizes, cut
-from spdnn.taskgraph.decomposition import ranges_of, stages_of
+from spdnn.common.errors import InputError, MemoryTooSmall
+from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Sizes, cut, ranges_of, stages_of
 
 SIZES = Sizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
 

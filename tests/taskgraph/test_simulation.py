@@ -8,10 +8,11 @@ from graphs import decompositions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spdnn.errors import InputError
-from spdnn.model import FREE, Device, Messages, Work
-from spdnn.taskgraph import Decomposition, Kind
+from spdnn.common.errors import InputError
+from spdnn.costmodel.costs import FREE, Device, Messages, Work
 from spdnn.taskgraph.check import wrong
+from spdnn.taskgraph.decomposition import Decomposition
+from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts, simulate, sizes_of
 
 

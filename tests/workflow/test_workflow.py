@@ -22,11 +22,11 @@ import scipy.sparse as sp
 import yaml
 from children import ended, started, until
 
-from spdnn import config
 from spdnn.cli import main
-from spdnn.operation_records import read_operations
-from spdnn.records import read_record
-from spdnn.report.cases import read_cases
+from spdnn.pipeline import config
+from spdnn.records.operation_record import read_operations
+from spdnn.records.run_record import read_record
+from spdnn.report.common.cases import read_cases
 
 pytestmark = pytest.mark.xdist_group("workflow")
 full = pytest.mark.full("workflow")

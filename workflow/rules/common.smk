@@ -8,12 +8,12 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
-from spdnn import config as settings
-from spdnn import estimates
-from spdnn import reduce as exact_reductions
-from spdnn.engines import ENGINES, engine
-from spdnn.errors import SpdnnError
-from spdnn.provenance import code_digest
+from spdnn.pipeline import config as settings
+from spdnn.pipeline import estimates
+from spdnn.reductions import reduce as exact_reductions
+from spdnn.engines.registry import ENGINES, engine
+from spdnn.common.errors import SpdnnError
+from spdnn.common.provenance import code_digest
 
 try:
     config = settings.check(config, f"{workflow.basedir}/workflow/schemas/config.schema.yaml")
@@ -40,7 +40,7 @@ def one_of(names):
 
 def engine_code(engine, *modules):
     """The digest of the sources that a run of `engine` reaches, and of `modules`."""
-    return code_digest("spdnn.measure", ENGINES.get(engine, "spdnn.engines:").split(":")[0], *modules)
+    return code_digest("spdnn.measure.run", ENGINES.get(engine, "spdnn.engines.registry:").split(":")[0], *modules)
 
 
 def program(name):
@@ -66,7 +66,7 @@ def every_core(threads):
 
 
 def needed(stage):
-    """Resources of a rule as `stage` of spdnn.estimates has them; a job sent again gets twice as much, then three times."""
+    """Resources of a rule as `stage` of spdnn.pipeline.estimates has them; a job sent again gets twice as much, then three times."""
 
     def need(wildcards, input):
         case = CASES[wildcards.case] if "case" in wildcards.keys() else prepared_case(wildcards)

@@ -47,7 +47,7 @@ rule import_network:
         "../../envs/spdnn.yaml"
     params:
         own=lambda wildcards: OWN.get(wildcards.network, {}),
-        code=code_digest("spdnn.formats"),
+        code=code_digest("spdnn.formats.readers"),
     script:
         "../scripts/import_network.py"
 
@@ -84,7 +84,7 @@ rule import_inputs:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        code=code_digest("spdnn.formats"),
+        code=code_digest("spdnn.formats.readers"),
     script:
         "../scripts/import_inputs.py"
 

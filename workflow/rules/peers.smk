@@ -14,6 +14,6 @@ rule peers:
     params:
         peers=PEERS,
         configfiles=[str(path) for path in workflow.overwrite_configfiles],
-        code=code_digest("spdnn.peers", *(module.split(":")[0] for module in ENGINES.values())),
+        code=code_digest("spdnn.peers.compare", *(module.split(":")[0] for module in ENGINES.values())),
     script:
         "../scripts/peers.py"

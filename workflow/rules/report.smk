@@ -26,14 +26,14 @@ rule report:
         "../../envs/spdnn.yaml"
     params:
         cases=list(CASES),
-        code=code_digest("spdnn.report"),
+        code=code_digest("spdnn.report.rendering"),
     script:
         "../scripts/report.py"
 
 
 # What is to run is written down before anything runs, so that whatever ends it, a page can tell what is missing.
 onstart:
-    from spdnn.report.cases import write_cases
+    from spdnn.report.common.cases import write_cases
 
     try:
         write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, ["snakemake", *sys.argv[1:]])

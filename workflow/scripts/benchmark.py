@@ -2,15 +2,15 @@
 
 import shlex
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
     from dataclasses import replace
 
-    from spdnn.errors import SpdnnError
-    from spdnn.measure import read_samples, record
-    from spdnn.records import read_verdict, write_record
-    from spdnn.time_to_solution import WORKFLOW, solution, stage_seconds
+    from spdnn.common.errors import SpdnnError
+    from spdnn.measure.run import read_samples, record
+    from spdnn.records.run_record import read_verdict, write_record
+    from spdnn.records.time_to_solution import WORKFLOW, solution, stage_seconds
 
     case, config = snakemake.params.case, snakemake.config
     measurement, summary = read_samples(snakemake.input.samples)

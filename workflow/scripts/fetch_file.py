@@ -1,6 +1,6 @@
 """Rule fetch_file: one external file of config/data.tsv, verified."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
     from spdnn.sources.catalog import read_sources

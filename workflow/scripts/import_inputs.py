@@ -1,9 +1,9 @@
 """Rule import_inputs: official text, or inputs of the user's own, into a store."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats import open_inputs
     from spdnn.formats.inputs import write_inputs
+    from spdnn.formats.readers import open_inputs
 
     write_inputs(snakemake.output[0], open_inputs(snakemake.input[0]))

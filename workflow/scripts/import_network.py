@@ -1,9 +1,9 @@
 """Rule import_network: an official archive, or a network of the user's own, into a store."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats import import_network
+    from spdnn.formats.readers import import_network
 
     own = snakemake.params.own
     options = {"clip": own["clip"]} if "clip" in own else {}

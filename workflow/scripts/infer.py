@@ -1,16 +1,17 @@
 """Rule infer: all repeats of one case, a digest of each one's output, and its categories."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
     from spdnn.distributed.local import staged
     from spdnn.distributed.world import world
-    from spdnn.engines import Options, engine
-    from spdnn.formats import open_network
+    from spdnn.engines.base import Options
+    from spdnn.engines.registry import engine
     from spdnn.formats.categories import write_categories
     from spdnn.formats.inputs import read_inputs
-    from spdnn.measure import measure, stored, timed, write_result, write_samples
-    from spdnn.taskgraph import Wanted
+    from spdnn.formats.readers import open_network
+    from spdnn.measure.run import measure, stored, timed, write_result, write_samples
+    from spdnn.taskgraph.decomposition import Wanted
 
     case, given = snakemake.params.case, snakemake.input
     with staged(world(), None, given.network, given.prepared, given.inputs) as (network, prepared, inputs):

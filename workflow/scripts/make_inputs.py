@@ -1,6 +1,6 @@
 """Rule make_inputs: inputs by formula, from MNIST or from the digits that scikit-learn bundles."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
     from spdnn.formats.inputs import write_inputs

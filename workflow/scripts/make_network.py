@@ -1,10 +1,10 @@
 """Rule make_network: the RadiX-Net of a width at full depth, stored as its formula; or an unstructured network."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.challenge import MAX_LAYERS
     from spdnn.formats.store import write_network
+    from spdnn.problem.challenge import MAX_LAYERS
     from spdnn.sources.radixnet import RadixNet
     from spdnn.sources.unstructured import Unstructured
 

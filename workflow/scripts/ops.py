@@ -2,11 +2,11 @@
 
 import shlex
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.operation_records import write_operations
     from spdnn.peers.products import compare
+    from spdnn.records.operation_record import write_operations
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/ops/operations.jsonl"]

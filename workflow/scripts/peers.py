@@ -2,11 +2,12 @@
 
 import shlex
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
     from spdnn.formats.inputs import read_inputs
-    from spdnn.peers import compare, write_records
+    from spdnn.peers.common import write_records
+    from spdnn.peers.compare import compare
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/peers"]

@@ -1,13 +1,13 @@
 """Rule prepare: look for reductions and lay the network out for its engine."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.engines import engine
-    from spdnn.formats import open_network
+    from spdnn.engines.registry import engine
+    from spdnn.formats.readers import open_network
     from spdnn.formats.store import write_prepared
-    from spdnn.measure import timed
-    from spdnn.reduce import parse
+    from spdnn.measure.run import timed
+    from spdnn.reductions.reduce import parse
 
     params = snakemake.params
     runner = engine(params.engine, usable=False)  # what it runs on may be on other nodes than this one

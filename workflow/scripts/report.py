@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.report import render
+    from spdnn.report.rendering import render
 
     render(
         [

@@ -1,12 +1,12 @@
 """Rule verify: a result against the official truth, a file or the oracle."""
 
-from spdnn.jobs import logged
+from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.formats import open_network
     from spdnn.formats.inputs import read_inputs
-    from spdnn.measure import judge, read_result
-    from spdnn.records import write_verdict
+    from spdnn.formats.readers import open_network
+    from spdnn.measure.run import judge, read_result
+    from spdnn.records.run_record import write_verdict
 
     case = snakemake.params.case
     inputs = read_inputs(snakemake.input.inputs)

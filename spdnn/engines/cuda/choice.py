@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.common.errors import MemoryTooSmall, Unsuitable
 from spdnn.engines.cuda.layers import COLUMNS, DeviceLayer, Run, arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
-from spdnn.errors import MemoryTooSmall, Unsuitable
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.cuda.settings import staged_outputs
-from spdnn.layouts.sliced import staged
-from spdnn.network import Layer, Network
+from spdnn.kernels.layouts.sliced import staged
+from spdnn.problem.network import Layer, Network
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
 TILES = 2  # of inputs for each multiprocessor, in a sample

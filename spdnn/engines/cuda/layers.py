@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.common.errors import Unsuitable
 from spdnn.engines.cuda.schedule import ALL_ROWS, BITS, CSR, ELL, STAGED, Variant
-from spdnn.errors import Unsuitable
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
-from spdnn.layouts.sliced import SLICE, sliced, staged
-from spdnn.network import Layer
+from spdnn.kernels.layouts.sliced import SLICE, sliced, staged
+from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
 COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from spdnn import progress
+from spdnn.common import progress
+from spdnn.common.errors import MemoryTooSmall
+from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.given import TILE, Given
+from spdnn.engines.cuda.buffers import ROW_BYTES, Place, Plan, batches_told, table_of
+from spdnn.engines.cuda.inputs import TILE, Given
 from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
-from spdnn.engines.cuda.outcome import result
-from spdnn.engines.cuda.place import ROW_BYTES, Place, Plan, batches_told, table_of
-from spdnn.errors import MemoryTooSmall
-from spdnn.features import Inputs, Result
-from spdnn.files import check_ended
+from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
-from spdnn.layouts import tiles_of
+from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.problem.features import Inputs, Result
 
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
 CHECKED = 64  # launches between two looks at signals

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.taskgraph import Decomposition, Graph, Sizes, Wanted
+from spdnn.taskgraph.decomposition import Decomposition, Sizes, Wanted
+from spdnn.taskgraph.graph import Graph
 from spdnn.taskgraph.timeline import Span, coarsened
 
 

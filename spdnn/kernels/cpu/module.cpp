@@ -208,7 +208,7 @@ void bind_text(nb::module_&);       // text_module.cpp
 
 NB_MODULE(_cpu, m) {
     using namespace spdnn;
-    m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels chooses the level.";
+    m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels.dispatch chooses the level.";
     m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
     bind_spgemm(m);
     bind_spmm(m);

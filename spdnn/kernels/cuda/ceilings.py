@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
-from spdnn.kernels.cuda import Kernel
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
+from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
-from spdnn.limits import Machine
+from spdnn.records.limits import Machine
 
 THREADS, BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
 TILE, ROWS, CHAINS, STEPS, IN_FLIGHT = 32, 128, 8, 16, 4  # see ceilings.cu; TILE is of common.cuh

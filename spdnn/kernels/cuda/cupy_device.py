@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
-from spdnn.kernels.cuda import Kernel, source
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda.cupy_streams import SYNCHRONIZE, CupyStreams, line, synchronizes
+from spdnn.kernels.cuda.declarations import Kernel, source
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.driver import count, dotted, missing
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import InputError, MemoryTooSmall, SpdnnError
+from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.kernels.cuda.device import Device, Event
 
 SYNCHRONIZE = "SPDNN_CUDA_SYNCHRONIZE"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.errors import SpdnnError
-from spdnn.kernels.cuda import Kernel
+from spdnn.common.errors import SpdnnError
+from spdnn.kernels.cuda.declarations import Kernel
 
 MOST_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 LEAD_BYTES, LEAD_FILLS = 1 << 27, 8  # that a device writes while the host gets ahead of it: some 0.3 ms of an H200

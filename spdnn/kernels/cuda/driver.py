@@ -8,7 +8,7 @@ import importlib.util
 import uuid
 from typing import Any
 
-from spdnn.errors import Unavailable
+from spdnn.common.errors import Unavailable
 
 DRIVER = "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE

@@ -51,7 +51,7 @@ __device__ __forceinline__ void add_chunks(Held& sum, const Held* features, cons
 #if !VALUED
     const float weight = values[0];
 #endif
-    // Places of CHUNK edges of an output; of a layer they can be counted in an int (spdnn/layouts/sliced.py).
+    // Places of CHUNK edges of an output; of a layer they can be counted in an int (spdnn/kernels/layouts/sliced.py).
     for (int place = begin * SLICE + output; place < end * SLICE; place += SLICE) {
         const uint4 eight = __ldg(reinterpret_cast<const uint4*>(indices) + place);
         const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};

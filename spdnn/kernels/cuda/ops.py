@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spdnn.kernels.cuda import Kernel
+from spdnn.kernels.cuda.declarations import Kernel
 
 THREADS = 128
 BLOCKS = 7  # at least, on a multiprocessor: 896 threads of 72 registers

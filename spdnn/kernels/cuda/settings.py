@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spdnn.kernels.cuda import Kernel, ceilings, ops
+from spdnn.kernels.cuda import ceilings, ops
+from spdnn.kernels.cuda.declarations import Kernel
 
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread

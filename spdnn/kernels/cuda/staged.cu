@@ -4,7 +4,7 @@
 // footprint, pass through shared memory in stages of at most `room` neurons; `map` lists them, stage after stage. Sums
 // stay in registers from stage to stage; weights come in slices with indices into the stage (gather.cuh), one slice for
 // each SLICE outputs and stage, as wide as its widest output there. Outputs are ordered so that those of one block
-// share inputs (spdnn/layouts/sliced.py).
+// share inputs (spdnn/kernels/layouts/sliced.py).
 //
 // Launch: THREADS a block, any number of blocks. Shared bytes: (room + 1) * TILE * 4; the last neuron is zeros, which
 // padding reads. Macros: THREADS, HELD, VALUED. INPUTS is TILE.

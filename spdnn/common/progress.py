@@ -1,0 +1,316 @@
+"""How far a long run is: what each of its stages tells, on a terminal or in a log (spdnn/common/progress_output.py).
+
+A stage tells what is done of it, the rate, and the time to go where that is known; an inference also how many inputs
+are left. Where nothing is due, a step looks at the clock and does nothing else: no text, no copy, no allocation.
+
+Layers get cheaper as inputs die, so a mean over the layers done would tell too long a time to go. It is the work ahead,
+rows of now x edges of the layers ahead, over the rate of the edges that were really computed lately.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from time import monotonic
+
+from spdnn.common.progress_output import duration, inference_name, magnitude, of, significant, teller
+
+LATELY = 10.0  # seconds, at least, over which the rate is taken that tells the time to go
+Batch = tuple[int, float, float]  # its inputs, work gone through, work ahead of its rows of now
+BYTES = "B"  # a unit that is told in kB, MB, ...
+
+
+def bar(items: Iterable, name: str, total: int | None = None, unit: str = "layer") -> Iterator:
+    """Iterate over `items` in a stage of that name; an item is done when the next one is asked for."""
+    with Stage(name, total, unit) as stage:
+        for item in items:
+            yield item
+            stage.advance()
+
+
+class Stage:
+    """One stage, a context; it counts items that are alike.
+
+    Args:
+        name: as it is told: "read inputs".
+        total: items in all, where that is known.
+        unit: what an item is, in the singular; BYTES.
+        before: items that were done before it began, by others.
+        timed: it may tell rate and time to go; else items that are counted are not done yet.
+
+    Attributes:
+        done: items so far.
+
+    Raises:
+        InputError: when it begins, as tellers.chosen.
+    """
+
+    def __init__(self, name: str, total: int | None = None, unit: str = "layer", before: int = 0, timed: bool = True):
+        self.name, self.total, self.unit, self.timed = name, total, unit, timed
+        self.units = unit + ("es" if unit.endswith("ch") else "s")
+        self.done = self._before = before
+        self.begun, self._due, self._teller = 0.0, math.inf, None
+        self._samples: deque[tuple[float, float]] = deque()  # (when, work done by then), of the last while
+
+    def __enter__(self):
+        self.begun = now = monotonic()
+        self._teller = teller(now)
+        if self._teller:
+            self._samples.append((now, self._before))
+            self._due = self._teller.due
+            self.look()
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        self._due = math.inf
+        if self._teller:
+            if self._teller.told and not kind:
+                self._tell(self.ended(monotonic()))
+            self._teller.close()
+
+    def advance(self, count: int = 1) -> None:
+        """So many more items are done."""
+        self.done += count
+        if monotonic() >= self._due:
+            self.look()
+
+    def look(self) -> None:
+        """Tell how far the stage is, if that is due; its end is told when it is over."""
+        now = monotonic()
+        if now >= self._teller.due and self.done != self.total:
+            self._tell(self.text(now, self._teller.brief))
+        self._due = self._teller.due
+
+    def _tell(self, text: str) -> None:
+        self._teller.tell(f"{self.name}: {text}", self.done, self.total)
+
+    def text(self, now: float, brief: bool = False) -> str:
+        """How far it is; `brief`: on a line that a bar needs a part of."""
+        left = self._seconds_left(now) if self.timed else None
+        return self._joined(now, brief, None if left is None else f"{duration(left)} to go")
+
+    def ended(self, now: float) -> str:
+        """How far it came, and how long that took."""
+        return self._joined(now, False, f"done in {duration(now - self.begun)}")
+
+    def _joined(self, now: float, brief: bool, last: str | None) -> str:
+        rate = self.rate(now - self.begun) if self.timed and now > self.begun else None
+        return ", ".join(part for part in (*self.where(brief), rate, last) if part)
+
+    def where(self, brief: bool) -> list[str]:
+        """What is done of it, and what there is to be said of that."""
+        if self.unit == BYTES:
+            return [of(self.done, self.total, brief, magnitude)]
+        if self.total is None:
+            return [f"{self.done:,} {self.units}"]
+        return [f"{self.unit} {of(self.done, self.total, brief)}"]
+
+    def rate(self, seconds: float) -> str | None:
+        """So far, in words; None: nothing is done yet."""
+        if self.done == self._before:
+            return None
+        rate = (self.done - self._before) / seconds
+        return f"{magnitude(rate)}/s" if self.unit == BYTES else f"{significant(rate)} {self.units}/s"
+
+    def work(self) -> tuple[float, float | None]:
+        """Work done, and work ahead where that is known, in one unit."""
+        return self.done, None if self.total is None else self.total - self.done
+
+    def _seconds_left(self, now: float) -> float | None:
+        """The work ahead at the rate of late; None where either is not known, or nothing is ahead."""
+        (done, ahead), samples = self.work(), self._samples
+        samples.append((now, done))
+        while len(samples) > 2 and samples[1][0] <= now - LATELY:
+            samples.popleft()
+        since, before = samples[0]
+        return ahead * (now - since) / (done - before) if ahead and done > before and now > since else None
+
+
+@dataclass(frozen=True)
+class Course:
+    """The layers that an inference goes through, made before its clock starts: lists of layers + 1 numbers.
+
+    Attributes:
+        passed: edges of the network as it was given, which the challenge's rate counts, before each layer.
+        ahead: edges of the network as it was prepared, from each layer on.
+    """
+
+    passed: list[int]
+    ahead: list[int]
+
+    @classmethod
+    def of(cls, given: Iterable[int], prepared: Iterable[int]) -> Course:
+        """From the edges of each layer of both networks."""
+        return cls([0, *accumulate(given)], [0, *accumulate(reversed(list(prepared)))][::-1])
+
+    @property
+    def depth(self) -> int:
+        return len(self.passed) - 1
+
+
+class _Rated(Stage):
+    """A stage whose rate is the challenge's: inputs x edges of the layers done (`edges`) / seconds.
+
+    Args:
+        total, unit: of what `done` counts.
+        inputs: of the whole stage.
+    """
+
+    def __init__(self, course: Course, inputs: int, total: int, unit: str, name: str | None = None):
+        super().__init__(name or inference_name(), total, unit)
+        self.course, self.inputs, self.named = course, inputs, name is not None
+        self._work: Callable | None = None
+
+    def __exit__(self, *given) -> None:
+        super().__exit__(*given)
+        self._work = None  # which holds what the engine computes with
+
+    def rate(self, seconds: float) -> str | None:
+        if self.named:
+            return super().rate(seconds)
+        rate = self.edges() / seconds / 1e12
+        return f"{significant(rate)} TeraEdges/s" if rate else None
+
+
+class Inference(_Rated):
+    """Batches that go through all layers one after the other.
+
+    Args:
+        inputs, batches: of the run.
+        name: of what is not an inference that is measured; its rate is in layers.
+
+    Attributes:
+        batch, size: the batch that is under way, counted from 1, and its inputs; layer, left: how many layers it has
+            been through, and its inputs with a nonzero row after them.
+        computed: inputs x edges really gone through, where the engine counts them here.
+    """
+
+    def __init__(self, course: Course, inputs: int, batches: int = 1, name: str | None = None):
+        super().__init__(course, inputs, batches * course.depth, "layer", name)
+        self.batches, self.batch, self.before, self.size = batches, 0, 0, 0
+        self.layer, self.left, self.computed, self._spent = 0, 0, 0, 0.0
+
+    def begin(self, size: int, work: Callable[[int], tuple[float, float]] | None = None) -> None:
+        """The next batch begins, of `size` inputs.
+
+        Args:
+            work: asked when something is told, with the number of layers that the batch has been through, for (inputs x
+                edges really gone through since the run began, rows that the next layer goes through); None:
+                `computed` and `left` say so.
+        """
+        self._spent = self._work(self.layer)[0] if self._work else self.computed
+        self.before += self.size
+        self.batch += 1
+        self.size = self.left = size
+        self.layer, self._work = 0, work
+        self.at(0, size)
+
+    def at(self, layer: int, left: int) -> None:
+        """The batch has been through so many layers, and so many of its inputs are left.
+
+        This is on the clock of the inference: two assignments and a look at the clock.
+        """
+        self.layer, self.left = layer, left
+        if monotonic() >= self._due:
+            self.look()
+
+    def look(self) -> None:
+        if self.batch:  # before the first there is nothing to tell
+            self._count()
+            super().look()
+
+    def ended(self, now: float) -> str:
+        self._count()
+        return super().ended(now)
+
+    def _count(self) -> None:
+        self.done = max(0, self.batch - 1) * self.course.depth + self.layer
+
+    def where(self, brief: bool) -> list[str]:
+        batch = [f"batch {of(self.batch, self.batches, brief)}"] if self.batches > 1 else []
+        return [*batch, f"layer {of(self.layer, self.course.depth, brief)}", _left(self.left, self.size, brief)]
+
+    def edges(self) -> float:
+        return self.before * self.course.passed[-1] + self.size * self.course.passed[self.layer]
+
+    def work(self) -> tuple[float, float | None]:
+        computed, rows = self._work(self.layer) if self._work else (self.computed, self.left)
+        late = [(self.before, self._spent, 0)] if self.before else []
+        early = [(self.size, computed - self._spent, rows * self.course.ahead[self.layer])]
+        return computed, work_ahead(late, early, self.inputs)
+
+
+class Interleaved(_Rated):
+    """Batches that are at different layers at the same time; whoever calls sees to it that one does at a time.
+
+    `done` counts layers of batches.
+
+    Args:
+        work: asked when something is told, for (inputs x edges really gone through, those ahead or None).
+
+    Attributes:
+        left: inputs with a nonzero row, those included that have not begun.
+    """
+
+    def __init__(self, course: Course, inputs: int, batches: int, work: Callable[[], tuple[float, float | None]]):
+        super().__init__(course, inputs, batches * course.depth, "layer")
+        self.batches, self.left, self._passed, self._work = batches, inputs, 0, work
+
+    def through(self, first: int, last: int, inputs: int, batches: int, died: int) -> None:
+        """Batches, of `inputs` inputs, have been through layers first..last-1 together, in which so many died."""
+        self.left -= died
+        self._passed += inputs * (self.course.passed[last] - self.course.passed[first])
+        self.advance(batches * (last - first))
+
+    def where(self, brief: bool) -> list[str]:
+        layers = of(self.done, self.total, brief)
+        several = f"{layers} layers" + ("" if brief else f" of {self.batches:,} batches")
+        return [several if self.batches > 1 else f"layer {layers}", _left(self.left, self.inputs, brief)]
+
+    def edges(self) -> float:
+        return self._passed
+
+    def work(self) -> tuple[float, float | None]:
+        return self._work()
+
+
+class Batches(_Rated):
+    """Batches that tell nothing before they are through, as on a device that the host does not wait for."""
+
+    def __init__(self, course: Course, inputs: int, batches: int):
+        super().__init__(course, inputs, batches, "batch")
+        self._through = 0
+
+    def through(self, inputs: int) -> None:
+        """One more batch is, of so many inputs."""
+        self._through += inputs
+        self.advance()
+
+    def edges(self) -> float:
+        return self._through * self.course.passed[-1]
+
+    def work(self) -> tuple[float, float | None]:
+        return self._through, self.inputs - self._through
+
+
+def _left(left: int, inputs: int, brief: bool) -> str:
+    return f"{int(left):,} left" if brief else f"{of(left, inputs, brief)} inputs left"
+
+
+def work_ahead(late: Sequence[Batch], early: Sequence[Batch], inputs: int) -> float | None:
+    """Work ahead of `inputs` inputs in batches, of which some have begun; None: none has.
+
+    Args:
+        late, early: batches. Late ones, from which few rows leave any more, tell what a batch costs: early ones cost no
+            more for each input, those to come as much.
+    """
+    telling = late or early
+    told = sum(batch[0] for batch in telling)
+    if not told:
+        return None
+    each = sum(done + ahead for _, done, ahead in telling) / told
+    rest = sum(ahead for _, _, ahead in late) + sum(min(ahead, each * count) for count, _, ahead in early)
+    return rest + each * (inputs - sum(batch[0] for batch in (*late, *early)))

@@ -1,0 +1,131 @@
+"""What a result was made by: the digest of the code that a module reaches, the commit, the machine."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# Files beside the code that a module reads, from the root of the checkout.
+DATA = {
+    "spdnn.kernels": ("spdnn/kernels/cpu/*",),
+    "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),
+    "spdnn.report.rendering": ("spdnn/report/**/*.j2", "spdnn/report/*.css", "spdnn/report/*.js"),
+    "spdnn.common.validation": ("spdnn/common/schemas/*.json",),
+    "spdnn.sources.catalog": ("config/data.tsv",),
+    "spdnn.verify.verdict": ("config/truth/*",),
+}
+VERSIONS = ("spdnn", "numpy", "scipy", "blake3", "mpi4py", "snakemake")
+
+
+def module_file(module: str) -> Path | None:
+    """The source file of a module of this package, or None when there is none of that name."""
+    base = PACKAGE.parent.joinpath(*module.split("."))
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """The modules of this package that `module` imports, anywhere in its text (packages above it included)."""
+    found = set()
+    for node in ast.walk(ast.parse(module_file(module).read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        found.update(name for name in names if name.split(".")[0] == "spdnn" and module_file(name))
+    parts = module.split(".")
+    found.update(".".join(parts[:n]) for n in range(1, len(parts)))
+    return tuple(sorted(found - {module}))
+
+
+def reached(*modules: str) -> list[str]:
+    """`modules` and all that they import within this package, sorted."""
+    seen, todo = set(), list(modules)
+    while todo:
+        module = todo.pop()
+        if module not in seen:
+            seen.add(module)
+            todo.extend(imports(module))
+    return sorted(seen)
+
+
+def code_digest(*modules: str) -> str:
+    """SHA-256 over the sources that `modules` reach; what a workflow rule depends on besides its input files."""
+    digest = hashlib.sha256()
+    for module in reached(*modules):
+        files = [module_file(module)]
+        for pattern in DATA.get(module, ()):
+            files.extend(sorted(path for path in PACKAGE.parent.glob(pattern) if path.is_file()))
+        for path in files:
+            digest.update(f"{path.relative_to(PACKAGE.parent)}\n".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@cache
+def package_digest() -> str:
+    """SHA-256 over all sources of the package: what anything that it makes may depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".hpp", ".cu", ".cuh")):
+        digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def environment(command: str, gpu: str | None = None) -> dict:
+    """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpu": gpu,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: version for name in VERSIONS if (version := _version(name))},
+        "commit": _commit(),
+        "command": command,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def cpu_name() -> str:
+    """The processor, as the system names it."""
+    with open("/proc/cpuinfo", encoding="utf-8") as stream:
+        for line in stream:
+            if line.startswith(("model name", "Model")):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that the package lies in, with -dirty where files differ; None outside one."""
+    if not shutil.which("git") or not (PACKAGE.parent / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str | None:
+        run = subprocess.run(
+            ["git", "-C", str(PACKAGE.parent), *arguments], capture_output=True, text=True, check=False
+        )
+        return run.stdout.strip() if run.returncode == 0 else None
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    return commit and commit + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")

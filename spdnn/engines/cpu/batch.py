@@ -1,0 +1,258 @@
+"""A batch of inputs on its way through the layers, in tiles on the CPU kernels: what engine `cpu` and the task graph do
+with it, a step at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from spdnn.engines.base import LastLayer, Options, Prepared
+from spdnn.engines.compiled import past_float32
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.rows import Rows
+from spdnn.kernels import dispatch
+from spdnn.kernels.caches import UNKNOWN, caches
+from spdnn.kernels.layouts.tiles import active_slots, best_tile, tiles_of
+from spdnn.problem.features import Inputs, Result
+
+LOGGED = 512  # passes whose cost a run tells
+
+
+@dataclass
+class Tally:
+    """What one run counted, over all its batches.
+
+    Attributes:
+        survivors: int64 (layers,), inputs with a nonzero row after each layer.
+        rows: int64 (layers,), rows that had to go through each layer: those that may be nonzero there, where identical
+            ones were found one for all of them.
+        edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
+        passes, looks, merged: how many, the last in rows.
+        closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
+        log: of each of the first LOGGED passes: first layer, layers, lanes, edges, seconds.
+    """
+
+    survivors: np.ndarray
+    rows: np.ndarray
+    edges: int = 0
+    loaded: int = 0
+    moved: int = 0
+    passes: int = 0
+    looks: int = 0
+    merged: int = 0
+    closing: float = 0.0
+    looking: float = 0.0
+    log: list = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Count what another one counted as well."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        self.log = self.log[:LOGGED]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The outcome of one batch: each array has an entry for every input that is nonzero at the end, but `values`,
+    which has a row for each distinct one, `rows` of it."""
+
+    alive: np.ndarray
+    rows: np.ndarray
+    statistics: list
+    values: np.ndarray | None
+
+
+class CpuWork:
+    """What the batches of a run share: the network's costs, the inputs, the kernels. Holds no features.
+
+    Args:
+        tile: of the features, always; None: what fits the rows that are left.
+    """
+
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options, tile: int | None = None):
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        self.network, self.inputs, self.keep_values = network, inputs, options.values
+        self.kernels = dispatch.level()
+        self.lanes = self.kernels.vector_bytes // 4
+        self.cache = (caches() or UNKNOWN)[-1].bytes
+        self.tile_for = lambda count: tile or best_tile(self.kernels, count)
+        self.tile = self.tile_for(inputs.count)
+        self.reductions, self.dead_from = prepared.reductions, prepared.dead_from
+        self.costs = plan.Costs.of(network)
+        self.last = LastLayer(network)
+        self.widest = int(self.costs.outputs.max())
+        self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
+        if inputs.kind == "csr":
+            data = inputs.data
+            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
+
+    @property
+    def depth(self) -> int:
+        return self.network.depth
+
+    def tally(self) -> Tally:
+        return Tally(*np.zeros((2, self.depth), np.int64))
+
+    def begin(self, numbers: np.ndarray, threads: int, source: np.ndarray, target: np.ndarray) -> Rows:
+        """The rows of the inputs `numbers` (int64, ascending), before the first layer, in two feature buffers."""
+        return Rows(self.kernels, threads, self.tile_for, numbers, self.tile, source, target)
+
+    def looks(self) -> plan.Looks:
+        return plan.Looks(self.costs, self.lanes)
+
+    def deaths(self, k: int, rows: Rows) -> float:
+        """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
+        return rows.deaths if k >= self.dead_from else 0.0
+
+    def wait(self, k: int, rows: Rows, looks: plan.Looks, stopped: bool = False) -> int | None:
+        """Layers until the next look for identical rows, or None; `stopped` as Looks.wait takes it."""
+        return looks.wait(k, rows.count, self.deaths(k, rows), stopped) if "inputs" in self.reductions else None
+
+    def through(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
+        """All rows through the layers from k on; the slots that are nonzero after them.
+
+        Raises:
+            SpdnnError: a value passed the range of float32.
+        """
+        begun, lanes, before = time.perf_counter(), rows.lanes, tally.edges
+        active = np.empty((len(layers), rows.tiles), np.uint64)
+        rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads)
+        if k == 0:
+            failed = self._first(layers, rows.inputs.numbers, *rest)
+        else:
+            failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
+        if failed >= 0:
+            raise past_float32(k + failed)
+        rows.source, rows.target = rows.target, rows.source
+        # A tile of zeros that stay zeros is skipped from the next layer on.
+        run = np.ones(active.shape, bool)
+        run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < self.dead_from)[:, None]
+        size = rows.count
+        slots = active_slots(active[-1], rows.tile, size)
+        filled = rows.tile - (rows.tiles * rows.tile - size)
+        active[:, -1] &= np.uint64((1 << filled) - 1)
+        alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
+        inputs = rows.stood_for(active) if rows.merged else alive
+        tally.survivors[k : k + len(layers)] += inputs
+        rows.left = inputs[-1]
+        span = slice(k, k + len(layers))
+        nonzero = np.concatenate([[rows.alive], alive[:-1]])
+        tally.rows[span] += np.where(np.arange(span.start, span.stop) < self.dead_from, size, nonzero)
+        self._count(span, run.sum(axis=1), rows, tally)
+        needed = -(-alive // rows.tile)
+        rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
+        rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
+        rows.alive = slots.size
+        if len(tally.log) < LOGGED:
+            tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
+        return slots
+
+    def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
+        """The first pass, with the kernel that takes this kind of inputs."""
+        stored = self.inputs.stored(numbers)
+        if self.inputs.kind == "csr":
+            return self.kernels.layers_csr(layers, *self.rows, stored, *rest)
+        run = self.kernels.layers_bits if self.inputs.kind == "bits" else self.kernels.layers_dense
+        return run(layers, self.inputs.data, stored, *rest)
+
+    def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
+        """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
+
+        Features, or all weights, that fit the last-level cache do not pass it.
+        """
+        lanes, edges = rows.lanes, self.edges[span]
+        computed = rows.tile * int(tiles @ edges)
+        tally.passes += 1
+        tally.edges += computed
+        tally.loaded += 4 * computed
+        before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
+        taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
+        if span.start == 0 and self.inputs.kind == "bits":
+            tally.loaded -= lanes * int(edges[0]) * 31 // 8  # a bit for each edge, not a float
+            taken //= 32
+        weights = int(self.costs.nbytes[span].sum())
+        tally.moved += taken + left if taken + left > self.cache else 0
+        tally.moved += weights if int(self.costs.nbytes.sum()) > self.cache else 0
+
+    def leave(self, k: int, rows: Rows, slots: np.ndarray, tally: Tally) -> None:
+        """Close the gaps of dead rows when the work wasted on them has reached what that costs."""
+        neurons = int(self.costs.outputs[k - 1])
+        needed = tiles_of(slots.size, rows.tile)
+        if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
+            start = time.perf_counter()
+            rows.keep(slots, neurons)
+            tally.closing += time.perf_counter() - start
+
+    def merge(self, k: int, rows: Rows, looks: plan.Looks, tally: Tally) -> None:
+        """Look for rows that became identical, and let one of each group stand for all."""
+        begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
+        zeros = rows.alive < size  # rows of zeros still have slots; they are identical, so one of them is left
+        merged = rows.merge(neurons, lambda candidates: looks.whole(k, size, candidates, neurons))
+        rows.alive -= int(zeros and merged > 0)
+        looks.told(k, size, merged)
+        tally.looks += 1
+        tally.merged += merged
+        tally.looking += time.perf_counter() - begun
+
+    def compact(self, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally) -> np.ndarray:
+        """What is due before layer k: dead rows leave, identical ones are merged; the slots of nonzero rows."""
+        before = rows.count
+        self.leave(k, rows, slots, tally)
+        if rows.count and self.wait(k, rows, looks) == 0:
+            self.merge(k, rows, looks, tally)
+        return slots if rows.count == before else np.arange(rows.count)
+
+    def finish(self, rows: Rows, slots: np.ndarray) -> Part:
+        """What is told of the rows that are nonzero at the end."""
+        count, neurons = slots.size, self.network.outputs
+        rows.keep(slots, neurons)
+        kinds = (np.float64, np.float64, np.float32, np.float32, np.uint64)
+        statistics = [np.empty(count, kind) for kind in kinds]
+        last = self.last
+        self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, rows.threads)
+        values = None
+        if self.keep_values:
+            values = np.empty((count, neurons), np.float32)
+            self.kernels.untile(rows.source, values, rows.tile, rows.threads)
+        return Part(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
+
+    def found(self, tally: Tally) -> dict:
+        """What was found of the reductions that depend on the inputs, for Session.found."""
+        told = {}
+        if "dead" in self.reductions:
+            told["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1, "seconds": tally.closing}
+        if "inputs" in self.reductions:
+            told["inputs"] = {"looks": tally.looks, "rows_merged": tally.merged, "seconds": tally.looking}
+        return told
+
+    def result(self, parts: Sequence[Part], tally: Tally, notes: dict) -> Result:
+        """The result of all batches; `notes` are added to what is told of any run."""
+        alive = np.concatenate([part.alive for part in parts])
+        columns = [np.concatenate([part.statistics[i][part.rows] for part in parts]) for i in range(5)]
+        values, places = None, None
+        if (np.diff(alive) < 0).any():  # batches whose rows were joined
+            order = np.argsort(alive)
+            places = np.empty_like(order)
+            places[order] = np.arange(order.size)
+            alive, columns = alive[order], [column[order] for column in columns]
+        if self.keep_values:
+            values = self.last.gathered([(part.values, part.rows) for part in parts], places)
+        sums, projections, mins, maxs, hashes = columns
+        told = {
+            "instruction_set": self.kernels.name,
+            "tile": self.tile,
+            "batches": len(parts),
+            "passes": tally.passes,
+            "pass_log": tally.log,
+            "layer_rows": tally.rows.tolist(),
+            "layer_edges": self.edges.tolist(),
+        }
+        return Result(
+            self.inputs.total, self.last.outputs, alive, sums, projections, mins, maxs, hashes, tally.survivors,
+            tally.edges, values, told | notes, tally.moved, tally.loaded,
+        )  # fmt: skip

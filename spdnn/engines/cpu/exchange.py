@@ -1,0 +1,85 @@
+"""The rows of the engine `cpu` between two passes, as other ranks see them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.rows import Rows
+from spdnn.engines.duplicates import Representatives
+from spdnn.engines.exchange import HeldRows, Parcel
+from spdnn.kernels.layouts.tiles import tiles_of
+
+if TYPE_CHECKING:
+    from spdnn.engines.cpu.batch import Tally
+    from spdnn.engines.cpu.session import CpuSession
+
+
+class CpuRows(HeldRows):
+    """The rows of a batch before layer k, less the dead ones. Equal ones are merged where that is due."""
+
+    def __init__(self, session: CpuSession, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally):
+        work = session.work
+        self._k, self._rows, self._looks, self._tally = k, rows, looks, tally
+        self.neurons = int(work.costs.outputs[k - 1])
+        self.may_leave = k >= work.dead_from
+        self._slots = np.arange(rows.count)  # where the rows are, until gaps are closed
+        if self.may_leave and slots.size < rows.count:
+            kept = np.zeros(rows.count, bool)
+            kept[slots] = True
+            rows.inputs.keep(kept)
+            self._slots = slots
+        self.looked = bool(rows.count) and work.wait(k, rows, looks, stopped=True) == 0
+        if self.looked:
+            self.settle()
+            work.merge(k, rows, looks, tally)
+            self._slots = np.arange(rows.count)
+        self.capacity = tiles_of(session.batch, work.tile) * work.tile
+        self.edges, self.work = tally.edges, work.edges.astype(np.float64)
+        self.planned = session.depth(k, rows, looks)
+
+    def inputs(self) -> Representatives:
+        return self._rows.inputs
+
+    @property
+    def gaps(self) -> bool:
+        return bool(self._slots.size and self._slots[-1] >= self._slots.size)
+
+    def hashes(self) -> np.ndarray:
+        rows, slots = self._rows, self._slots
+        found = np.empty(int(slots[-1]) + 1 if slots.size else 0, np.uint64)
+        rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, found, rows.threads)
+        return found[slots]
+
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        values = self._rows.take(self._slots[rows], self.neurons, spare)
+        return np.full(rows.size, 4 * self.neurons), values.reshape(-1).view(np.uint8)
+
+    def scratch(self, nbytes: int) -> np.ndarray:
+        memory = self._rows.target.view(np.uint8)
+        return memory[:nbytes] if nbytes <= memory.size else np.empty(nbytes, np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        values = arrived.data.view(np.float32).reshape(-1, self.neurons)
+        self._rows.inputs.keep(kept)
+        spent = self._rows.follow(self._slots[kept], values, arrived.numbers, arrived.row_of)
+        if self.gaps:
+            self.closing += spent
+            self._tally.closing += spent
+        self._slots = np.arange(self.count)
+
+    def settle(self) -> None:
+        """Close the gaps that are left."""
+        if self.gaps:
+            begun = time.perf_counter()
+            self._rows.close(self._slots, self.neurons)
+            self._tally.closing += time.perf_counter() - begun
+
+    def merged(self, rows: int) -> None:
+        self._rows.merged = bool((self._rows.inputs.weights != 1).any())
+        self._tally.merged += rows
+        if self.looked and rows:
+            self._looks.told(self._k, 1, rows)

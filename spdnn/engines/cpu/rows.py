@@ -1,0 +1,163 @@
+"""The rows of one batch on their way through the layers: in tiles, let go when dead, merged when identical."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.duplicates import Representatives, representatives
+from spdnn.kernels.layouts.tiles import tiles_of
+
+
+class Rows:
+    """Slot i of `source` holds row i of `inputs`.
+
+    Args:
+        level: the kernels at an instruction-set level, run on so many `threads`.
+        tile_for: the tile for so many rows.
+        numbers: int64 (slots,), ascending inputs of the whole run.
+        tile: of the features in `source`; `target` is as large, and the next pass writes to it.
+
+    Attributes:
+        inputs: which row stands for which inputs.
+        merged: whether any row stands for more than one.
+        alive: rows that were nonzero after the last pass; `deaths`: the share of them that died in each of its layers.
+        left: the inputs that these stood for.
+        wasted: work on dead rows since gaps were last closed.
+    """
+
+    def __init__(
+        self,
+        level,
+        threads: int,
+        tile_for: Callable[[int], int],
+        numbers: np.ndarray,
+        tile: int,
+        source: np.ndarray,
+        target: np.ndarray,
+    ):
+        self.level, self.threads, self.tile_for = level, threads, tile_for
+        self.tile, self.source, self.target = tile, source, target
+        self.inputs, self.merged = Representatives(numbers), False
+        self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
+        self.left = numbers.size
+
+    @property
+    def count(self) -> int:
+        return self.inputs.weights.size
+
+    @property
+    def tiles(self) -> int:
+        return tiles_of(self.count, self.tile)
+
+    @property
+    def lanes(self) -> int:
+        """Rows that a layer goes through: those of whole tiles."""
+        return self.tiles * self.tile
+
+    def stood_for(self, active: np.ndarray) -> np.ndarray:
+        """int64 (layers,): the inputs whose row is active; masks as the kernels give them, uint64 (layers, tiles)."""
+        layers = active.shape[0]
+        bits = np.unpackbits(active.view(np.uint8).reshape(layers, -1, 8), axis=2, bitorder="little")
+        slots = bits[:, :, : self.tile].reshape(layers, -1)[:, : self.count]
+        return slots.astype(np.int64) @ self.inputs.weights
+
+    def keep(self, slots: np.ndarray, neurons: int) -> None:
+        """Let all rows but those in `slots` (int64, ascending), and the inputs that they stand for, go."""
+        self._let_go(slots)
+        self.close(slots, neurons)
+
+    def move(self, slots: np.ndarray, neurons: int, threads: int, source: np.ndarray, target: np.ndarray) -> None:
+        """Let all rows but those in `slots` go, as `keep`, and take the others to two other buffers and threads."""
+        self._let_go(slots)
+        self.target, self.threads = source, threads
+        self.close(slots, neurons)
+        self.target = target
+
+    def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
+        """Let one of each group of identical rows stand for all of them; the number of rows that left.
+
+        Args:
+            worthwhile: whether so many rows of equal signature are worth being hashed whole and compared.
+        """
+        before = self.count
+        kept = self.inputs.merge(self._identical(neurons, worthwhile))
+        if self.count < before:
+            self.merged = True
+            self.close(np.flatnonzero(kept), neurons)
+            self.alive = self.count
+        return before - self.count
+
+    def join(self, numbers: np.ndarray, row_of: np.ndarray, values: np.ndarray) -> None:
+        """There are no rows yet: these become the rows.
+
+        Args:
+            numbers: int64, the inputs that they stand for, in any order; row_of: int64, the row of each of these.
+            values: float32 (rows, neurons).
+        """
+        self.inputs.add(numbers, row_of, len(values))
+        self.left = numbers.size
+        self.tile, self.alive, self.deaths = self.tile_for(len(values)), len(values), 0.0
+        self.merged = bool((self.inputs.weights != 1).any())
+        self.level.place(values, self.source, self.tile, 0, self.threads)
+
+    def _let_go(self, slots: np.ndarray) -> None:
+        kept = np.zeros(self.count, bool)
+        kept[slots] = True
+        self.inputs.keep(kept)
+
+    def take(self, slots: np.ndarray, neurons: int, spare: bool) -> np.ndarray:
+        """float32 (slots, neurons): the rows in `slots` (int64); `spare`: it may lie in `target`."""
+        size = slots.size * neurons
+        fits = spare and size <= self.target.size
+        found = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(slots.size, neurons)
+        self.level.take(self.source, self.tile, slots, found, self.threads)
+        return found
+
+    def follow(self, slots: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
+        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up, and others follow them.
+
+        Returns:
+            seconds spent on closing up.
+
+        Args:
+            values: float32 (rows, neurons), the rows that come in; they may lie in `target`.
+            numbers: int64, the inputs that they stand for; row_of: int64, the row of each of these.
+        """
+        neurons, count = values.shape[1], slots.size + len(values)
+        self.inputs.add(numbers, slots.size + row_of, count)
+        tile, begun = self.tile_for(count), time.perf_counter()
+        if tile != self.tile or (slots.size and slots[-1] >= slots.size):
+            values = values.copy() if np.shares_memory(values, self.target) else values
+            self.close(slots, neurons, tile)
+        spent = time.perf_counter() - begun
+        self.level.place(values, self.source, self.tile, slots.size, self.threads)
+        self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
+        return spent
+
+    def close(self, slots: np.ndarray, neurons: int, tile: int | None = None) -> None:
+        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up; `tile`: of what they move to."""
+        tile = tile or self.tile_for(slots.size)
+        self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
+        self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
+
+    def _identical(self, neurons: int, worthwhile: Callable[[int], bool]) -> np.ndarray:
+        """int64 (slots,): of each row, the first slot with the same values, or itself."""
+        sample = max(1, neurons // plan.SAMPLE)
+        for step in sorted({sample, 1}, reverse=True):
+            hashes = np.empty(self.count, np.uint64)
+            self.level.row_hashes(self.source, neurons, step, self.tile, hashes, self.threads)
+            candidates = self.count - np.unique(hashes).size
+            if not candidates or (step > 1 and not worthwhile(candidates)):
+                return np.arange(self.count)
+
+        def same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
+            others, differs = np.arange(self.count), np.empty(self.count, np.uint8)
+            others[rows] = first
+            self.level.rows_differ(self.source, neurons, others, self.tile, differs, self.threads)
+            return differs[rows] == 0
+
+        return representatives(hashes, same)

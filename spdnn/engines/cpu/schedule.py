@@ -1,0 +1,164 @@
+"""What the engine `cpu` decides before and while it runs: batches within the memory, layers in a pass, when to look.
+
+Costs are in vector operations for each vector of inputs, and depend on the data alone, never on the clock or the number
+of threads, so that a run repeats to the bit whatever the machine does. The factors were measured (benchmarks/).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spdnn.common.errors import MemoryTooSmall
+from spdnn.engines.base import Options, values_bytes
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.kernels.layouts.tiles import feature_bytes, tiles_of
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+
+EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
+BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
+FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is known of them
+PASS_FEATURES = 4 << 20  # bytes of a tile's two buffers that layers may share a pass with
+PASS_WEIGHTS = 8 << 20  # bytes of weights that tiles of one pass go through again and again
+CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level cache holds
+STEP_FEATURES = 16 << 20  # bytes of two buffers of all tiles, when they go through the layers in step
+MOST_LAYERS = 128  # of a pass: a signal is answered between passes
+
+SAMPLE = 64  # neurons whose values sign a row in a first look
+LOOK, LOOK_ROW = 400_000, 300  # of a look: as such, and for each row (sorting its signature)
+BREAK = 14  # for each neuron of a row: ending a pass for a look sends features that no cache holds through memory
+HASH, COMPARE = 4, 20  # for each neuron: a row's hash, and comparing two rows
+LOOK_SHARE, AGAIN_SHARE = 0.005, 0.03  # of the work ahead that a look may cost; the same after one that paid
+WHOLE_SHARE = 0.02  # of the work ahead of rows of equal signature, that hashing and comparing them may cost
+SETTLED = 0.05  # of the rows may die in a layer when looking makes sense
+WORTHWHILE = 0.1  # of the rows, merged: look again at the next pass; else after twice as many layers
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of every layer of a network: arrays of numbers (layers,).
+
+    Attributes:
+        work: of one vector of inputs; `ahead` is the work from each layer to the end (layers + 1,).
+        outputs, nbytes: of the layer.
+    """
+
+    work: np.ndarray
+    ahead: np.ndarray
+    outputs: np.ndarray
+    nbytes: np.ndarray
+
+    @classmethod
+    def of(cls, network: Network) -> Costs:
+        headers = [network.header(k) for k in range(network.depth)]
+        outputs = np.array([header.outputs for header in headers], dtype=np.int64)
+        work = np.array([header.edges for header in headers], dtype=np.int64) + EPILOGUE * outputs
+        ahead = np.concatenate([np.cumsum(work[::-1])[::-1], [0]])
+        return cls(work, ahead, outputs, np.array([header.nbytes for header in headers], dtype=np.int64))
+
+    def layers(self, k: int, tiles: int, tile: int, deaths: float, most: int) -> int:
+        """How many layers, from layer k on, the tiles go through in one pass.
+
+        Long passes keep features in the cache, and compute dead rows to their end: the length is the one with the least
+        cost for each row's worth of useful work, when `deaths` of the rows die in a layer.
+        """
+        most = min(most, self.work.size - k)
+        if most <= 1:
+            return 1
+        work, outputs = self.work[k : k + most], self.outputs[k : k + most]
+        features = 8 * tile * np.maximum.accumulate(outputs)
+        fits = (features <= PASS_FEATURES) & (np.cumsum(self.nbytes[k : k + most]) <= PASS_WEIGHTS)
+        if tiles * tile <= STEP_FEATURES // (8 * outputs[0]):
+            fits |= tiles * features <= STEP_FEATURES
+        fits = np.minimum.accumulate(fits)
+        alive = (1 - deaths) ** np.arange(most + 1)
+        cost = np.cumsum(work) + BOUNDARY * outputs * alive[1:]
+        useful = np.cumsum(work * alive[:-1])
+        return 1 + int(np.argmin((cost / useful)[: max(1, int(fits.sum()))]))
+
+
+class Looks:
+    """When to look for identical rows, and whether that paid.
+
+    A look signs each row with the values of SAMPLE neurons; when some have equal signatures, rows are hashed whole, and
+    those of equal hash compared. Both must cost little against the work ahead, so that a run which gains nothing loses
+    next to nothing; a look waits until few rows die; each one without success doubles the layers until the next.
+    """
+
+    def __init__(self, costs: Costs, lanes: int):
+        self.costs, self.lanes = costs, lanes
+        self.next, self.distance, self.paid = 1, 1, False
+
+    def wait(self, k: int, rows: int, deaths: float, stopped: bool = False) -> int | None:
+        """How many layers from layer k on until the next look at `rows` rows; None: no look is in sight.
+
+        Args:
+            stopped: the rows have left the caches before layer k in any case, and others may hold equal ones.
+        """
+        allowed = (AGAIN_SHARE if self.paid or stopped else LOOK_SHARE) * self.costs.ahead[k] * rows / self.lanes
+        features = 0 if stopped else rows * int(self.costs.outputs[max(0, k - 1)])
+        cost = LOOK + LOOK_ROW * rows + (BREAK * features / self.lanes if 8 * features > CACHED_FEATURES else 0)
+        if rows <= 1 or deaths > SETTLED or cost > allowed:
+            return None
+        return max(0, self.next - k)
+
+    def whole(self, k: int, rows: int, candidates: int, neurons: int) -> bool:
+        """Whether the `candidates` among the rows may be hashed and compared whole."""
+        return (HASH * rows + COMPARE * candidates) * neurons <= WHOLE_SHARE * candidates * self.costs.ahead[k]
+
+    def told(self, k: int, rows: int, merged: int) -> None:
+        """A look before layer k merged so many of the rows."""
+        self.paid = merged > WORTHWHILE * rows
+        self.distance = 1 if self.paid else 2 * self.distance
+        self.next = k + self.distance
+
+
+def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, tile: int) -> int:
+    """Bytes that the kernels take for themselves, and copies of sparse inputs, at most."""
+    one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
+    features = min(2 * feature_bytes(1, widest, tile), PASS_FEATURES)
+    steps = min(STEP_FEATURES, 2 * feature_bytes(4 * threads, widest, 1) * tile)
+    return (
+        (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + threads * (one_input * network.inputs + features) + steps
+    )
+
+
+def kept_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
+    """Bytes of what is told of the inputs, as many of which as there are may survive."""
+    return INPUT_BYTES * inputs.count + (values_bytes(inputs.count, outputs) if options.values else 0)
+
+
+def batches(
+    network: Network, inputs: Inputs, widest: int, outputs: int, options: Options, tile: int
+) -> tuple[int, bool]:
+    """(inputs in a batch, whether all weights stay in memory) within the memory allowed.
+
+    Args:
+        widest: outputs of the widest layer; outputs: of the last one, before identical neurons were merged.
+
+    Raises:
+        MemoryTooSmall: not even one tile fits; the sentence says the least that does.
+    """
+    held, limit = resident_bytes(), limit_bytes(options.memory)
+    weights = sum(network.header(k).nbytes for k in range(network.depth) if not network.in_memory(k))
+    largest = max(network.header(k).nbytes for k in range(network.depth))
+    extra = scratch_bytes(network, inputs, widest, options.threads, tile)
+    one_tile = 2 * feature_bytes(1, widest, tile)
+    kept = kept_bytes(inputs, outputs, options)
+    room = limit - held - extra - kept
+    # All weights, when what is left still takes a few tiles for each thread; else the one in use, the next one, and
+    # the arrays that reading it needs.
+    resident = not weights or weights + min(tiles_of(inputs.count, tile), 4 * options.threads) * one_tile <= room
+    room -= weights if resident else 4 * largest
+    if room < one_tile:
+        least = held + extra + kept + 4 * largest + one_tile
+        raise MemoryTooSmall(
+            f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
+            f"{options.threads} threads need at least {least:,} (--memory)",
+            least,
+        )
+    tiles = min(tiles_of(inputs.count, tile), room // one_tile)
+    parts = -(-tiles_of(inputs.count, tile) // tiles)
+    return min(inputs.count, -(-tiles_of(inputs.count, tile) // parts) * tile), resident

@@ -1,0 +1,194 @@
+"""Room for one batch on a device, and every launch that takes it through the layers that the device has.
+
+Data flow of a batch, all of it on the device:
+
+    inputs (bits, dense or CSR) -> words or features -> pass of layers -> next rows -> pass -> ... -> statistics
+
+A batch that comes from another device begins with the rows and the features that it had there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spdnn.engines.base import LastLayer, Prepared
+from spdnn.engines.compiled import past_float32
+from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
+from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.layers import DeviceLayer, widths
+from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
+from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
+from spdnn.kernels.cuda.device import Device
+from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.problem.features import Inputs
+
+ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known of a run before anything is on a device but the inputs: the kernel of each layer.
+
+    Attributes:
+        kinds, valued: of each layer its kernel, and whether its edges have values; choice: how they were chosen.
+        neurons: of an input; outputs: of a row at the end; widest: of features in memory.
+        leaving: rows may leave between passes, from `dead_from` on; looking: identical ones are merged.
+        ahead: as schedule.passes takes it; edges: int64 (depth,).
+    """
+
+    depth: int
+    neurons: int
+    outputs: int
+    widest: int
+    kinds: list[str]
+    valued: list[bool]
+    choice: Choice
+    leaving: bool
+    looking: bool
+    dead_from: int
+    last: LastLayer
+    ahead: Sequence[float] = field(repr=False)
+    edges: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> Plan:
+        """The kernels for layers of this network, chosen on `device`; `kind`: as `choose` takes it."""
+        network = prepared.network
+        headers = [network.header(k) for k in range(network.depth)]
+        looking = "inputs" in prepared.reductions
+        leaving = looking or "dead" in prepared.reductions
+        first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
+        choice = choose(device, network, first, tiles, kind, left(tiles, leaving, looking))
+        device.trim()
+        widest = max([header.outputs for header in headers] + [network.inputs] * (1 - first))
+        return cls(
+            network.depth, network.inputs, network.outputs, widest, [BITS] * first + choice.kinds[first:],
+            [not header.single_value for header in headers], choice, leaving, looking, prepared.dead_from,
+            LastLayer(network), edges_ahead(network), np.array([header.edges for header in headers], np.int64),
+        )  # fmt: skip
+
+    @property
+    def row_bytes(self) -> int:
+        """Of device memory, for each input of a batch."""
+        return 2 * 4 * self.widest + ROW_BYTES + -(-(self.depth + self.neurons) // 8)
+
+    def passes(self, breaks: Sequence[int] = ()) -> list[Pass]:
+        """All layers, in order; `breaks` as schedule.passes takes it."""
+        return passes(self.kinds, self.valued, self.leaving, self.looking, self.ahead, breaks)
+
+
+class Place:
+    """Two feature buffers, the rows of a batch, and launches bound to them.
+
+    Args:
+        buffers: float32, two of `tiles` x 32 x the plan's `widest`.
+        parts: the passes of all layers; stages: (first, last) layers of those that this device has, in order, each of
+            which ends with a pass.
+        layers: by their numbers; table: uint64, a row (DeviceLayer.row) for each of the network's.
+        given: the inputs; None: batches come from another device.
+        pool, joined: where rows wait before that layer, with which a stage begins, to go on as one batch; or None.
+
+    Attributes:
+        arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
+        through, compact: of each stage, its layers, and what finds the rows that go on (none after the last layer).
+        collect: what finds the rows that are left after it, and all that is told of them.
+        park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
+        join, joined: what makes rows of as many inputs as `rows.batch` says, for layer `joined`: before and after they
+            are brought to `waiting`, features, weights and how many there are.
+        source: the features that a batch from another device begins with; features: those that it ends with here.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        plan: Plan,
+        tiles: int,
+        buffers: Sequence[Any],
+        parts: Sequence[Pass],
+        stages: Sequence[tuple[int, int]],
+        layers: Mapping[int, DeviceLayer],
+        table: Any,
+        given: Given | None,
+        pool: Pool | None = None,
+        joined: int | None = None,
+    ):
+        self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, table
+        self.words = device.empty(tiles * plan.neurons, np.uint32) if given and plan.kinds[0] == BITS else None
+        self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.looking)
+        self.source, target = buffers
+        self.features = self.source
+        if given:
+            self.arrive = [*self.rows.begin(), *given.launches(self.rows, self.words, self.source)]
+        else:
+            self.arrive = self.rows.arrive()
+        self.through: list[list[Launch]] = []
+        self.compact: list[list[Launch]] = []
+        self.collect: list[Launch] = []
+        for first, last in stages:
+            if pool and first == joined:
+                neurons = layers[first - 1].outputs
+                self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
+                self.join, count, self.joined = self.rows.join(first, self.features, neurons)
+                self.waiting = self.features, self.rows.weight, count
+            after: list[Launch] = []
+            self.through.append([])
+            for part in (part for part in parts if first <= part.first < last):
+                self.through[-1] += after + self._bind(part, self.features, target)
+                self.features, target = target, self.features
+                after = self.rows.boundary(part, self.features, layers[part.last - 1].outputs)
+            self.compact.append(after)
+        if stages[-1][1] == plan.depth:
+            statistics = self.rows.statistics(self.features, plan.outputs)
+            self.collect = [*self.compact.pop(), statistics, *self.rows.resolve()]
+
+    def _bind(self, part: Pass, source: Any, target: Any) -> list[Launch]:
+        """The launches of one pass."""
+        run, rows = self.rows.run, self.rows.into(part.first)
+        layers = [self.layers[k] for k in range(part.first, part.last)]
+        if part.kind == BITS:
+            return [run.layer(part.first, layers[0], self.words, target, rows)]
+        if part.kind != PERSISTENT:
+            return [run.layer(part.first, layers[0], source, target, rows)]
+        settings_of, early = variants(self.device.properties, *widths(layers)), part.first < EARLY
+        return [
+            run.layers(part.first, part.last, self.table, variant, layers, source, target, rows, early)
+            for variant in (settings_of[-1:] if early else settings_of)
+        ]
+
+    def finish(self, told: dict[str, Any], values: bool) -> dict[str, Any]:
+        """What DeviceRows told of a batch, checked; with `values`, those of its rows, read from the device.
+
+        Raises:
+            SpdnnError: a value passed the range of float32.
+        """
+        if told["failed"] < self.plan.depth:
+            raise past_float32(told["failed"])
+        if values:
+            tiles, outputs = tiles_of(told["last_rows"], TILE), self.plan.outputs
+            read = self.device.read(self.features[: tiles * TILE * outputs])
+            rows = read.reshape(tiles, outputs, TILE).transpose(0, 2, 1).reshape(-1, outputs)
+            told["values"] = rows[self.device.read(self.rows.list[: told["rows"]])]
+        return told
+
+
+def table_of(device: Device, layers: Mapping[int, DeviceLayer], depth: int) -> np.ndarray:
+    """uint64, on the host, as Place takes it: zeros for layers that are not there or need none."""
+    rows = np.zeros((depth, 8), np.uint64)
+    for k, layer in layers.items():
+        if layer.kind == PERSISTENT:
+            rows[k] = layer.row(device)
+    return rows.reshape(-1)
+
+
+def batches_told(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
+    """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
+    that begin with the first input, as long as the caller says."""
+    firsts = np.arange(0, count, size)
+    told = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
+    told[...] = 0
+    told[: firsts.size, 0], told[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
+    return told

@@ -1,0 +1,79 @@
+"""Engine `cuda`, fused kernels on one NVIDIA GPU with all three exact reductions, and the rungs below it.
+
+The kernels and their layouts are described where they are (spdnn/kernels/cuda), when they are launched in `schedule`,
+and how they are chosen in `choice`. Importing this needs neither CuPy nor a driver.
+"""
+
+from __future__ import annotations
+
+from spdnn.common.errors import Unsuitable
+from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
+from spdnn.kernels.cuda import cupy_device, driver
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.records.limits import Machine
+from spdnn.reductions import reduce
+
+MOST_INPUTS = 2**31 - 1  # that kernels count
+
+
+class CudaEngine(Engine):
+    """Every layer gets the kernel that is fastest on it, found by timing those that suit (Choice)."""
+
+    name = "cuda"
+    summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, found by timing them"
+    offers = reduce.NAMES
+    kind: str | None = None
+
+    def missing(self) -> str | None:
+        return cupy_device.missing()
+
+    def devices(self) -> int | None:
+        return cupy_device.count()
+
+    def device_identities(self) -> tuple[str, ...] | None:
+        return driver.identities()
+
+    def ceilings(self, options: Options, seconds: float) -> Machine | None:
+        from spdnn.kernels.cuda import ceilings
+
+        return ceilings.measure(cupy_device.open_device(options.device), options.threads, seconds)
+
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+        return Prepared.look(network, reductions, memory)
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        from spdnn.engines.cuda.session import CudaSession
+
+        self.check_count(inputs)
+        return CudaSession(cupy_device.open_device(options.device), prepared, inputs, options, self.kind)
+
+    def check_count(self, inputs: Inputs) -> None:
+        """Raise Unsuitable for more inputs than kernels count."""
+        if inputs.count > MOST_INPUTS or inputs.base > MOST_INPUTS:
+            raise Unsuitable(f"{inputs.count:,} inputs; the engine {self.name} counts up to {MOST_INPUTS:,}")
+
+
+class CudaCsrEngine(CudaEngine):
+    name = "cuda-csr"
+    summary = "rung of the ladder: as cuda, but plain CSR weights and features in global memory"
+    kind = CSR
+
+
+class CudaEllEngine(CudaEngine):
+    name = "cuda-ell"
+    summary = "rung of the ladder: as cuda-csr, but weights in coalesced slices (sliced ELL)"
+    kind = ELL
+
+
+class CudaStagedEngine(CudaEngine):
+    name = "cuda-staged"
+    summary = "rung of the ladder: footprints staged through shared memory, 16-bit indices (the at-scale method)"
+    kind = STAGED
+
+
+class CudaPersistentEngine(CudaEngine):
+    name = "cuda-persistent"
+    summary = "rung of the ladder: features stay in shared memory while layers pass, wherever they fit"
+    kind = PERSISTENT

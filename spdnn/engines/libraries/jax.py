@@ -1,0 +1,86 @@
+"""Engine `jax`: a compiled (XLA) step around jax.experimental.sparse.BCSR on the CPU.
+
+Layout: see columns.py; W^T as BCSR times blocks of columns, the one product that has a CPU kernel of its own. Compiled
+once for each shape, before the clock starts, so rows do not leave between layers: each new number of them would compile
+anew.
+Threads: XLA makes its pool once in a process, of as many threads as NPROC says when JAX starts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.common.errors import InputError
+from spdnn.engines.libraries.columns import Columns
+from spdnn.engines.libraries.library import PeerEngine, Weights
+
+
+class Jax(Columns):
+    name = "jax"
+    summary = "JAX: compiled BCSR product with dense features on the CPU"
+    offers = ()
+    compiles = True
+    started: int | None = None
+
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("jax") is None:
+            return "the package jax is not installed; pip install 'spdnn[peers]' brings it"
+        return None
+
+    def start(self, threads: int) -> dict:
+        if Jax.started not in (None, threads):
+            raise InputError(
+                f"JAX runs with {Jax.started} threads since it started in this process; {threads} need another process"
+            )
+        os.environ["NPROC"], os.environ["JAX_PLATFORMS"] = str(threads), "cpu"
+        import jax
+
+        jax.devices()  # the pool is made here
+        Jax.started = threads
+        return {"library": f"JAX {jax.__version__}", "layout": "blocks of columns", "threads_set": f"NPROC={threads}"}
+
+    def matrix(self, rows: sp.csr_array) -> Any:
+        from jax.experimental.sparse import BCSR
+
+        arrays = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
+        return BCSR(tuple(map(self.native, arrays)), shape=rows.shape, indices_sorted=True, unique_indices=True)
+
+    def native(self, array: np.ndarray) -> Any:
+        import jax.numpy
+
+        return jax.numpy.asarray(array)
+
+    def array(self, block: Any) -> np.ndarray:
+        return np.asarray(block)
+
+    def step(self, features: list, weights: Weights, spare: list | None = None) -> list:
+        import jax
+
+        return jax.block_until_ready(super().step(features, weights, spare))
+
+    def block_step(self, block: Any, weights: Weights, out: Any) -> Any:
+        return _compiled()[0](block, weights.matrix, weights.bias, weights.low, weights.high)
+
+    def block_alive(self, block: Any, signed: bool) -> np.ndarray:
+        return np.asarray(_compiled()[1](block))
+
+
+@cache
+def _compiled() -> tuple:
+    """(the step, which inputs have a nonzero value), as XLA compiles them."""
+    import jax
+
+    def step(block, matrix, bias, low, high):
+        return jax.numpy.clip(matrix @ block + bias, low, high)
+
+    return jax.jit(step), jax.jit(lambda block: (block != 0).any(axis=0))
+
+
+class JaxEngine(PeerEngine):
+    library = Jax()

@@ -1,0 +1,62 @@
+"""Engine `torch`: PyTorch's sparse CSR product on the CPU.
+
+Layout: see columns.py; W^T as a sparse CSR tensor times blocks of columns, which PyTorch hands to oneMKL where it was
+built with it. Addition and clip are PyTorch's, in place.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.engines.libraries.columns import Columns
+from spdnn.engines.libraries.library import PeerEngine, Weights
+
+
+class Torch(Columns):
+    name = "torch"
+    summary = "PyTorch: sparse CSR product with dense features on the CPU"
+
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("torch") is None:
+            return "the package torch is not installed; pip install 'spdnn[peers-torch]' brings it"
+        return None
+
+    def start(self, threads: int) -> dict:
+        import torch
+
+        torch.set_num_threads(threads)
+        return {
+            "library": f"PyTorch {torch.__version__}",
+            "layout": "blocks of columns",
+            "threads_set": f"torch.set_num_threads({threads})",
+        }
+
+    def matrix(self, rows: sp.csr_array) -> Any:
+        import torch
+
+        arrays = rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data
+        return torch.sparse_csr_tensor(*map(torch.from_numpy, arrays), size=rows.shape)
+
+    def native(self, array: np.ndarray) -> Any:
+        import torch
+
+        return torch.from_numpy(array) if np.ndim(array) else float(array)
+
+    def array(self, block: Any) -> np.ndarray:
+        return block.numpy()
+
+    def block_step(self, block: Any, weights: Weights, out: Any) -> Any:
+        product = weights.matrix @ block
+        product.add_(weights.bias)
+        return product.clamp_(weights.low, weights.high)
+
+    def block_alive(self, block: Any, signed: bool) -> np.ndarray:
+        return (block != 0).any(dim=0).numpy() if signed else (block.amax(dim=0) > 0).numpy()
+
+
+class TorchEngine(PeerEngine):
+    library = Torch()

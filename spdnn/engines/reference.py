@@ -1,0 +1,34 @@
+"""Engine `reference`: the float64 oracle behind the contract of the engines, for small cases and for comparison."""
+
+from __future__ import annotations
+
+from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
+from spdnn.engines.exchange import Meetings
+from spdnn.problem.features import Inputs, Result
+from spdnn.problem.network import Network
+from spdnn.verify import oracle as reference
+
+
+class OracleEngine(Engine):
+    name = "reference"
+    summary = "the oracle: SciPy, float64, the specification line by line; slow"
+
+    def missing(self) -> str | None:
+        return None
+
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+        return Prepared(network, network, reductions)
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return _OracleSession(prepared.network, inputs, options.values)
+
+
+class _OracleSession(Session):
+    span = STREAMED
+
+    def __init__(self, network: Network, inputs: Inputs, values: bool):
+        super().__init__()
+        self.network, self.inputs, self.values = network, inputs, values
+
+    def run(self, meetings: Meetings | None = None) -> Result:
+        return reference.infer(self.network, self.inputs, values=self.values)

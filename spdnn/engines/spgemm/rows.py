@@ -1,0 +1,138 @@
+"""The sparse rows of one batch of the engine `spgemm`: found by their places, so that rows leave without a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spdnn.engines.duplicates import Representatives
+from spdnn.engines.exchange import HeldRows, Parcel
+
+if TYPE_CHECKING:
+    from spdnn.engines.spgemm.session import SpgemmSession
+
+NONZERO_BYTES = 8  # a column and a value
+
+
+class Buffer:
+    """Sparse rows with room for `rows` full ones of `width` values; where each begins, and how long it is."""
+
+    def __init__(self, rows: int, width: int):
+        # Zeros touch the pages here, not on the clock.
+        self.columns, self.values = np.empty(rows * width, np.uint32), np.empty(rows * width, np.float32)
+        self.begin, self.length = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        for array in (self.columns, self.values, self.begin, self.length):
+            array.fill(0)
+
+    def rows(self, places):
+        """The rows at `places` (a slice, or int64) as the kernels take them; only a slice can be written."""
+        from spdnn.kernels import _cpu
+
+        return _cpu.FeatureRows(self.begin[places], self.length[places], self.columns, self.values)
+
+
+class SparseRows:
+    """Rows `kept` (a slice, or int64 places) of `source`; the next layer writes to `target`.
+
+    Attributes:
+        inputs: which row stands for which inputs.
+    """
+
+    def __init__(self, numbers: np.ndarray, source: Buffer, target: Buffer):
+        self.source, self.target, self.inputs = source, target, Representatives(numbers)
+        self.kept: slice | np.ndarray = slice(0, numbers.size)
+
+    @property
+    def count(self) -> int:
+        return self.inputs.weights.size
+
+    @property
+    def nonzeros(self) -> int:
+        return int(self.source.length[self.kept].sum())
+
+    def features(self):
+        """The rows as the kernels take them."""
+        return self.source.rows(self.kept)
+
+    def results(self):
+        """As many rows to write to."""
+        return self.target.rows(slice(0, self.count))
+
+    def turn(self) -> np.ndarray:
+        """The results become the rows; bool (count,): which have a nonzero."""
+        self.source, self.target, self.kept = self.target, self.source, slice(0, self.count)
+        return self.source.length[self.kept] != 0
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Rows that are not `kept` (bool), and the inputs that they stand for, leave."""
+        self.inputs.keep(kept)
+        self.kept = self._places()[kept]
+
+    def merge(self, representative: np.ndarray) -> int:
+        """Row i is from now on row representative[i]; the number of rows that left."""
+        before = self.count
+        self.kept = self._places()[self.inputs.merge(representative)]
+        return before - self.count
+
+    def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(sizes, data) of a parcel of these rows: their columns and values, two by two."""
+        places = self._places()[rows]
+        edges, lengths = self._edges(places), self.source.length[places]
+        pairs = np.empty((edges.size, 2), np.uint32)
+        pairs[:, 0], pairs[:, 1] = self.source.columns[edges], self.source.values[edges].view(np.uint32)
+        return NONZERO_BYTES * lengths, pairs.reshape(-1).view(np.uint8)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        """Rows that are not `kept` (bool) leave, and those of the parcel follow; all move to the other buffer."""
+        places, target = self._places()[kept], self.target
+        edges, pairs = self._edges(places), arrived.data.view(np.uint32).reshape(-1, 2)
+        lengths = np.concatenate([self.source.length[places], arrived.sizes // NONZERO_BYTES])
+        for own, come, array in (
+            (self.source.columns, pairs[:, 0], target.columns),
+            (self.source.values.view(np.uint32), pairs[:, 1], target.values.view(np.uint32)),
+        ):
+            array[: edges.size] = own[edges]
+            array[edges.size : edges.size + len(pairs)] = come
+        target.length[: lengths.size] = lengths
+        target.begin[: lengths.size] = np.cumsum(lengths) - lengths
+        self.inputs.keep(kept)
+        self.inputs.add(arrived.numbers, places.size + arrived.row_of, lengths.size)
+        self.source, self.target, self.kept = target, self.source, slice(0, lengths.size)
+
+    def _places(self) -> np.ndarray:
+        return np.arange(self.source.length.size)[self.kept]
+
+    def _edges(self, places: np.ndarray) -> np.ndarray:
+        """Where the nonzeros of the rows at `places` are, one row after the other."""
+        begin, lengths = self.source.begin[places], self.source.length[places]
+        starts = np.cumsum(lengths) - lengths
+        return np.arange(lengths.sum()) + np.repeat(begin - starts, lengths)
+
+
+class SpgemmRows(HeldRows):
+    """The rows of a batch before layer k; those that died have left."""
+
+    def __init__(self, session: SpgemmSession, k: int, rows: SparseRows, looked: bool):
+        self._session, self._rows, self.looked = session, rows, looked
+        self.may_leave = k >= session.dead_from
+        self.neurons = session.network.header(k - 1).outputs
+        self.capacity, self.edges = session.batch, session.edges
+        self.work = rows.nonzeros / max(1, rows.count * self.neurons) * session.layer_edges
+
+    def inputs(self) -> Representatives:
+        return self._rows.inputs
+
+    def hashes(self) -> np.ndarray:
+        found = np.empty(self.count, np.uint64)
+        self._session.kernels.hashes(self._rows.features(), found, self._session.threads)
+        return found
+
+    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        return self._rows.pack(rows)
+
+    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
+        self._rows.replace(kept, arrived)
+
+    def merged(self, rows: int) -> None:
+        self._session.found["inputs"]["rows_merged"] += rows

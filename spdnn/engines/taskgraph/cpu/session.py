@@ -1,0 +1,162 @@
+"""The task graph on the processor: each device is a part of the threads, with feature buffers of its own.
+
+Here the inference is cut within two promises on memory, a device's and the process's; `cpu_run` runs it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from spdnn.common import progress
+from spdnn.common.errors import InputError, MemoryTooSmall
+from spdnn.common.files import check_ended
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.batch import CpuWork
+from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, resident_bytes
+from spdnn.engines.registry import usable_cores
+from spdnn.engines.taskgraph.cpu.probe import measured
+from spdnn.engines.taskgraph.cpu.run import CpuDevice, Going, copied
+from spdnn.engines.taskgraph.notes import notes, timeline
+from spdnn.kernels.layouts.tiles import bind
+from spdnn.problem.features import Inputs, Result
+from spdnn.taskgraph.choice import choose, unmeasured
+from spdnn.taskgraph.decomposition import STREAM, Decomposition, Room, Sizes, Wanted, cut
+from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
+from spdnn.taskgraph.simulation import TaskCosts
+
+READING = 4  # copies of a layer, while it is read: as plan.batches counts them
+TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
+SLACK = 1.02  # of the least memory that is told: what a process holds already differs from try to try
+
+
+class CpuGraphSession(Session):
+    """Feature buffers for the places of all devices, weights that stay, and a graph to go through in every run."""
+
+    def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
+        super().__init__()
+        self.wanted = options.wanted or Wanted()
+        if self.wanted.devices > options.threads:
+            raise InputError(
+                f"{self.wanted.devices} devices of {options.threads} threads: each takes one at least (--threads)"
+            )
+        self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
+        self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
+        self.decomposition, self.why = self._decomposition(options)
+        made, work = self.decomposition, self.work
+        self.batches, self.span = made.batches, STREAMED if made.streamed else RESIDENT
+        work.tile = work.tile_for(made.batch)
+        pooled = 0 if made.joined is None else int(work.costs.outputs[made.stages[made.joined][0] - 1])
+        each, more = divmod(options.threads, made.devices)
+        self.devices = [
+            CpuDevice(each + (device < more), made, work.widest, work.tile, pooled) for device in range(made.devices)
+        ]
+        weights = progress.bar(work.network.layers(), "weights", work.depth)
+        self.kept = list(weights) if made.streamed and self._keeps(made) else []
+        if not made.streamed:  # the processor has one memory: weights that stay are there once
+            layers = [bind(layer) for layer in weights]
+            for device, stages in enumerate(made.ranges * made.groups):
+                self.devices[device].weights = {
+                    made.buffer_of(device, stage): layers[slice(*made.stages[stage])] for stage in range(*stages)
+                }
+
+    def _sizes(self) -> Sizes:
+        network, work = self.work.network, self.work
+        weights = tuple(network.header(k).nbytes for k in range(network.depth))
+        return Sizes(work.inputs.count, work.tile, weights, 8 * work.widest + INPUT_BYTES)
+
+    @property
+    def _new(self) -> int:
+        """Bytes of weights that are not in memory yet."""
+        network = self.work.network
+        return sum(nbytes for k, nbytes in enumerate(self.sizes.weights) if not network.in_memory(k))
+
+    def _aside(self, options: Options) -> int:
+        """Bytes of the process that are no device's."""
+        work = self.work
+        aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
+        aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
+        return aside + READING * max(self.sizes.weights) * self.wanted.devices
+
+    def _keeps(self, made: Decomposition) -> bool:
+        """Whether the process has room for all layers beside its devices: what is streamed is then copied from there,
+        as to a GPU, and else read from its source whenever it is streamed.
+        """
+        devices = sum(made.memory(self.room.sizes, device) for device in range(made.devices))
+        return self._new + devices + self.aside <= self.limit
+
+    def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
+        """How the inference is cut, and why so, within what each device may take: its promise, and its part of what the
+        process may take, which has weights that stay once for all of them.
+
+        Raises:
+            MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
+        """
+        devices, self.aside = self.wanted.devices, 0
+        try:
+            return self._cut(options)
+        except MemoryTooSmall as error:
+            if error.device:
+                raise
+            least = int(SLACK * (self.aside + devices * error.least))
+            raise MemoryTooSmall(
+                f"memory of {self.limit:,} bytes is too small; this network, these inputs and {devices} "
+                f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} (--memory)",
+                least,
+            ) from None
+
+    def _room(self, options: Options) -> Room:
+        """What the process has for each device now."""
+        devices, self.aside = self.wanted.devices, max(self.aside, self._aside(options))
+        shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
+        return Room(shared, max(0, self.limit - self.aside) // devices, device=False)
+
+    def _costs(self, options: Options) -> TaskCosts:
+        """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
+        free = max(0, self.limit - self.aside)
+        how = copied if self._new <= free // 2 else None
+        return measured(self.work, options.threads, self.wanted.devices, how, self._cores(options), free // 2)
+
+    def _cores(self, options: Options) -> int:
+        return min(options.threads, usable_cores())
+
+    def _cut(self, options: Options) -> tuple[Decomposition, str]:
+        wanted, self.room = self.wanted, self._room(options)
+        memory, leaving = wanted.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        given = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
+        if found := unmeasured(wanted, self.sizes, memory, **given):
+            return found
+        if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+            made = cut(STREAM, self.sizes, memory=memory, **wanted.asked, **given)
+            return made, "stream: the one device has no room for all weights"
+        costs = self._costs(options)
+        give_back()
+        self.room = self._room(options)  # less what measuring has left behind
+        given |= {"also": self.room, **wanted.asked}
+        cores = self._cores(options)
+        chosen = choose(self.sizes, wanted.devices, memory, costs, cores, schedule=wanted.schedule, **given)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
+
+    def run(self, meetings=None) -> Result:
+        made, work = self.decomposition, self.work
+        execution = Execution(made)
+        going, begun = Going(work, made, self.devices, self.kept, self.course), time.process_time()
+        with going.stage:
+            run_threads(execution, going.do, lanes_of(made), check_ended)
+        spent = time.process_time() - begun
+        tally = going.tally()
+        self.found |= work.found(tally)
+        parts = [going.parts[batch] for batch in sorted(going.parts)]
+        told = notes(made, self.sizes, self.wanted, self.why, execution.graph)
+        told["processor_seconds"] = spent  # of all threads, in the same run as the timeline
+        if self.predicted is not None:
+            told["predicted_seconds"] = self.predicted
+        if made.streamed:
+            told["streamed_from"] = "memory" if self.kept else "the network's source"
+        self._spans = going.spans
+        return work.result(parts, tally, told)
+
+    def tell(self, result: Result) -> None:
+        result.notes |= timeline(self._spans)

@@ -1,0 +1,201 @@
+"""One device of the task graph: its streams, events, places and weights, and what each kind of task launches.
+
+A lane of the graph is a stream. Where an edge crosses lanes, the later task's stream waits for an event; it is the last
+that was recorded for the same buffer, or the same place, so a few events serve all tasks. Edges inside a lane are its
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from spdnn.engines.cuda.buffers import Launch, Place, Plan, table_of
+from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
+from spdnn.engines.cuda.schedule import Pass
+from spdnn.engines.taskgraph.cuda.layers import DeviceWeights
+from spdnn.kernels.cuda.device import Device, Event
+from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.taskgraph.decomposition import Decomposition
+from spdnn.taskgraph.graph import COMPUTE, Kind, Task
+
+CHECKED = 64  # launches between two looks at signals
+
+
+class Told:
+    """Pinned memory for what each batch, those that are joined of others included, tells at its end: 36 bytes of an
+    input, and counters."""
+
+    def __init__(self, device: Device, plan: Plan, cut: Decomposition):
+        rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
+        self.counters = device.pinned(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
+        self.row_of = device.pinned(batches * rows, np.int32).reshape(batches, -1)
+        self.found = device.pinned(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
+
+
+def joins_of(cut: Decomposition) -> int:
+    """Batches that may be joined of others: each group makes one at its end."""
+    return cut.groups if cut.joined is not None else 0
+
+
+class GraphDevice:
+    """A device that runs tasks.
+
+    Args:
+        number: of the device in the decomposition; parts: the passes of all layers.
+        given: the inputs, where batches begin here.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        number: int,
+        plan: Plan,
+        cut: Decomposition,
+        parts: Sequence[Pass],
+        weights: DeviceWeights,
+        given: Given | None,
+    ):
+        self.device, self.number, self.plan, self.cut, self.weights = device, number, plan, cut, weights
+        self.first, self.last = cut.range_of(number)
+        self.streams = {COMPUTE: device.main}
+        if cut.streamed:
+            self.streams[Kind.COPY.value] = device.stream()
+        if self.first:
+            self.streams[Kind.MOVE.value] = device.stream()
+        table = device.upload(table_of(device, weights.layers, plan.depth))
+        tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
+        stages = cut.stages[self.first : self.last]
+        joined, self.pool = None, None
+        if cut.joined is not None:
+            joined = cut.stages[cut.joined][0]
+            neurons, rows = weights.layers[joined - 1].outputs, tiles * TILE
+            self.pool = Pool(
+                device.empty(rows * neurons, np.float32), device.empty(rows, np.int32), device.empty(1, np.int32)
+            )
+            self.pooled = device.pinned(cut.batches, np.int32)  # of each batch, where in the pool its rows begin
+        self.places = []
+        for _ in range(cut.places):
+            buffers = [device.empty(size, np.float32) for _ in range(2)]
+            self.places.append(
+                Place(device, plan, tiles, buffers, parts, stages, weights.layers, table, given, self.pool, joined)
+            )
+        # How many rows each place has, for what moves them on: a copy of its counters.
+        self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.places)]
+        self._events: dict[tuple, Event] = {}
+        self._pairs: list[tuple[Event, Event]] = []
+
+    def timed(self, number: int) -> tuple[Event, Event]:
+        """The events before and after the task of this device that is the `number`-th to be timed in a run."""
+        if number == len(self._pairs):
+            self._pairs.append((self.device.event(timed=True), self.device.event(timed=True)))
+        return self._pairs[number]
+
+    def event(self, task: Task) -> Event:
+        """The event of tasks like this one, on this device (of a move, the device that it goes to)."""
+        of_buffer = task.kind in (Kind.COPY, Kind.LAYER)
+        key = task.kind, task.target[1] if task.target else task.buffer if of_buffer else task.place
+        if key not in self._events:
+            self._events[key] = self.device.event()
+        return self._events[key]
+
+    def launches(self, task: Task) -> list[Launch]:
+        """What a layer, compact or collect task launches, the same for every batch: what a graph can hold."""
+        place, stage = self.places[task.place], task.stage - self.first
+        if task.kind == Kind.LAYER:
+            return [*(place.arrive if stage == 0 else []), *place.through[stage]]
+        return place.compact[stage] if task.kind == Kind.COMPACT else place.collect
+
+    def before(self, task: Task, batches: np.ndarray) -> None:
+        """What precedes the launches of a layer task and is of its batch alone: its number and size."""
+        if task.kind == Kind.LAYER and task.stage == 0:
+            self.device.copy_in(self.places[task.place].rows.batch, batches[task.batch])
+
+    def after(self, task: Task, told: Told) -> None:
+        """What follows the launches of a task and is of its batch alone: what is told of it, to the host."""
+        rows, copy_out = self.places[task.place].rows, self.device.copy_out
+        if self.counted(task):
+            copy_out(self.counters[task.place], rows.counters)
+        if task.kind == Kind.COLLECT:
+            copy_out(told.counters[task.batch], rows.counters)
+            copy_out(told.row_of[task.batch], rows.row_of)
+            copy_out(told.found[task.batch], rows.found)
+
+    def counted(self, task: Task) -> bool:
+        """Whether the host has to know how many rows are left of a batch after this task: it then goes to another
+        device, or may be joined to others."""
+        return task.kind == Kind.COMPACT and task.stage + 1 in (self.last, self.cut.joined)
+
+    def rows_after(self, task: Task) -> int:
+        """How many rows are left after a task that is `counted` and done."""
+        counters, k = self.counters[task.place], self.cut.stages[task.stage][1]
+        return self.places[task.place].rows.rows_into(counters, k)
+
+    def park(self, task: Task, first: int, told: Told) -> None:
+        """A batch's rows go to the pool, from row `first` on, and the host is told which of them each input has."""
+        place = self.places[task.place]
+        self.pooled[task.batch] = first
+        self.device.copy_in(self.pool.place, self.pooled[task.batch : task.batch + 1])
+        for launch in place.park:
+            launch()
+        self.device.copy_out(told.counters[task.batch], place.rows.counters)
+        self.device.copy_out(told.row_of[task.batch], place.rows.row_of)
+
+    def join(self, task: Task, batches: np.ndarray) -> None:
+        """All rows in the pool, as many as `batches` says, become a batch at a place."""
+        place, device, told = self.places[task.place], self.device, batches[task.batch]
+        device.copy_in(place.rows.batch, told)
+        for launch in place.join:
+            launch()
+        features, weights, rows = place.waiting
+        count, neurons = int(told[1]), place.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
+        size = tiles_of(count, TILE) * TILE * neurons
+        device.move(features[:size], device, self.pool.features[:size])
+        device.move(weights[:count], device, self.pool.weights[:count])
+        device.copy_in(rows, told[1:])
+        for launch in place.joined:
+            launch()
+
+    def receive(self, place: int, other: GraphDevice, at: int) -> None:
+        """Bring the batch at a place of another device, which has told how many rows it has, to a place here."""
+        mine, theirs = self.places[place], other.places[at]
+        for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
+            self.device.move(target, other.device, source)
+        rows = theirs.rows.rows_into(other.counters[at], theirs.rows.last_pass)
+        neurons = theirs.layers[self.cut.stages[other.last - 1][1] - 1].outputs
+        size = tiles_of(rows, TILE) * TILE * neurons
+        self.device.move(mine.source[:size], other.device, theirs.features[:size])
+
+    def capture(self, tasks: Sequence[Task], blocks: Sequence[np.ndarray]) -> Callable[[], None]:
+        """The graph of one batch's tasks here, but for what is of that batch alone."""
+        device, own = self.device, {task.number: task for task in tasks}
+        events = {task.number: device.event() for task in tasks}
+        copies, begun = [task for task in tasks if task.kind == Kind.COPY], device.event()
+
+        def work() -> None:
+            if copies:
+                device.record(begun)
+                with device.on(self.streams[Kind.COPY.value]):
+                    device.wait(begun)
+            for task in tasks:
+                with device.on(self.streams[task.lane[1]]):
+                    for number in task.after:
+                        if number in own and own[number].lane != task.lane:
+                            device.wait(events[number])
+                    self.launch(task, blocks)
+                    device.record(events[task.number])
+
+        return device.capture(work)
+
+    def launch(self, task: Task, blocks: Sequence[np.ndarray], check: Callable[[], Any] | None = None) -> None:
+        """What a task launches, on the current stream; `check` is called now and then."""
+        if task.kind == Kind.COPY:
+            self.weights.copy(task.stage, blocks[task.stage])
+            return
+        for i, launch in enumerate(self.launches(task)):
+            if check and i % CHECKED == 0:
+                check()
+            launch()

@@ -1,0 +1,185 @@
+"""The task graph on CUDA devices: what is on each of them, how the inference is cut, and a run of it.
+
+Weights stay on the devices, or pass through rolling buffers that asynchronous copies from pinned host memory fill. All
+launches are bound, and with the schedule `graph` captured, when the session opens: how many inputs a batch has, and how
+many of its rows are left, are numbers in device memory.
+Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al., HPEC 2020, section III.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from spdnn.common.errors import InputError
+from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
+from spdnn.engines.cuda.buffers import Plan, batches_told
+from spdnn.engines.cuda.inputs import TILE, Given, stored_arrays
+from spdnn.engines.cuda.result import result
+from spdnn.engines.cuda.session import SHARE, padding, told_of
+from spdnn.engines.taskgraph.cuda.device import GraphDevice, Told, joins_of
+from spdnn.engines.taskgraph.cuda.graphs import Graphs
+from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, HostWeights
+from spdnn.engines.taskgraph.cuda.probe import measured
+from spdnn.engines.taskgraph.cuda.run import Going, busy
+from spdnn.engines.taskgraph.notes import notes, timeline
+from spdnn.kernels.cuda.device import Device
+from spdnn.problem.features import Inputs, Result
+from spdnn.taskgraph.choice import choose, unmeasured
+from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, Sizes, Wanted, cut
+
+ARRAYS = 40  # of a place, beside what grows with its rows; each may take up to UNIT bytes more than it needs
+UNIT = 512  # bytes, in which a device gives memory
+
+
+class CudaGraphSession(Session):
+    """Weights, places and launches on several devices, and a graph to go through in every run.
+
+    Args:
+        devices: as many as `options.wanted` says.
+        kind: of the kernels, as CudaSession takes it.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        prepared: Prepared,
+        inputs: Inputs,
+        options: Options,
+        kind: str | None = None,
+    ):
+        super().__init__()
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        self.inputs, self.keep_values, self.wanted = inputs, options.values, options.wanted or Wanted()
+        if len(devices) != self.wanted.devices:
+            raise InputError(f"{len(devices)} devices, and {self.wanted.devices} were asked for")
+        if "dead" in prepared.reductions:
+            self.found["dead"] = {"rows_may_leave_before_layer": prepared.dead_from + 1}
+        memory = min(self._allowed(device) for device in devices)
+        begun = time.perf_counter()
+        given: dict[int, Given] = {0: Given(devices[0], inputs)}
+        copied = time.perf_counter() - begun
+        self.plan = plan = Plan.of(devices[0], prepared, inputs, kind)
+        host = HostWeights(network, plan, options.threads)
+        self.sizes = self._sizes(host)
+        self.predicted: float | None = None
+        self.cut, self.why = self._decomposition(memory, devices, given[0], host)
+        made = self.cut
+        for group in range(1, made.groups):
+            number = made.device(group, 0)
+            given[number] = Given(devices[number], inputs)
+        weights = [DeviceWeights(device, made, self.sizes, i, host.laid) for i, device in enumerate(devices)]
+        begun = time.perf_counter()
+        self.blocks = self._blocks(devices, host, weights)
+        self.copy_seconds = copied + (0.0 if made.streamed else time.perf_counter() - begun)
+        parts = plan.passes([first for first, _ in made.stages])
+        self.devices = [
+            GraphDevice(device, i, plan, made, parts, weights[i], given.get(i)) for i, device in enumerate(devices)
+        ]
+        self.told = batches_told(devices[0], inputs.count, made.batch, joins_of(made))
+        self.results = Told(devices[0], plan, made)
+        self.graphs = Graphs(made, self.devices, self.blocks) if made.schedule == GRAPH else None
+        self.batches, self.span = made.batches, STREAMED if made.streamed else RESIDENT
+        self.notes = {
+            **told_of(devices[0], plan),
+            "passes": len(parts),
+            "padding": padding(plan, host.laid),
+            "captured": self.graphs is not None,
+            "moves": self._moves(devices),
+        }
+
+    def run(self, meetings=None) -> Result:
+        made = self.cut
+        going = Going(made, self.devices, self.told, self.results, self.blocks, self.graphs, self.keep_values)
+        begun = time.perf_counter()
+        going.run()
+        self._going, self._seconds = going, time.perf_counter() - begun
+        parts = going.parts(self.inputs.numbered)
+        told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph)
+        if self.predicted is not None:
+            told["predicted_seconds"] = self.predicted
+        return result(self.plan, self.inputs, parts, {**self.notes, **told}, self.keep_values)
+
+    def tell(self, result: Result) -> None:
+        made, seconds, spans = self.cut, self._seconds, self._going.spans()
+        # By the host's clock, from the first task to the last; and with what opening the session copied.
+        took = {self.span: seconds} | (
+            {} if made.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
+        )
+        lanes = busy(spans)
+        busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
+        told = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
+        result.notes |= timeline(spans) | told
+
+    def _allowed(self, device: Device) -> int:
+        """Bytes that this session may take on a device: what was promised, or most of what is free.
+
+        Raises:
+            MemoryTooSmall: the device does not have as many as were promised.
+        """
+        device.trim()
+        promised = self.wanted.device_memory
+        if promised is None:
+            return int(SHARE * device.free_bytes())
+        device.promise(promised)
+        return device.free_bytes()
+
+    def _sizes(self, host: HostWeights) -> Sizes:
+        plan = self.plan
+        held = sum(array.nbytes for array in stored_arrays(self.inputs)) + 64 * plan.depth
+        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two places at most
+        weights = tuple(one.nbytes for one in host.laid)
+        return Sizes(self.inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
+
+    def _decomposition(
+        self, memory: int, devices: Sequence[Device], given: Given, host: HostWeights
+    ) -> tuple[Decomposition, str]:
+        """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
+        where it can matter: to choose a schedule, or the ranges of a pipeline.
+        """
+        wanted = self.wanted
+        if found := unmeasured(wanted, self.sizes, memory, leaving=self.plan.leaving):
+            return found
+        asked = {**wanted.asked, "leaving": self.plan.leaving}
+        costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
+        for device in devices:
+            device.trim()
+        if costs is None:
+            why = "the device has too little memory to measure which schedule is faster"
+            schedule = wanted.schedule or STREAM
+            return cut(schedule, self.sizes, wanted.devices, memory=memory, **asked), f"{schedule}: {why}"
+        chosen = choose(self.sizes, wanted.devices, memory, costs, schedule=wanted.schedule, **asked)
+        self.predicted = chosen.predicted.seconds
+        return chosen.decomposition, chosen.why
+
+    def _blocks(
+        self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
+    ) -> list[np.ndarray]:
+        """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
+        made, kept = self.cut, []
+        size = max(sum(self.sizes.weights[slice(*stage)]) for stage in made.stages)
+        passed = None if made.streamed else devices[0].pinned(size, np.uint8)
+        for stage, layers in enumerate(made.stages):
+            if made.streamed:
+                kept.append(host.block(*layers, lambda nbytes: devices[0].pinned(nbytes, np.uint8)))
+                continue
+            block = host.block(*layers, lambda nbytes: passed[:nbytes])
+            for number, held in enumerate(weights):
+                if stage in range(*made.range_of(number)):
+                    held.copy(stage, block)
+            for device in devices:
+                device.synchronize()  # the next stage takes the same memory
+        return kept
+
+    def _moves(self, devices: Sequence[Device]) -> str | None:
+        """How rows get from device to device; None where they do not. Opens the direct way where there is one."""
+        made, length = self.cut, len(self.cut.ranges)
+        pairs = [(i, i + 1) for i in range(made.devices) if (i + 1) % length]
+        if not pairs:
+            return None
+        direct = [devices[b].reach(devices[a]) and devices[a].reach(devices[b]) for a, b in pairs]
+        told = {True: "from device to device", False: "through the host"}
+        return told[direct[0]] if len(set(direct)) == 1 else "some from device to device, some through the host"

@@ -1,0 +1,52 @@
+"""Engines `taskgraph` and `taskgraph-cuda`: the inference as a graph of tasks (spdnn/taskgraph), run on parts of the
+processor, or on NVIDIA GPUs.
+
+Importing this needs neither CuPy nor a driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.compiled import CompiledEngine
+from spdnn.engines.cuda.engine import CudaEngine
+from spdnn.kernels.cuda import cupy_device
+from spdnn.problem.features import Inputs
+from spdnn.records.limits import Machine
+
+
+class TaskgraphEngine(CompiledEngine):
+    """A device is a part of the threads, with feature buffers and buffers of weights of its own."""
+
+    name = "taskgraph"
+    summary = "the kernels of cpu as a graph of tasks: batches, streamed weights, pipelines on parts of the processor"
+    cuts = True
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        from spdnn.engines.taskgraph.cpu.session import CpuGraphSession
+
+        return CpuGraphSession(prepared, inputs, options)
+
+
+class TaskgraphCudaEngine(CudaEngine):
+    """A device is a GPU; the kernels are those of the engine `cuda`."""
+
+    name = "taskgraph-cuda"
+    summary = "the kernels of cuda as a graph of tasks: captured graphs, streamed weights, several NVIDIA GPUs"
+    cuts = True
+
+    def ceilings(self, options: Options, seconds: float) -> Machine | None:
+        """Of as many devices as are wanted, all taken to be like the first."""
+        one, count = super().ceilings(options, seconds), options.wanted.devices if options.wanted else 1
+        rates = {name: count * rate for name, rate in vars(one).items() if name.endswith("_per_second")}
+        samples = {name: [count * rate for rate in found] for name, found in one.samples.items()}
+        return replace(one, **rates, samples=samples)
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
+
+        self.check_count(inputs)
+        count, first = options.wanted.devices if options.wanted else 1, options.device or 0
+        devices = [cupy_device.open_device(first + i) for i in range(count)]
+        return CudaGraphSession(devices, prepared, inputs, options, self.kind)

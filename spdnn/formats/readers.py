@@ -1,0 +1,144 @@
+"""Networks and inputs from files of any format: the store, the official text, other people's matrices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spdnn.common import files
+from spdnn.common.errors import InputError
+from spdnn.formats import container, images, inputs, matrices, store, text
+from spdnn.formats.categories import read_categories, write_categories
+from spdnn.formats.checks import listing
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+
+__all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
+
+USUAL = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
+ARCHIVES = (".tar", ".tar.gz", ".tgz")
+
+
+def open_network(
+    path,
+    bias: float | None = None,
+    clip: float | str | None = USUAL,
+    layers: int | None = None,
+    last: str | None = None,
+    neurons: int | None = None,
+) -> Network:
+    """The network in a file or folder, by its content and name.
+
+    Args:
+        path: a store (.safetensors; a formula: .json); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz,
+            .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list); other .safetensors.
+        bias: one number for all layers, where the format has none; by default, official for text and 0 for
+            matrices.
+        clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
+        layers: how many of the first layers to take; all by default.
+        last: the last layer's activation, 'relu' (as by default) or 'none'.
+        neurons: the width that the inputs of the network must have.
+
+    Raises:
+        InputError: one sentence with the file, and the line where there are lines; also when a bias, clip or
+            last activation is given for a store, which has its own.
+        Unavailable: a package that this format needs is missing.
+    """
+    path = files.existing(path, "network")
+    kind = _kind(path)
+    if kind == "store":
+        network = store.read_network(path)
+        if bias is not None or clip != USUAL or last is not None:
+            raise InputError(f"{path}: a store has its own bias, clip and last activation; none can be given")
+        if layers is not None:
+            network = _first(network, layers, path)
+    elif kind == "text":
+        ymax = challenge.YMAX if clip == USUAL else clip
+        return text.TextNetwork(path, bias, ymax, layers, last or "relu", neurons)  # which checks the neurons
+    else:
+        network = matrices.read_network(path, bias, None if clip == USUAL else clip, layers, last or "relu")
+    if neurons is not None and network.inputs != neurons:
+        raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
+    return network
+
+
+def import_network(
+    path,
+    output,
+    bias: float | None = None,
+    clip: float | str | None = USUAL,
+    layers: int | None = None,
+    last: str | None = None,
+    neurons: int | None = None,
+    what: str = "import network",
+) -> store.StoreNetwork:
+    """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
+
+    Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
+    arguments are those of open_network; `what` is what progress calls it.
+
+    Raises:
+        InputError: as open_network.
+        SpdnnError: the store cannot be written.
+    """
+    network = open_network(path, bias, clip, layers, last, neurons)
+    if isinstance(network, text.TextNetwork):
+        store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
+    else:
+        store.write_network(output, network, what=what)
+    return store.read_network(output)
+
+
+def open_inputs(path, neurons: int | None = None, count: int | None = None) -> Inputs:
+    """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
+
+    Args:
+        neurons: the width; for text, by default the N of its name; elsewhere, what the file must have.
+        count: the number of inputs. For text, of those that the file describes (see images.read_images);
+            elsewhere, the first `count`, repeated when there are fewer (see Inputs.counted).
+
+    Raises:
+        InputError: one sentence with the file, and the line where there are lines.
+    """
+    path = files.existing(path, "file of inputs")
+    if path.is_dir():
+        raise InputError(f"{path}: this is a folder; inputs are one file")
+    if path.name.endswith((".tsv", ".tsv.gz")):
+        return images.read_images(path, neurons, count)
+    if container.is_store(path):
+        found = inputs.read_inputs(path)
+    elif path.name.endswith((*matrices.LAYERS, ".npy")):
+        found = matrices.read_inputs(path)
+    else:
+        raise InputError(f"{path}: inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files")
+    if neurons is not None and found.neurons != neurons:
+        raise InputError(f"{path}: inputs of {found.neurons} neurons, not {neurons}")
+    return found if count is None else found.counted(count)
+
+
+def _kind(path: Path) -> str:
+    """'store', 'text' or 'matrices'."""
+    if path.is_dir():
+        names = [file.name for file in listing(path)]
+        named = any(text.NAME.fullmatch(name) for name in names)
+        others = any(name.endswith(matrices.LAYERS) for name in names)
+        if named and others:
+            raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
+        return "text" if named else "matrices"
+    if container.is_store(path):
+        return "store"
+    if path.name.endswith(ARCHIVES):
+        return "text"
+    if path.name.endswith((*matrices.LAYERS, ".txt", ".safetensors")):
+        return "matrices"
+    raise InputError(
+        f"{path}: a network is a store (.safetensors, .json), a folder or archive (.tar, .tar.gz) of n{{N}}-l{{k}}.tsv "
+        "files, matrices (.mtx, .npz, a folder or .txt list of them) or other .safetensors"
+    )
+
+
+def _first(network: Network, layers: int, path: Path) -> Network:
+    try:
+        return network.first(layers)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error

@@ -1,0 +1,203 @@
+"""Weights in slices for the CUDA kernels, and the staging maps of footprints; NumPy alone, no device.
+
+A slice holds SLICE outputs and is as wide as the widest of them, in chunks of CHUNK edges: (chunks, SLICE, CHUNK), so
+that the lanes which share an output take CHUNK of its indices in one load. Each output's edges stay in ascending order;
+what is padded reads a neuron of zeros. Source: sliced ELLPACK (Monakov et al., HiPEAC 2010); staging maps and 16-bit
+indices into a stage: Hidayetoglu et al., HPEC 2020, section III-B, whose padding (2.2 times at large widths) the order
+of outputs and slices of their own width avoid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spdnn.problem.network import Layer, index_dtype
+
+SLICE = 4  # outputs: what a warp works on side by side when eight lanes share one
+CHUNK = 8  # edges: 16 bytes of 16-bit indices
+MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints are found by sorting
+NO_OUTPUT = -1
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A layer in slices.
+
+    Attributes:
+        order: int32 (places,), the output at each place, NO_OUTPUT for none; a multiple of SLICE.
+        starts: int32 (slices + 1,), the first chunk of each slice, and where the last one ends.
+        indices: uint16 or uint32 (chunks, SLICE, CHUNK).
+        values: float32 alike, 0 for padding; or (1,), the value of all edges.
+        edges: of the layer; `padding` is the share of the places in slices that hold none.
+    """
+
+    order: np.ndarray
+    starts: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    edges: int
+
+    @property
+    def padding(self) -> float:
+        return 1 - self.edges / max(1, self.indices.size)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self.order, self.starts, self.indices, self.values))
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A layer in slices of parts and stages.
+
+    Attributes:
+        slices: a slice for each SLICE outputs of each stage, the stages of the first part first; indices are places in
+            the stage, `room` where padded.
+        stages: int32 (parts + 1,), the first stage of each part of the outputs.
+        map_starts: int32 (stages + 1,), where each stage begins in `map`.
+        map: uint32, the input neurons of each stage, ascending within a part.
+        room: neurons in a stage at most.
+    """
+
+    slices: Sliced
+    stages: np.ndarray
+    map_starts: np.ndarray
+    map: np.ndarray
+    room: int
+
+    @property
+    def parts(self) -> int:
+        return self.stages.size - 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.slices.nbytes + self.stages.nbytes + self.map_starts.nbytes + self.map.nbytes
+
+
+def sliced(layer: Layer, zero: int | None = None) -> Sliced:
+    """The layer in slices, outputs in descending order of their edges, so that those of a slice have as many.
+
+    Args:
+        zero: the index that padding reads; the layer's number of inputs by default.
+    """
+    zero = layer.inputs if zero is None else zero
+    degrees = np.diff(layer.offsets)
+    order = _padded(np.argsort(-degrees, kind="stable"), SLICE)
+    edges, place, turn = _edges(layer, order)
+    starts, where = _places(place // SLICE, place % SLICE, turn, order.size // SLICE)
+    return _filled(layer, order, starts, where, edges, layer.indices[edges], zero, index_dtype(zero + 1))
+
+
+def staged(layer: Layer, outputs: int, room: int) -> Staged:
+    """The layer in parts of so many outputs, whose footprints pass in stages of at most `room` neurons (up to 65,535).
+
+    Outputs with the same lowest input are neighbours, so that the outputs of a part share inputs; within a part, those
+    with most edges come first, so that slices have little padding.
+    """
+    order = _grouped(layer, outputs)
+    parts = order.size // outputs
+    edges, place, _ = _edges(layer, order)
+    part, index = place // outputs, layer.indices[edges].astype(np.int64)
+    sizes, footprint, rank = _footprints(part, index, parts, layer.inputs)
+    stages = _sums(np.maximum(1, -(-sizes // room)))
+    stage = stages[part] + rank // room
+    # Edges of an output ascend, and so do their stages: a new run begins where either changes.
+    place_in_part = place % outputs
+    runs = np.flatnonzero(np.concatenate([[True], (place[1:] != place[:-1]) | (stage[1:] != stage[:-1])]))
+    turn = np.arange(place.size) - np.repeat(runs, np.diff(np.append(runs, place.size))) if place.size else place
+    slices = outputs // SLICE
+    starts, where = _places(stage * slices + place_in_part // SLICE, place % SLICE, turn, int(stages[-1]) * slices)
+    found = _filled(layer, order, starts, where, edges, rank % room, room, np.dtype(np.uint16))
+    held = np.arange(int(sizes.sum())) - np.repeat(_sums(sizes)[:-1], sizes)
+    counts = np.bincount(np.repeat(stages[:-1], sizes) + held // room, minlength=int(stages[-1]))
+    return Staged(found, stages.astype(np.int32), _sums(counts).astype(np.int32), footprint, room)
+
+
+def _sums(counts: np.ndarray) -> np.ndarray:
+    """int64 (n + 1,): where each of n runs begins, and the end."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _padded(order: np.ndarray, multiple: int) -> np.ndarray:
+    """int32, `order` and NO_OUTPUT up to a multiple."""
+    found = np.full(-(-order.size // multiple) * multiple, NO_OUTPUT, np.int32)
+    found[: order.size] = order
+    return found
+
+
+def _grouped(layer: Layer, outputs: int) -> np.ndarray:
+    """The order of outputs: by their lowest and highest inputs, and within a part by descending degree."""
+    degrees = np.diff(layer.offsets)
+    ends = np.zeros((2, layer.outputs), np.int64)
+    some = degrees > 0
+    ends[0, some] = layer.indices[layer.offsets[:-1][some]]
+    ends[1, some] = layer.indices[layer.offsets[1:][some] - 1]
+    order = np.lexsort((ends[1], ends[0]))
+    return _padded(order[np.lexsort((-degrees[order], np.arange(order.size) // outputs))], outputs)
+
+
+def _edges(layer: Layer, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(edges, places, turns): the edges of the outputs in `order`, the place of each one's output, and which of the
+    edges of its output it is."""
+    real = order != NO_OUTPUT
+    degrees = np.zeros(order.size, np.int64)
+    degrees[real] = np.diff(layer.offsets)[order[real]]
+    begins = np.zeros(order.size, np.int64)
+    begins[real] = layer.offsets[:-1][order[real]]
+    place = np.repeat(np.arange(order.size), degrees)
+    turn = np.arange(place.size) - np.repeat(_sums(degrees)[:-1], degrees)
+    return begins[place] + turn, place, turn
+
+
+def _places(slices: np.ndarray, output: np.ndarray, turn: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, where): of `count` slices the first chunks, and of each edge its place in (chunks, SLICE, CHUNK).
+
+    Args:
+        slices, output, turn: of each edge its slice, its output in that, and its turn among the edges of both.
+    """
+    chunks = np.zeros(count, np.int64)
+    np.maximum.at(chunks, slices, turn // CHUNK + 1)
+    starts = _sums(chunks)
+    where = ((starts[slices] + turn // CHUNK) * SLICE + output) * CHUNK + turn % CHUNK
+    return starts, where
+
+
+def _filled(
+    layer: Layer,
+    order: np.ndarray,
+    starts: np.ndarray,
+    where: np.ndarray,
+    edges: np.ndarray,
+    index: np.ndarray,
+    zero: int,
+    dtype: np.dtype,
+) -> Sliced:
+    shape = int(starts[-1]), SLICE, CHUNK
+    indices = np.full(int(np.prod(shape)), zero, dtype)
+    indices[where] = index
+    if layer.single_value:
+        values = np.atleast_1d(layer.values).astype(np.float32)
+    else:
+        values = np.zeros(indices.size, np.float32)
+        values[where] = layer.values[edges]
+        values = values.reshape(shape)
+    return Sliced(order, starts.astype(np.int32), indices.reshape(shape), values, int(edges.size))
+
+
+def _footprints(
+    part: np.ndarray, index: np.ndarray, parts: int, inputs: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sizes, footprints, ranks): of each part how many inputs it reads, which (uint32, ascending, part after part),
+    and of each edge the rank of its input among them."""
+    keys = part * inputs + index
+    if parts * inputs <= MARKS:
+        marks = np.zeros(parts * inputs, bool)
+        marks[keys] = True
+        found = np.flatnonzero(marks)
+        places = np.cumsum(marks, dtype=np.int32)[keys].astype(np.int64) - 1
+    else:
+        found, places = np.unique(keys, return_inverse=True)
+    sizes = np.bincount(found // inputs, minlength=parts)
+    return sizes, (found % inputs).astype(np.uint32), places - _sums(sizes)[part]

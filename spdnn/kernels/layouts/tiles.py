@@ -1,0 +1,83 @@
+"""Tiles of features for the CPU kernels: (tiles, neurons, tile) float32, `tile` inputs side by side."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from spdnn.problem.network import Layer
+
+ALIGNMENT = 64  # bytes: one cache line, one widest vector
+TILES = (16, 32, 64)
+FEW = 2  # inputs that are faster one at a time
+MASK_BITS = 64  # bits in a tile's activity mask
+
+
+def best_tile(level, count: int) -> int:
+    """The tile for `count` inputs at a kernel level: four vectors side by side, two partial sums each, fill the eight
+    accumulators, and were fastest at every level and width (benchmarks/fused_layer.py); fewer inputs take less, and
+    very few one at a time.
+    """
+    if count <= FEW:
+        return 1
+    fitting = next((tile for tile in TILES if tile >= count), TILES[-1])
+    return min(fitting, max(TILES[0], level.vector_bytes))  # four vectors of floats: as many inputs as vector bytes
+
+
+def tiles_of(count: int, tile: int) -> int:
+    """The number of tiles that hold `count` inputs."""
+    return -(-count // tile)
+
+
+def feature_bytes(count: int, neurons: int, tile: int) -> int:
+    """Bytes of one buffer for `count` inputs of `neurons` values."""
+    return 4 * tiles_of(count, tile) * tile * neurons
+
+
+def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
+    """An uninitialised, 64-byte aligned float32 buffer for `count` inputs of `neurons` values, one-dimensional."""
+    size = tiles_of(count, tile) * tile * neurons
+    raw = np.empty(size + ALIGNMENT // 4, dtype=np.float32)
+    start = -raw.ctypes.data % ALIGNMENT // 4
+    return raw[start : start + size]
+
+
+def touch(memory: np.ndarray, threads: int) -> None:
+    """Fill a buffer with zeros, so that its pages are there: a virtual machine may take 10 microseconds for each."""
+    parts = np.array_split(memory, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(lambda part: part.fill(0), parts):
+            pass
+
+
+def tiled(rows: np.ndarray, tile: int) -> np.ndarray:
+    """A buffer that holds `rows`, float32 (count, neurons), in tiles; the lanes past the last row are zero."""
+    count, neurons = rows.shape
+    padded = np.zeros((tiles_of(count, tile) * tile, neurons), np.float32)
+    padded[:count] = rows
+    features = buffer(count, neurons, tile)
+    features[:] = padded.reshape(-1, tile, neurons).transpose(0, 2, 1).reshape(-1)
+    return features
+
+
+def active_slots(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
+    """The slots (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
+    bits = np.unpackbits(masks.view(np.uint8).reshape(-1, MASK_BITS // 8), axis=1, bitorder="little")
+    return np.flatnonzero(bits[:, :tile].reshape(-1)[:count])
+
+
+def bind(layer: Layer):
+    """The layer as the compiled kernels take it; holds on to the layer's arrays."""
+    from spdnn.kernels import _cpu
+
+    return _cpu.BoundLayer(
+        layer.inputs,
+        layer.outputs,
+        layer.offsets,
+        layer.indices,
+        np.atleast_1d(layer.values),
+        np.atleast_1d(layer.bias),
+        layer.activation.low,
+        layer.activation.high,
+    )

@@ -1,0 +1,79 @@
+"""The machine's limits, measured: copy bandwidth of memory, load bandwidth of the caches, multiply-adds a second.
+
+Each takes a quarter of the time, in short windows; the best window is the limit, for a limit is what a machine can do.
+Source: STREAM's copy (McCalpin 1995); the loads are what a gather of the kernels costs when it hits the nearest cache.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.engines.base import Options
+from spdnn.engines.memory import available_bytes
+from spdnn.kernels import dispatch
+from spdnn.kernels.caches import UNKNOWN, Cache, caches
+from spdnn.kernels.layouts.tiles import buffer
+from spdnn.records.limits import Limit, Machine, limit
+
+__all__ = ["Cache", "Limit", "Machine", "caches", "limit", "measure"]
+
+LONGEST = 60.0  # seconds
+COPY_CACHES = 4  # each array of the copy: that many times the last-level cache
+LEAST_CACHES = 2  # with less, what is copied may never leave the cache
+FREE_SHARE = 8  # the two arrays take at most this part of the memory that is free
+COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)
+LOAD_UNIT = 512  # the buffers of loads come in multiples of it
+
+
+def measure(threads: int, seconds: float = 0.2, memory: int | None = None, beside: int = 1) -> Machine:
+    """Measure what this machine does at best on `threads` threads, at the kernels' instruction-set level.
+
+    Args:
+        seconds: that the windows take; making the arrays of the copy comes on top (256 MB: some 0.02 s).
+        memory: bytes that the arrays of the copy may take together; by default an eighth of what is free.
+        beside: processes of this machine that measure at the same moment, this one included; the arrays of all
+            together are beyond the caches that they share.
+
+    Raises:
+        InputError: threads or seconds out of range.
+        Unavailable: no compiled kernels, or too little memory for arrays that no cache holds.
+    """
+    Options(threads)  # refuses numbers of threads out of range
+    if not 0 < seconds <= LONGEST:
+        raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
+    began, level, quarter = time.perf_counter(), dispatch.level().name, seconds / 4
+    known = caches() or UNKNOWN
+    near, second = known[0], known[min(1, len(known) - 1)]
+    allowed = (available_bytes() or 0) // FREE_SHARE if memory is None else memory
+    copied = _copied_bytes(known[-1], threads, allowed, beside)
+    from spdnn.kernels import _cpu
+
+    source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
+    samples = {"copy_bytes_per_second": _cpu.copy_samples(level, source, target, threads, quarter)}
+    del source, target
+    for name, one in (("load_bytes_per_second", near), ("l2_load_bytes_per_second", second)):
+        each = max(one.bytes // (2 * one.shared_by) // LOAD_UNIT, 1) * LOAD_UNIT
+        samples[name] = _cpu.load_samples(level, buffer(1, threads * each // 4, 1), threads, quarter)
+    samples["fma_per_second"] = _cpu.multiply_add_samples(level, threads, quarter)
+    best = {name: max(rates) for name, rates in samples.items()}
+    spent = time.perf_counter() - began
+    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=samples)
+
+
+def _copied_bytes(last: Cache, threads: int, memory: int, beside: int) -> int:
+    """Bytes of each array of the copy, far more than the last-level caches that the threads can reach hold.
+
+    Raises:
+        Unavailable: they do not fit into `memory`.
+    """
+    instances = min(threads, -(-len(os.sched_getaffinity(0)) // last.shared_by))
+    held, unit = last.bytes * instances // beside, COPY_UNIT * threads
+    size = min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
+    if size < max(LEAST_CACHES * held, unit):
+        raise Unavailable(
+            f"memory of {memory:,} bytes is too small to measure the machine: two arrays beyond the caches need "
+            f"{2 * max(LEAST_CACHES * held, unit):,}"
+        )
+    return size

@@ -1,0 +1,127 @@
+"""Attention by dense products (BLAS): what the sparse attention is compared with.
+
+A block of queries meets one tile of keys after the other, all heads before the next tile; a running maximum and sum
+make the softmax exact without the scores being kept (Milakov, Gimelshein, "Online normalizer calculation for softmax",
+2018; Dao et al., "FlashAttention", 2022). Scores of a tile stay in the second-level cache, keys past the diagonal are
+skipped, and threads take blocks of queries in turn, the longest first. Scores written out whole, as in the paper, are
+`stored`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spdnn.ops import Topology
+from spdnn.ops.models.arithmetic import Workers
+
+QUERIES = 256  # of a block
+KEYS = 1024  # of a tile
+LEAST = np.float32(-1e30)  # below every score; finite, so that differences with it are no NaN
+
+
+def blocked(q, k, v, mask: Topology | None, out, workers: Workers, hold=None) -> None:
+    """out <- softmax(q k^T / sqrt(D), masked) v; everything (heads, sequence, D) float32, causal.
+
+    Args:
+        mask: the positions that are seen, none past the diagonal; None: all up to the diagonal.
+        hold: of `buffers`, where it is kept between calls.
+    """
+    held = hold if hold is not None else buffers(q.shape, mask is not None, workers.threads)
+    sequence = q.shape[1]
+    starts = range(0, sequence, QUERIES)[::-1]
+
+    def work(first: int, worker: int) -> None:
+        rows = slice(first, min(first + QUERIES, sequence))
+        _block(q, k, v, mask, out, rows, held[worker])
+
+    workers.each(work, starts)
+
+
+def buffers(shape: tuple[int, int, int], masked: bool, threads: int) -> list[dict[str, np.ndarray]]:
+    """What `blocked` needs beside its arguments, for each thread: scores of a tile, sums, and the mask of a block."""
+    heads, sequence, depth = shape
+    queries, keys = min(QUERIES, sequence), min(KEYS, sequence)
+    sizes = {
+        "scores": (queries * keys,),
+        "queries": (heads, queries, depth),
+        "part": (queries, depth),
+        "total": (heads, queries, depth),
+        "most": (heads, queries, 1),
+        "sum": (heads, queries, 1),
+        "mask": (queries, sequence if masked else keys),
+    }
+    return [{name: np.empty(size, np.float32) for name, size in sizes.items()} for _ in range(threads)]
+
+
+def stored(q, k, v, mask: Topology, out, workers: Workers) -> None:
+    """The same with all scores in memory, and their softmax beside them: 2 heads sequence^2 values, as in the paper."""
+    heads, sequence, depth = q.shape
+    scores = np.empty((heads, sequence, sequence), np.float32)
+    weights = np.empty_like(scores)
+
+    def work(task: tuple[int, slice], _worker: int) -> None:
+        head, rows = task
+        np.matmul(q[head, rows], k[head].T, out=scores[head, rows])
+        hidden = np.full((rows.stop - rows.start, sequence), -np.inf, np.float32)
+        _show(hidden, mask, rows)
+        scores[head, rows] *= np.float32(depth**-0.5)
+        scores[head, rows] += hidden
+        part = np.subtract(scores[head, rows], scores[head, rows].max(1, keepdims=True), out=weights[head, rows])
+        np.exp(part, out=part)
+        part /= part.sum(1, keepdims=True)
+        np.matmul(part, v[head], out=out[head, rows])
+
+    blocks = [slice(first, min(first + QUERIES, sequence)) for first in range(0, sequence, QUERIES)]
+    workers.each(work, [(head, rows) for head in range(heads) for rows in blocks])
+
+
+def _block(q, k, v, mask, out, rows: slice, held: dict[str, np.ndarray]) -> None:
+    """One block of queries of all heads."""
+    heads, count = q.shape[0], rows.stop - rows.start
+    scaled = held["queries"][:, :count]
+    np.multiply(q[:, rows], np.float32(q.shape[2] ** -0.5), out=scaled)
+    most, total, summed = (held[name][:, :count] for name in ("most", "total", "sum"))
+    most.fill(LEAST)
+    total.fill(0)
+    summed.fill(0)
+    hidden = held["mask"][:count]
+    if mask is not None:
+        hidden[:, : rows.stop] = -np.inf
+        _show(hidden, mask, rows)
+    for first in range(0, rows.stop, KEYS):
+        keys = slice(first, min(first + KEYS, rows.stop))
+        added = None
+        if mask is not None:
+            added = hidden[:, keys]
+        elif keys.stop > rows.start + 1:
+            added = hidden[:, : keys.stop - keys.start]
+            later = np.arange(keys.start, keys.stop) > np.arange(rows.start, rows.stop)[:, None]
+            np.multiply(later, LEAST, out=added)
+        for head in range(heads):
+            _tile(scaled[head], k[head, keys], v[head, keys], added, most[head], summed[head], total[head], held)
+    np.divide(total, summed, out=out[:, rows], where=summed > 0)
+    out[:, rows][np.broadcast_to(summed <= 0, total.shape)] = 0
+
+
+def _tile(q, k, v, added, most, summed, total, held) -> None:
+    """One tile of keys of one head: scores, and what they change in maximum, sum and result."""
+    scores = held["scores"][: q.shape[0] * k.shape[0]].reshape(q.shape[0], k.shape[0])
+    np.matmul(q, k.T, out=scores)
+    if added is not None:
+        scores += added
+    grown = np.maximum(most, scores.max(axis=1, keepdims=True))
+    shrunk = np.exp(most - grown)
+    most[:] = grown
+    scores -= grown
+    np.exp(scores, out=scores)
+    summed *= shrunk
+    summed += scores.sum(axis=1, keepdims=True)
+    total *= shrunk
+    total += np.matmul(scores, v, out=held["part"][: q.shape[0]])
+
+
+def _show(hidden: np.ndarray, mask: Topology, rows: slice) -> None:
+    """0 in `hidden` (the rows of a block) where the mask has its positions."""
+    first, last = mask.offsets[rows.start], mask.offsets[rows.stop]
+    row = np.repeat(np.arange(rows.stop - rows.start), np.diff(mask.offsets[rows.start : rows.stop + 1]))
+    hidden[row, mask.columns[first:last]] = 0

@@ -1,0 +1,105 @@
+"""Some images' way through MobileNet: the layers, and the buffers that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spdnn.ops import SparseMatrix
+from spdnn.ops.backend import Backend, backend
+from spdnn.ops.models.arithmetic import Clock
+
+if TYPE_CHECKING:
+    from spdnn.ops.models.mobilenet import MobileNet, MobileNetConfig
+
+BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+STEM = 32  # channels at width 1
+COLOURS = 3
+
+
+class Pass:
+    """Some images' way through the network: its buffers, and the layers.
+
+    Two buffers take turns as a layer's input and output; a third holds the windows of the first convolution.
+    """
+
+    def __init__(self, config: MobileNetConfig, images: int, size: tuple[int, int], threads: int):
+        self.run: Backend = backend("cpu", threads)
+        self.channels = config.channels
+        height, width = size
+        self.padded = np.zeros(images * COLOURS * (height + 2) * (width + 2), np.float32)
+        height, width = halved(height, 2), halved(width, 2)
+        self.windows = np.empty(COLOURS * 9 * height * width, np.float32)
+        most = self.channels[0] * height * width
+        for k, (_, stride) in enumerate(BLOCKS):
+            height, width = halved(height, stride), halved(width, stride)
+            most = max(most, max(self.channels[k : k + 2]) * height * width)
+        self.features = [self.run.empty((most * images,), np.float32) for _ in range(2)]
+
+    def logits(self, model: MobileNet, x, arithmetic: str, out, clock: Clock, beside: int) -> None:
+        """out (images, classes) <- the logits of x (images, 3, height, width); `beside`: passes at the same time."""
+        with clock("first convolution", beside):
+            x = self._stem(x, model.weights)
+        for k, (_, stride) in enumerate(BLOCKS):
+            with clock("depthwise", beside):
+                x = self._depthwise(x, model.weights, k, stride)
+            with clock("pointwise", beside):
+                x = self._pointwise(x, model, k, arithmetic)
+        with clock("classifier", beside):
+            pooled = x.mean(axis=(2, 3))
+            np.matmul(pooled.T, model.weights["classifier.weight"].T, out=out)
+            out += model.weights["classifier.bias"]
+
+    def _buffer(self, like: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+        """The buffer that `like` is not in, of a shape."""
+        into = self.features[int(like is not None and np.shares_memory(like, self.features[0]))]
+        return into[: np.prod(shape)].reshape(shape)
+
+    def _stem(self, x: np.ndarray, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """3 x 3, stride 2, padding 1: the windows of an image (27, places) copied together, then one product."""
+        count, _, height, width = x.shape
+        padded = self.padded[: count * COLOURS * (height + 2) * (width + 2)]
+        padded = padded.reshape(count, COLOURS, height + 2, width + 2)
+        padded[:, :, 1:-1, 1:-1] = x
+        height, width = halved(height, 2), halved(width, 2)
+        out = self._buffer(None, (self.channels[0], count, height, width))
+        windows = self.windows.reshape(COLOURS, 3, 3, height, width)
+        matrix = weights["stem.weight"].reshape(self.channels[0], -1)
+        for image in range(count):
+            for r in range(3):
+                for c in range(3):
+                    windows[:, r, c] = padded[image, :, r : r + 2 * height : 2, c : c + 2 * width : 2]
+            np.matmul(matrix, windows.reshape(COLOURS * 9, -1), out=out[:, image].reshape(self.channels[0], -1))
+        self._epilogue(out, weights["stem.bias"])
+        return out
+
+    def _depthwise(self, x: np.ndarray, weights: Mapping[str, np.ndarray], block: int, stride: int) -> np.ndarray:
+        """Channels and images are one dimension to it: (1, channels x images, height, width)."""
+        channels, count, height, width = x.shape
+        out = self._buffer(x, (channels, count, halved(height, stride), halved(width, stride)))
+        name = f"blocks.{block}.depthwise"
+        weight, bias = (np.repeat(weights[f"{name}.{part}"], count, axis=0) for part in ("weight", "bias"))
+        flat, made = x.reshape(1, -1, height, width), out.reshape(1, -1, *out.shape[2:])
+        self.run.depthwise(flat, weight, bias, 0.0, np.inf, stride, False, made)
+        return out
+
+    def _pointwise(self, x: np.ndarray, model: MobileNet, block: int, arithmetic: str) -> np.ndarray:
+        bias = model.weights[f"blocks.{block}.pointwise.bias"]
+        out = self._buffer(x, (bias.size, *x.shape[1:]))
+        flat, made, matrix = x.reshape(len(x), -1), out.reshape(len(out), -1), model.pointwise[block]
+        if arithmetic == "sparse" and isinstance(matrix, SparseMatrix):
+            self.run.spmm(matrix.topology, matrix.values[None], flat[None], bias, 0.0, np.inf, made[None])
+        else:
+            np.matmul(model.dense(block), flat, out=made)
+            self._epilogue(out, bias)
+        return out
+
+    def _epilogue(self, x: np.ndarray, bias: np.ndarray) -> None:
+        self.run.bias_activation(x.reshape(1, len(x), -1), bias, 0.0, np.inf)
+
+
+def halved(size: int, stride: int) -> int:
+    """The side of what a convolution of a stride makes of a side, padded so that stride 1 keeps it."""
+    return (size - 1) // stride + 1

@@ -1,0 +1,117 @@
+"""One prefill of the Transformer: blocks of tokens go through the layers, and attention stands between.
+
+What stands between two products (norms, bias, ReLU, sums) is done on a block that is still in the caches, by all
+threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spdnn.ops.backend import backend
+from spdnn.ops.models import dense_attention
+from spdnn.ops.models.arithmetic import Clock, Workers
+from spdnn.ops.models.masks import first_rows
+
+if TYPE_CHECKING:
+    from spdnn.ops.models.transformer import Transformer
+
+TOKENS = 512  # of a block that a thread takes through a layer: measured; the weights are read once for each
+EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
+
+
+class Pass:
+    """One prefill: its buffers, and what is done with them, block of tokens by block."""
+
+    def __init__(self, model: Transformer, tokens: np.ndarray, arithmetic: str, workers: Workers, clock: Clock):
+        self.config, self.weights, self.clock, self.workers = model.config, model.weights, clock, workers
+        self.arithmetic, count, c = arithmetic, tokens.size, model.config
+        self.mask = None if arithmetic == "causal" else first_rows(model.mask, count)
+        self.run = backend("cpu", workers.threads)  # its arrays are aligned
+        self.alone = backend("cpu", 1)
+        self.x = self.weights["token.weight"][tokens]
+        self.x += self.weights["position.weight"][:count]
+        self.q, self.k, self.v, self.out = (self.run.empty((c.heads, count, c.depth), np.float32) for _ in range(4))
+        self.scores = self.run.empty((c.heads, self.mask.nnz), np.float32) if arithmetic == "unfused" else None
+        self.held = None
+        if arithmetic in ("dense", "causal"):
+            self.held = dense_attention.buffers(self.q.shape, arithmetic == "dense", workers.threads)
+        self.blocks = [slice(first, min(first + TOKENS, count)) for first in range(0, count, TOKENS)]
+        rows = min(TOKENS, count)
+        self.scratch = [
+            {"wide": np.empty((c.between, rows), np.float32)}
+            | {name: np.empty((rows, c.width), np.float32) for name in ("normed", "added")}
+            for _ in range(workers.threads)
+        ]
+
+    def logits(self) -> np.ndarray:
+        made = np.empty((len(self.x), self.config.vocabulary), np.float32)
+        for layer in range(self.config.layers):
+            self.workers.each(lambda rows, worker, layer=layer: self._project(layer, rows, worker), self.blocks)
+            with self.clock("attention"):
+                self._attend()
+            self.workers.each(lambda rows, worker, layer=layer: self._after(layer, rows, worker), self.blocks)
+
+        def last(rows: slice, worker: int) -> None:
+            normed = self._norm("norm", rows, worker)
+            with self._timed("logits"):
+                np.matmul(normed, self.weights["logits.weight"].T, out=made[rows])
+
+        self.workers.each(last, self.blocks)
+        return made
+
+    def _project(self, layer: int, rows: slice, worker: int) -> None:
+        """q, k and v of a block, each head's apart."""
+        c = self.config
+        normed = self._norm(f"layers.{layer}.attention_norm", rows, worker)
+        with self._timed("projections"):
+            for name, made in (("query", self.q), ("key", self.k), ("value", self.v)):
+                weight = self.weights[f"layers.{layer}.{name}.weight"].reshape(c.heads, c.depth, c.width)
+                np.matmul(normed, weight.transpose(0, 2, 1), out=made[:, rows])
+
+    def _attend(self) -> None:
+        q, k, v, out = self.q, self.k, self.v, self.out
+        scale = q.shape[2] ** -0.5
+        if self.arithmetic == "sparse":
+            self.run.attention(self.mask, q, k, v, scale, out)
+        elif self.arithmetic == "unfused":
+            self.run.sddmm(self.mask, q, k, scale, self.scores)
+            self.run.softmax(self.mask, self.scores, 1.0, self.scores)  # a row is read whole before it is written
+            self.run.spmm(self.mask, self.scores, v, None, -np.inf, np.inf, out)
+        elif self.arithmetic == "stored":
+            dense_attention.stored(q, k, v, self.mask, out, self.workers)
+        else:
+            dense_attention.blocked(q, k, v, self.mask, out, self.workers, self.held)
+
+    def _after(self, layer: int, rows: slice, worker: int) -> None:
+        """The output's projection and the two layers between, each added to x."""
+        held, name = self.scratch[worker], f"layers.{layer}"
+        count = rows.stop - rows.start
+        with self._timed("projections"):
+            joined = held["normed"][:count]
+            joined.reshape(count, self.config.heads, -1)[:] = self.out[:, rows].transpose(1, 0, 2)
+            self.x[rows] += np.matmul(joined, self.weights[f"{name}.output.weight"].T, out=held["added"][:count])
+        normed = self._norm(f"{name}.between_norm", rows, worker)
+        with self._timed("between"):
+            wide = held["wide"].reshape(-1)[: self.config.between * count].reshape(1, -1, count)
+            np.matmul(self.weights[f"{name}.up.weight"], normed.T, out=wide[0])
+            self.alone.bias_activation(wide, self.weights[f"{name}.up.bias"], 0.0, np.inf)
+            added = np.matmul(wide[0].T, self.weights[f"{name}.down.weight"].T, out=held["added"][:count])
+            added += self.weights[f"{name}.down.bias"]
+            self.x[rows] += added
+
+    def _norm(self, name: str, rows: slice, worker: int) -> np.ndarray:
+        """x of a block, each token's features of mean 0 and variance 1, times weight, plus bias."""
+        with self._timed("norms"):
+            x, made = self.x[rows], self.scratch[worker]["normed"][: rows.stop - rows.start]
+            np.subtract(x, x.mean(axis=1, keepdims=True), out=made)
+            variance = np.einsum("ij,ij->i", made, made) / np.float32(made.shape[1])
+            made *= (1 / np.sqrt(variance + EPSILON))[:, None]
+            made *= self.weights[f"{name}.weight"]
+            made += self.weights[f"{name}.bias"]
+        return made
+
+    def _timed(self, part: str):
+        return self.clock(part, self.workers.threads)

@@ -1,0 +1,45 @@
+"""Peers in the same run: other libraries and our kernels on the same problem, timed in turn and each verified.
+
+Two comparisons. One fused layer on dense features, every program's layouts made outside the clock; and a whole network,
+every program through the contract of the engines. What is timed in turn, again and again, is slowed alike by whatever
+else the machine does, so pairs of samples give ratios that can be trusted where single times cannot. An output is
+verified before its program is timed, and every timed output must equal the verified one to the bit.
+"""
+
+from __future__ import annotations
+
+from spdnn.engines.base import Options
+from spdnn.peers.common import installed, new_identity, rows, write_records
+from spdnn.peers.layers import compare_layers
+from spdnn.peers.networks import compare_networks
+from spdnn.problem.features import Inputs
+from spdnn.sources.radixnet import RadixNet
+
+__all__ = ["compare", "compare_layers", "compare_networks", "installed", "new_identity", "rows", "write_records"]
+
+
+def compare(settings: dict, inputs: Inputs | None, command: str) -> list[dict]:
+    """The records that the key `peers` of a configuration asks for.
+
+    Args:
+        settings: widths, count, seconds, network, libraries, threads, as the configuration's schema has them.
+        inputs: of the network; its count is applied here. None without a network.
+        command: see compare_layers.
+
+    Raises:
+        InputError, Unavailable: see installed, compare_layers and compare_networks.
+    """
+    names = settings["libraries"]
+    libraries, _ = installed("all" if names == "auto" else names)
+    threads, whole, identity = settings["threads"], settings["network"], new_identity()
+    records = compare_layers(
+        settings["widths"], settings["count"], threads, settings["seconds"], libraries, command, identity
+    )
+    if whole:
+        network = RadixNet(whole["neurons"], whole["layers"])
+        inputs = inputs if whole["count"] is None else inputs.counted(whole["count"])
+        name = f"radixnet-{network.neurons}-{network.depth}.{whole['inputs']}-{inputs.count}"
+        records += compare_networks(
+            network, inputs, libraries, Options(threads), whole["repeats"], command, name, identity
+        )[0]
+    return records

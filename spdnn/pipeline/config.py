@@ -1,0 +1,191 @@
+"""The workflow's configuration: checked against its closed schema, and expanded into cases."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from spdnn.common.errors import InputError
+from spdnn.problem import challenge
+
+# `--config count=null layers=[120]` gives the texts null and 120
+NULLABLE = ("count", "inputs_per_rank", "memory", "device_memory", "peers", "ops")
+LISTS = (
+    "neurons",
+    "layers",
+    "inputs",
+    "engines",
+    "reductions",
+    "threads",
+    "ranks",
+    "partition",
+    "schedules",
+    "devices",
+)
+CUTTING = ("taskgraph", "taskgraph-cuda")  # engines that schedules, devices and device_memory are for
+SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: a network of some depth, inputs, an engine and its settings.
+
+    Attributes:
+        count: inputs of all ranks together, or None for all that there are.
+        threads: of each rank.
+        partition: how inputs are dealt to ranks; None where there is one.
+        schedule, devices, device_memory: of engines that cut an inference into tasks, each rank's; None with others.
+    """
+
+    network: str
+    layers: int
+    inputs: str
+    count: int | None
+    engine: str
+    reductions: str
+    threads: int
+    ranks: int = 1
+    partition: str | None = None
+    schedule: str | None = None
+    devices: int | None = None
+    device_memory: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As files and the report name the case."""
+        inputs = self.inputs if self.count is None else f"{self.inputs}-first-{self.count}"
+        reductions = self.reductions.replace(",", "+")
+        ranks = f".r{self.ranks}-{self.partition}" if self.ranks > 1 else ""
+        cut = f".{self.schedule}-d{self.devices}" if self.schedule else ""
+        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}{ranks}{cut}"
+
+    @property
+    def cut(self) -> dict:
+        """Schedule, devices and device_memory, as the command's options are named."""
+        return {"schedule": self.schedule, "devices": self.devices, "device_memory": self.device_memory}
+
+    @property
+    def prepared(self) -> str:
+        """As the file of the prepared network is named; depths share it."""
+        return f"{self.network}.{self.engine}.{self.reductions.replace(',', '+')}"
+
+
+def check(config: dict, schema: str | Path) -> dict:
+    """The configuration with scalars made lists where lists are meant.
+
+    Raises:
+        InputError: a key or value that the schema does not allow, or two that exclude each other; one sentence that
+            names it.
+    """
+    import jsonschema
+    import yaml
+
+    config = dict(config) | {key: None for key in NULLABLE if config.get(key) in ("null", "none", "None")}
+    config = {key: _number(value) for key, value in config.items()}
+    rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
+    errors = sorted(
+        jsonschema.Draft202012Validator(rules).iter_errors(config),
+        key=lambda error: list(error.absolute_path),
+    )
+    if errors:
+        raise InputError(f"config: {_sentence(errors[0], rules)}")
+    checked = dict(config)
+    for key in LISTS:
+        if key in checked and not isinstance(checked[key], list):
+            checked[key] = [checked[key]]
+    _check_devices(checked)
+    names = [own["name"] for own in checked["networks"]]
+    if len(set(names)) != len(names):
+        raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
+    if checked["count"] is not None and checked["inputs_per_rank"] is not None:
+        raise InputError(
+            f"config: inputs_per_rank: {checked['inputs_per_rank']} is not allowed beside count: {checked['count']}; "
+            "one of them must be null, for both say how many inputs a case has"
+        )
+    if "official" in [checked["source"], *checked["inputs"]] and (
+        odd := set(checked["neurons"]) - set(challenge.WIDTHS)
+    ):
+        raise InputError(
+            f"config: neurons: {min(odd)} is no official width, so there is nothing official to download for it"
+        )
+    return checked
+
+
+def _check_devices(config: dict) -> None:
+    """Raise InputError where the task graph's devices, parts of the threads, would have none."""
+    engines = [*config["engines"], *(rung["engine"] for rung in config["ladder"])]
+    if "taskgraph" in engines and max(config["devices"]) > min(config["threads"]):
+        raise InputError(
+            f"config: devices: {max(config['devices'])} devices of {min(config['threads'])} threads; each device of "
+            "the engine taskgraph takes one thread at least"
+        )
+
+
+def cases(config: dict) -> list[Case]:
+    """The cases of a checked configuration, in order: every combination, and each own network with its own inputs.
+
+    None at all is allowed where there are sparse operations to run.
+
+    Raises:
+        InputError: nothing to run.
+    """
+    problems = [
+        (f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}")
+        for neurons, layers, inputs in itertools.product(config["neurons"], config["layers"], config["inputs"])
+    ]
+    problems += [(own["name"], own["layers"], f"own-{own['name']}") for own in config["networks"]]
+    pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
+    pairs = pairs or itertools.product(config["engines"], config["reductions"])
+    settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
+    found = [
+        Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None, *cut)
+        for problem, setting, ranks, partition in itertools.product(
+            problems, settings, config["ranks"], config["partition"]
+        )
+        for cut in _cuts(setting[0], config)
+    ]
+    if not found and not config.get("ops"):
+        raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
+    return list(dict.fromkeys(found))
+
+
+def _cuts(engine: str, config: dict) -> list[tuple]:
+    """(schedule, devices, device_memory) of the cases of that engine."""
+    if engine not in CUTTING:
+        return [(None, None, None)]
+    pairs = itertools.product(config["schedules"], config["devices"])
+    return [(schedule, devices, config["device_memory"]) for schedule, devices in pairs]
+
+
+def _count(config: dict, ranks: int) -> int | None:
+    """Inputs of a case of so many ranks: as many on each where the configuration says so (weak scaling)."""
+    each = config["inputs_per_rank"]
+    return config["count"] if each is None else ranks * each
+
+
+def _number(value):
+    """A text of a number as that number, a float without a fraction as an integer; in lists and dictionaries too."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _number(item) for key, item in value.items()}
+    if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", value, re.ASCII | re.IGNORECASE):
+        value = float(value) if set(value.lower()) & set(".e") else int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _sentence(error, rules: dict) -> str:
+    """A schema error as one sentence: where, the value, what is allowed."""
+    where = ".".join(map(str, error.absolute_path)) or "top level"
+    if error.validator == "additionalProperties":
+        allowed = list(error.schema.get("properties", {}))
+        unknown = sorted(set(error.instance) - set(allowed))[0]
+        close = difflib.get_close_matches(unknown, allowed, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(allowed)}"
+        return f"{where}: the key {unknown!r} is not known{hint}"
+    schema = error.schema
+    meant = schema.get("description") or error.message
+    return f"{where}: {error.instance!r} is not allowed; {meant}"

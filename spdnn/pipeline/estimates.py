@@ -1,0 +1,159 @@
+"""What a job of the workflow needs at most, told before anything is made: memory and time, for a cluster's scheduler.
+
+Upper bounds of simple models, not predictions: a job that asks for too little is killed, one that asks for too much
+waits a little longer. Constants were measured (README, "Measured"; two cores of an AMD EPYC, Zen 5) and are rounded up;
+times are then multiplied by SLOWER. Of networks of one's own only the sizes of their files are known here.
+A job's memory is also what its run may plan with (`allowed`), so too low an estimate costs batches, not the job.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spdnn.pipeline.config import Case
+from spdnn.problem import challenge
+
+SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, beside ours
+PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is kept of each of 60,000 inputs
+EDGE_BYTES = 8  # of a layer in memory: index and value
+MERGED_EDGE_BYTES = (
+    0.7  # for each original edge of a RadiX-Net whose neurons were merged (DESIGN.md: 6 to 8 times fewer)
+)
+MERGED = 16  # neurons of a RadiX-Net that become one, and edges that do
+LAYER_COPIES = 12  # of the largest layer while it is read, checked, merged and written
+CHUNK_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 arrays of them, and the sparse layer
+
+START_SECONDS = 60  # until a job's script begins: two Snakemakes and their imports, from a network file system
+READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
+PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
+ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle goes through
+# Of each edge and input, on one thread.
+EDGE_SECONDS = {"cpu": 5e-11, "taskgraph": 5e-11, "tiled": 1e-10, "csr": 3e-10}
+OTHER_EDGE_SECONDS = 1e-9
+# Engines `cuda...`: weights and features are in the device's memory, and the host lays out a layer at a time. What the
+# device does was not measured here: kernels of others compute 3e11 edges a second on an A100, and the first rungs are
+# slower.
+DEVICE_EDGE_SECONDS = {"cuda": 3e-12, "taskgraph-cuda": 3e-12, "cuda-staged": 3e-12, "cuda-persistent": 3e-12}
+OTHER_DEVICE_EDGE_SECONDS = 1e-11
+DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
+LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
+LAYOUT_SECONDS = 3.5e-7  # for each edge: in stages, at 65536 neurons
+FULL_LAYERS, ALIVE = 10, 4000  # of 60,000 digits on a RadiX-Net: layers until most rows are dead, and rows left by then
+SLOWER = 3  # than where the constants were measured
+
+OWN_FILES, OWN_BYTES, OWN_SECONDS = 30, 2e9, 600  # memory for each byte of files, at least; seconds
+
+
+@dataclass(frozen=True)
+class Need:
+    """What to ask a scheduler for: memory on one node in megabytes (1e6 bytes), time in minutes."""
+
+    megabytes: int
+    minutes: int
+
+
+def prepare(case: Case, config: dict, files: int) -> Need:
+    """Of rule prepare, which goes through all layers that the network's file has."""
+    size = _size(case)
+    if size is None:
+        return _own(files)
+    neurons, _ = size
+    layers = challenge.MAX_LAYERS if case.network.startswith("radixnet-") else max(config["layers"])
+    edges = challenge.NONZEROS_PER_NEURON * neurons
+    kept = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
+    memory = LAYER_COPIES * EDGE_BYTES * edges + kept
+    return _need(config["memory"] or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
+
+
+def infer(case: Case, config: dict, files: int) -> Need:
+    """Of rules infer and infer_ranks: all repeats of a case. The memory holds all of its ranks."""
+    size = _size(case)
+    if size is None:
+        return _own(files)
+    neurons, count = size
+    if _on_device(case):
+        return _infer_on_device(case, config, neurons, count)
+    merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons
+    features = 2 * 4 * count * neurons / (MERGED if merged else 1)
+    inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
+    memory = case.ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
+    memory += LAYER_COPIES * EDGE_BYTES * edges * case.ranks
+    each = EDGE_SECONDS.get(case.engine, OTHER_EDGE_SECONDS) * _work(case, edges, count) / (case.threads * case.ranks)
+    return _need(config["memory"] or memory, READ_SECONDS * edges * case.layers + (config["repeats"] + 1) * each)
+
+
+def _infer_on_device(case: Case, config: dict, neurons: int, count: int) -> Need:
+    """As infer, of an engine that keeps everything on a device of its own."""
+    edges = challenge.NONZEROS_PER_NEURON * neurons
+    memory = case.ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
+    laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
+    each = DEVICE_EDGE_SECONDS.get(case.engine, OTHER_DEVICE_EDGE_SECONDS) * _work(case, edges, count) / case.ranks
+    opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
+    return _need(config["memory"] or memory, opening + (config["repeats"] + 1) * each)
+
+
+def _work(case: Case, edges: int, count: int) -> float:
+    """Edges x inputs that a run goes through, with so many edges in a layer."""
+    rows = count * case.layers
+    if _removes(case, "dead") and _telling(case):
+        rows = min(rows, FULL_LAYERS * count + case.layers * ALIVE * math.ceil(count / challenge.INPUTS))
+    return rows * edges / (MERGED if _merges(case) else 1)
+
+
+def verify(case: Case, config: dict, files: int) -> Need:
+    """Of rule verify: the official truth, or the oracle within the edges that the configuration allows it."""
+    size = _size(case)
+    if size is None:
+        return _own(files)
+    neurons, count = size
+    edges = challenge.NONZEROS_PER_NEURON * neurons
+    memory = PROCESS_BYTES + CHUNK_BYTES + count * neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
+    oracle = min(float(config["verify"]["edges"]), edges * case.layers * count)
+    return _need(memory, 2 * READ_SECONDS * edges * case.layers + ORACLE_SECONDS * oracle)
+
+
+def allowed(megabytes: int) -> int:
+    """Bytes that the run of a job with so many megabytes may hold: what Snakemake leaves of them."""
+    return max(int(megabytes * 1e6 - SNAKEMAKE_BYTES), 1)
+
+
+def _size(case: Case) -> tuple[int, int] | None:
+    """(neurons, inputs) of a case with a built-in network; None for one's own, which nothing is known of."""
+    if case.inputs.startswith("own-"):
+        return None
+    return int(case.network.rsplit("-", 1)[1]), case.count or challenge.INPUTS
+
+
+def _own(files: int) -> Need:
+    """For networks of one's own: from the bytes of the files that the job reads."""
+    return _need(max(OWN_BYTES, OWN_FILES * files), OWN_SECONDS)
+
+
+def _removes(case: Case, reduction: str) -> bool:
+    return case.reductions == "all" or reduction in case.reductions.split(",")
+
+
+def _telling(case: Case) -> bool:
+    """Whether most inputs die early: the network is a RadiX-Net, made or downloaded."""
+    return case.network.startswith(("radixnet-", "official-"))
+
+
+def _merges(case: Case) -> bool:
+    """Whether identical neurons are merged, and there are some. Engines of other kinds may not offer it."""
+    return (case.engine in ("cpu", "taskgraph") or _on_device(case)) and _telling(case) and _removes(case, "neurons")
+
+
+def _on_device(case: Case) -> bool:
+    """Whether the engine is one of those on our CUDA kernels."""
+    return case.engine in ("cuda", "taskgraph-cuda") or case.engine.startswith("cuda-")
+
+
+def _weights(case: Case, edges: int) -> float:
+    return edges * (MERGED_EDGE_BYTES if _merges(case) else EDGE_BYTES)
+
+
+def _need(memory: float, seconds: float) -> Need:
+    """Rounded up, Snakemake's own memory and the start included."""
+    minutes = math.ceil((START_SECONDS + SLOWER * seconds) / 60)
+    return Need(100 * math.ceil((memory + SNAKEMAKE_BYTES) / 1e8), minutes + 1)

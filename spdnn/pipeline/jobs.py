@@ -1,0 +1,36 @@
+"""What every script of the workflow does first: its standard error is the rule's log, its errors are one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+from spdnn.common import progress_output
+from spdnn.common.errors import SpdnnError
+from spdnn.common.files import clean_on_terminate
+
+
+@contextlib.contextmanager
+def logged(log: str) -> Iterator[None]:
+    """Send standard error to the file `log`; end the process with status 1 and one sentence on an SpdnnError.
+
+    The sentence goes to the log and to the terminal, and how far the job is (spdnn/common/progress.py) to the log.
+    """
+    sys.stderr.flush()
+    terminal = os.fdopen(os.dup(2), "w")
+    with clean_on_terminate(), open(log, "w", encoding="utf-8", buffering=1) as stream:
+        os.dup2(stream.fileno(), 2)
+        try:
+            progress_output.begin()
+            yield
+        except SpdnnError as error:
+            print(f"spdnn: {error}", file=stream)
+            print(f"spdnn: {error}", file=terminal, flush=True)
+            raise SystemExit(1) from None
+        except (OSError, MemoryError) as error:
+            print(f"spdnn: {error or 'out of memory'}", file=terminal, flush=True)
+            raise
+        finally:
+            sys.stderr.flush()

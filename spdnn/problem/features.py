@@ -1,0 +1,250 @@
+"""The inputs of an inference (rows of the first Y), and what comes out of it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.common.errors import InputError
+from spdnn.problem.network import check_sparse
+
+
+class Inputs:
+    """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
+
+    `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
+    studies need no more memory or disk.
+
+    Args:
+        data: uint8 (base, ceil(neurons / 8)) as numpy.packbits(bits, axis=1) gives it;
+            or float32 (base, neurons); or a SciPy CSR array, float32.
+        neurons: the width, needed when `data` holds bits.
+        count: the number of inputs; by default, the rows stored.
+        description: where they come from, fit for JSON, kept in every record.
+
+    Attributes:
+        total: of all inputs; `count` is of those that are run here, which `part` makes fewer.
+        cut_from: the digest of the inputs that these are the first of, computed from their rows here; None: not known.
+        numbers: int64 (count,), which they are of the whole; None: all.
+
+    Raises:
+        InputError: no rows, a width or dtype that does not fit, NaN or infinite values.
+    """
+
+    def __init__(self, data, neurons: int | None = None, count: int | None = None, description: dict | None = None):
+        if sp.issparse(data):
+            data = sp.csr_array(check_sparse(data, "inputs are not a sound CSR array"), copy=True)
+            data.sum_duplicates()
+            self.kind, self.neurons, values = "csr", data.shape[1], data.data
+        elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
+            self.kind, self.neurons, values = "bits", int(neurons), None
+            if data.shape[1] != (self.neurons + 7) // 8:
+                raise InputError(
+                    f"bits of {self.neurons} neurons take {(neurons + 7) // 8} bytes a row, not {data.shape[1]}"
+                )
+        elif data.dtype == np.float32 and data.ndim == 2:
+            self.kind, self.neurons, values = "dense", data.shape[1], data
+        else:
+            raise InputError("inputs must be packed bits (uint8) with their width, float32 rows, or a CSR array")
+        if neurons is not None and int(neurons) != self.neurons:
+            raise InputError(f"inputs have {self.neurons} neurons, not {neurons}")
+        if values is not None and (values.dtype != np.float32 or not np.isfinite(values).all()):
+            raise InputError("inputs must be finite float32 numbers; there is a NaN, an infinity or another type")
+        self.data, self.base = data, int(data.shape[0])
+        self.count = self.base if count is None else int(count)
+        if self.base < 1 or self.neurons < 1 or self.count < 1:
+            raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
+        self.description = description or {"source": "memory"}
+        self.total, self.numbers = self.count, None
+        self.cut_from: str | None = None
+
+    @classmethod
+    def from_array(cls, array, description: dict | None = None) -> Inputs:
+        """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
+        array = array if sp.issparse(array) else np.asarray(array)
+        if sp.issparse(array):
+            check_sparse(array, "inputs are not a sound sparse matrix")
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"inputs of type {array.dtype} are not real numbers")
+        with np.errstate(over="ignore"):
+            if sp.issparse(array):
+                rows = sp.csr_array(array).astype(np.float32)
+                rows.sum_duplicates()
+                rows.eliminate_zeros()
+                if (rows.data == 1).all() and rows.shape[0] and rows.shape[1]:
+                    return cls(_pack_sparse(rows), rows.shape[1], None, description)
+                return cls(rows, None, None, description)
+            dense = np.ascontiguousarray(array, dtype=np.float32)
+        if dense.ndim != 2:
+            raise InputError(f"inputs are a matrix (count, neurons), not an array of {dense.ndim} dimensions")
+        if dense.size and ((dense == 0) | (dense == 1)).all():
+            return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
+        return cls(dense, None, None, description)
+
+    def check_width(self, neurons: int) -> None:
+        """Raise InputError unless the inputs are `neurons` wide, as the network that takes them."""
+        if self.neurons != neurons:
+            raise InputError(f"inputs of {self.neurons} neurons for a network that takes {neurons}")
+
+    def counted(self, count: int) -> Inputs:
+        """The first `count` inputs; more than there are repeats them in order."""
+        if count < 1:
+            raise InputError(f"{count} inputs asked for; there must be at least 1")
+        data = self.data[:count] if count < self.base else self.data
+        found = Inputs(data, self.neurons, count, {**self.description, "count": count})
+        found.cut_from = self.cut_from
+        if count < self.base and "official_sha256" in self.description:
+            found.cut_from = self.sha256  # whether they are official is asked of the rows, never of a description
+        return found
+
+    def part(self, numbers: np.ndarray) -> Inputs:
+        """The inputs `numbers` (int64, ascending, 0-based), which keep their numbers; no row is copied."""
+        found = copy.copy(self)
+        found.numbers, found.count = np.asarray(numbers, dtype=np.int64), len(numbers)
+        return found
+
+    def numbered(self, start: int, stop: int) -> np.ndarray:
+        """int64: the numbers of inputs start..stop-1 of these, counted from 0 in the whole that these are a part of."""
+        places = slice(start, min(stop, self.count))
+        return np.arange(places.start, places.stop) if self.numbers is None else self.numbers[places]
+
+    def stored(self, rows: np.ndarray) -> np.ndarray:
+        """The stored rows (int64) behind the inputs `rows` (0-based)."""
+        return np.asarray(rows, dtype=np.int64) % self.base
+
+    def dense(self, rows: np.ndarray, dtype=np.float32) -> np.ndarray:
+        """The inputs `rows` (0-based) as (len(rows), neurons)."""
+        part = self.data[self.stored(rows)]
+        if self.kind == "bits":
+            return np.unpackbits(part, axis=1, count=self.neurons).astype(dtype)
+        return (part.toarray() if self.kind == "csr" else part).astype(dtype)
+
+    @property
+    def nonzeros(self) -> int:
+        """Nonzero values in the stored rows."""
+        if self.kind == "bits":
+            return int(np.bitwise_count(self.data).sum(dtype=np.int64))
+        return int(self.data.nnz if self.kind == "csr" else np.count_nonzero(self.data))
+
+    @property
+    def nbytes(self) -> int:
+        if self.kind == "csr":
+            return self.data.data.nbytes + self.data.indices.nbytes + self.data.indptr.nbytes
+        return self.data.nbytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's are given."""
+        digest = hashlib.sha256()
+        arrays = (
+            [self.data]
+            if self.kind != "csr"
+            else [self.data.indptr.astype(np.int64), self.data.indices.astype(np.int64), self.data.data]
+        )
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def _pack_sparse(rows: sp.csr_array) -> np.ndarray:
+    packed = np.zeros((rows.shape[0], (rows.shape[1] + 7) // 8), dtype=np.uint8)
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    column = rows.indices
+    np.bitwise_or.at(packed, (row, column >> 3), np.uint8(128) >> (column & 7).astype(np.uint8))
+    return packed
+
+
+@dataclass
+class Result:
+    """What an inference gives.
+
+    Attributes:
+        inputs, outputs: the number of inputs, and the width of the last layer.
+        alive: int64, ascending 0-based inputs whose last row has a nonzero value.
+        row_sum, row_projection: float64 (alive,); row_min, row_max: float32 (alive,): of each such last row; the
+            projection is on the fixed pseudo-random `projection_weights`, so that it knows the places of values.
+        survivors: int64 (layers,): inputs with a nonzero row after each layer.
+        row_hash: uint64 (alive,), of the bits of each such last row; hashes of different engines are not comparable.
+        edges_computed: inputs x edges that were really gone through.
+        values: float32 (alive, outputs), the last rows, when they were asked for.
+        notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
+        bytes_loaded: that the edges gathered, from whichever cache; None: a float32 for each edge and input.
+        bytes_moved: read and written past the caches by design: inputs, weights, features between passes; None where
+            the engine does not count them.
+    """
+
+    inputs: int
+    outputs: int
+    alive: np.ndarray
+    row_sum: np.ndarray
+    row_projection: np.ndarray
+    row_min: np.ndarray
+    row_max: np.ndarray
+    row_hash: np.ndarray
+    survivors: np.ndarray
+    edges_computed: int
+    values: np.ndarray | None = None
+    notes: dict = field(default_factory=dict)
+    bytes_moved: int | None = None
+    bytes_loaded: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over `alive` and the hashes: two runs of one engine with equal digests have equal values to the bit,
+        whatever the number of ranks.
+        """
+        return hashlib.sha256(self.alive.tobytes() + self.row_hash.tobytes()).hexdigest()
+
+    @property
+    def categories(self) -> np.ndarray:
+        """The challenge's result: ascending 1-based inputs whose last row has a nonzero sum."""
+        return self.alive[self.row_sum != 0] + 1
+
+    def all_values(self) -> np.ndarray:
+        """float32 (inputs, outputs): every last row, zeros where nothing survived."""
+        rows = np.zeros((self.inputs, self.outputs), dtype=np.float32)
+        rows[self.alive] = self._kept()
+        return rows
+
+    def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k largest last-layer values of each input, largest first, and their neurons (0-based).
+
+        Returns:
+            int64 (inputs, k) and float32 (inputs, k). Ties go to the lower neuron.
+
+        Raises:
+            InputError: more than there are outputs, or the values were not kept.
+        """
+        if not 1 <= k <= self.outputs:
+            raise InputError(f"the {k} largest asked for; the last layer has {self.outputs}")
+        neurons = np.tile(np.arange(k), (self.inputs, 1))
+        values = np.zeros((self.inputs, k), np.float32)
+        for start in range(0, self.alive.size, BLOCK):
+            rows, part = self.alive[start : start + BLOCK], self._kept()[start : start + BLOCK]
+            neurons[rows] = np.argsort(-part, axis=1, kind="stable")[:, :k]
+            values[rows] = np.take_along_axis(part, neurons[rows], axis=1)
+        return neurons, values
+
+    def _kept(self) -> np.ndarray:
+        if self.values is None:
+            raise InputError("the values were not kept; ask for them before the inference")
+        return self.values
+
+
+def row_hashes(rows: np.ndarray) -> np.ndarray:
+    """uint64 (count,): a hash of the bits of each row, any type (count, neurons)."""
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
+
+
+def projection_weights(outputs: int) -> np.ndarray:
+    """float32 (outputs,), from -1 to 1: the same on every machine (NumPy's frozen generator, seed 0)."""
+    return (2 * np.random.RandomState(0).random_sample(outputs) - 1).astype(np.float32)

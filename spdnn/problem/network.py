@@ -1,0 +1,451 @@
+"""A sparse deep neural network: an ordered sequence of layers, read one at a time.
+
+One layer computes `Y <- activation(Y W + b)` on row vectors Y. W is kept **by output**: for each output neuron
+the ascending list of the input neurons it reads (the columns of W; CSC). That is the order in which every
+engine consumes it, so reading a layer is preparing it.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.common import progress
+from spdnn.common.errors import InputError
+
+NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
+
+
+def index_dtype(width: int) -> np.dtype:
+    """The narrowest index type for input neurons 0..width-1: uint16 up to 65,536, uint32 above."""
+    return np.dtype(np.uint16 if width <= NARROW_WIDTH else np.uint32)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """`min(max(y, low), high)`: ReLU, ReLU clipped at `ymax`, or none."""
+
+    name: str = "relu"
+    ymax: float | None = None
+
+    def __post_init__(self):
+        if self.ymax is not None:
+            try:
+                object.__setattr__(self, "ymax", float(self.ymax))
+            except (TypeError, ValueError):
+                raise InputError(f"clip {self.ymax!r} is not a number") from None
+        if self.name not in ("relu", "none"):
+            raise InputError(f"activation {self.name!r} is not known: it must be 'relu' or 'none'")
+        if self.ymax is not None and (self.name == "none" or not (0 < self.ymax < math.inf)):
+            raise InputError(f"clip {self.ymax!r} with activation {self.name!r}: a clip is a positive number on 'relu'")
+
+    @property
+    def low(self) -> float:
+        return 0.0 if self.name == "relu" else -math.inf
+
+    @property
+    def high(self) -> float:
+        return math.inf if self.ymax is None else self.ymax
+
+    def __str__(self) -> str:
+        return self.name if self.ymax is None else f"{self.name} clipped at {self.ymax:g}"
+
+
+RELU = Activation("relu")
+IDENTITY = Activation("none")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of a layer without reading its weights."""
+
+    inputs: int
+    outputs: int
+    edges: int
+    bias: np.float32 | np.ndarray = field(repr=False)
+    activation: Activation
+    single_value: bool
+
+    @property
+    def keeps_zero(self) -> bool:
+        """Whether a row of zeros is still zeros after this layer: activation(bias) is 0 for every output."""
+        return bool(np.all(self.bias <= 0) if self.activation.name == "relu" else np.all(self.bias == 0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the layer's arrays in memory."""
+        return (
+            self.edges * index_dtype(self.inputs).itemsize
+            + (0 if self.single_value else 4 * self.edges)
+            + 8 * (self.outputs + 1)
+            + 4 * np.size(self.bias)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer, by output neuron.
+
+    Attributes:
+        inputs, outputs: the widths; W is inputs x outputs.
+        offsets: int64 (outputs + 1,); output j reads indices[offsets[j]:offsets[j+1]].
+        indices: uint16 or uint32 (edges,); input neurons, strictly ascending within an output.
+        values: float32 (edges,), or one float32 for the whole layer.
+        bias: float32 (outputs,), or one float32 for the whole layer.
+        activation: applied after the bias.
+    """
+
+    inputs: int
+    outputs: int
+    offsets: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray | np.float32
+    bias: np.ndarray | np.float32 = np.float32(0)
+    activation: Activation = RELU
+
+    @property
+    def edges(self) -> int:
+        return int(self.indices.size)
+
+    @property
+    def single_value(self) -> bool:
+        return np.ndim(self.values) == 0
+
+    @property
+    def header(self) -> Header:
+        return Header(self.inputs, self.outputs, self.edges, self.bias, self.activation, self.single_value)
+
+    @property
+    def nbytes(self) -> int:
+        return self.header.nbytes
+
+    def matrix(self, dtype=np.float32) -> sp.csc_array:
+        """W as a SciPy CSC array (inputs x outputs)."""
+        values = np.broadcast_to(self.values, self.indices.shape).astype(dtype)
+        return sp.csc_array((values, self.indices.astype(np.int32), self.offsets), shape=(self.inputs, self.outputs))
+
+    def sha256(self) -> str:
+        """A digest of everything the layer holds, independent of how it is stored."""
+        digest = hashlib.sha256()
+        digest.update(f"{self.inputs} {self.outputs} {self.activation.name} {self.activation.ymax}".encode())
+        for array in (self.offsets, self.indices, np.atleast_1d(self.values), np.atleast_1d(self.bias)):
+            digest.update(f"{array.dtype.str}{array.size}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def check(self, where: str) -> Layer:
+        """The layer itself when it is sound.
+
+        Raises:
+            InputError: offsets, indices, values or bias break a rule above; the sentence starts with `where`.
+        """
+        if self.inputs < 1 or self.outputs < 1:
+            raise InputError(f"{where}: a layer of {self.inputs} x {self.outputs}; both widths must be at least 1")
+        offsets, indices = self.offsets, self.indices
+        if offsets.dtype != np.int64 or offsets.shape != (self.outputs + 1,):
+            raise InputError(f"{where}: offsets must be int64 of length outputs + 1 = {self.outputs + 1}")
+        if offsets[0] != 0 or offsets[-1] != indices.size or (np.diff(offsets) < 0).any():
+            raise InputError(f"{where}: offsets must ascend from 0 to the number of edges, {indices.size}")
+        if indices.dtype != index_dtype(self.inputs):
+            raise InputError(f"{where}: indices are {indices.dtype}, not {index_dtype(self.inputs)}")
+        if indices.size:
+            if int(indices.max()) >= self.inputs:
+                raise InputError(
+                    f"{where}: input neuron {int(indices.max())} (counted from 0) is out of range; "
+                    f"the layer has {self.inputs} input neurons"
+                )
+            rising = indices[1:] > indices[:-1]
+            rising[(starts := offsets[1:-1])[(starts > 0) & (starts < indices.size)] - 1] = True
+            if not rising.all():
+                output = int(np.searchsorted(offsets, int(np.argmin(rising)) + 1, side="right")) - 1
+                raise InputError(f"{where}: the inputs of output neuron {output} (from 0) are unsorted or repeated")
+        for array, what, size in ((self.values, "weight", indices.size), (self.bias, "bias", self.outputs)):
+            if array.dtype != np.float32 or np.shape(array) not in ((), (size,)):
+                raise InputError(f"{where}: the {what} must be float32, one number or {size} of them")
+            if not np.isfinite(array).all():
+                raise InputError(f"{where}: a {what} is NaN or infinite; only finite numbers are allowed")
+        return self
+
+    @classmethod
+    def from_matrix(cls, matrix, bias=0.0, activation: Activation = RELU, where: str = "matrix") -> Layer:
+        """A layer from a SciPy sparse or NumPy matrix of shape (inputs, outputs).
+
+        Entries that are zero are no edges; duplicate COO entries are summed, as SciPy defines them.
+
+        Args:
+            matrix: any real dtype; rounded to float32.
+            bias: a number or a vector of `outputs` numbers; rounded to float32.
+
+        Raises:
+            InputError: not a matrix, complex, NaN or infinite (also after rounding), or a bias of another length.
+        """
+        if sp.issparse(matrix):
+            check_sparse(matrix, f"{where}: this sparse matrix is damaged")
+        else:
+            matrix = np.asarray(matrix)
+            if matrix.ndim != 2:
+                raise InputError(f"{where}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
+        if matrix.dtype.kind not in "fiub":
+            raise InputError(f"{where}: weights of type {matrix.dtype} are not real numbers")
+        if matrix.dtype == np.float16:  # SciPy has no sparse float16
+            matrix = matrix.astype(np.float32)
+        columns = sp.csc_array(matrix, copy=True)
+        columns.sum_duplicates()
+        with np.errstate(over="ignore"):
+            columns = columns.astype(np.float32)
+        columns.eliminate_zeros()
+        columns.sort_indices()
+        inputs, outputs = columns.shape
+        try:
+            with np.errstate(over="ignore"):
+                bias = np.asarray(bias, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: bias {bias!r} is not a number or a vector of numbers") from None
+        bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
+        return cls(
+            inputs,
+            outputs,
+            columns.indptr.astype(np.int64),
+            columns.indices.astype(index_dtype(inputs)),
+            shared_value(columns.data),
+            bias,
+            activation,
+        ).check(where)
+
+
+def check_sparse(matrix, what: str):
+    """As check_indices; but what is wrong is an InputError, whose sentence begins with `what`."""
+    try:
+        return check_indices(matrix)
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from None
+
+
+def check_indices(matrix):
+    """A SciPy sparse matrix or array itself, when none of its indices lies outside: SciPy and ours would follow them.
+
+    Raises:
+        ValueError: it is damaged; what is wrong.
+    """
+    if matrix.format in ("csr", "csc", "bsr"):
+        matrix.check_format(full_check=True)
+    elif matrix.format == "coo":
+        for axis, indices in enumerate(matrix.coords):
+            if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < matrix.shape[axis]:
+                raise ValueError(f"an index of {int(indices.min())} or {int(indices.max())} in {matrix.shape[axis]}")
+    outside = max(1, *matrix.shape)
+    if matrix.format == "dia" and int(np.abs(matrix.offsets.astype(np.int64)).max(initial=0)) >= outside:
+        raise ValueError(f"a diagonal that lies outside of {matrix.shape[0]} x {matrix.shape[1]}")
+    return matrix
+
+
+def shared_value(values: np.ndarray) -> np.ndarray | np.float32:
+    """The one value that all of `values` (float32) are, or `values` themselves when they differ."""
+    if values.size and (values == values[0]).all():
+        return np.float32(values[0])
+    return np.float32(0) if values.size == 0 else values
+
+
+class Network(abc.ABC):
+    """An ordered sequence of layers whose widths chain. Reading one layer never needs another in memory."""
+
+    #: where the layers come from: a dictionary fit for JSON, kept in every record
+    description: dict
+
+    @property
+    @abc.abstractmethod
+    def depth(self) -> int:
+        """The number of layers."""
+
+    @abc.abstractmethod
+    def header(self, k: int) -> Header:
+        """What is known of layer k (0-based) without its weights."""
+
+    @abc.abstractmethod
+    def layer(self, k: int) -> Layer:
+        """Layer k (0-based). Several threads may ask at once."""
+
+    @property
+    def inputs(self) -> int:
+        return self.header(0).inputs
+
+    @property
+    def outputs(self) -> int:
+        return self.header(self.depth - 1).outputs
+
+    @property
+    def width(self) -> int:
+        """The widest the features ever get, the inputs included."""
+        return max([self.inputs, *(self.header(k).outputs for k in range(self.depth))])
+
+    @property
+    def edges(self) -> int:
+        return sum(self.header(k).edges for k in range(self.depth))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.header(k).nbytes for k in range(self.depth))
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        """Where identical neurons were merged (spdnn/reductions/reduce.py): of each output of the original layer k, the
+        output here that has its values, an array of integers. None: the outputs are the original ones.
+        """
+        return None
+
+    def in_memory(self, k: int) -> bool:
+        """Whether layer k is in memory already, so that reading it takes none."""
+        return False
+
+    def release(self, k: int) -> None:  # noqa: B027  most networks hold no layer
+        """Layer k is not needed soon: memory that can be filled again may be given back."""
+
+    def layers(self) -> Iterator[Layer]:
+        for k in range(self.depth):
+            yield self.layer(k)
+
+    def first(self, depth: int) -> Network:
+        """The network of the first `depth` layers.
+
+        Raises:
+            InputError: there are fewer.
+        """
+        if not 1 <= depth <= self.depth:
+            raise InputError(f"{depth} layers asked for; the network has 1 to {self.depth}")
+        return self if depth == self.depth else _First(self, depth)
+
+    def layer_sha256(self, k: int) -> str:
+        """The digest of layer k (Layer.sha256); sources that keep it need not read the layer."""
+        return self.layer(k).sha256()
+
+    def sha256(self) -> str:
+        """A digest of all layers, whatever they are stored in."""
+        layers = progress.bar(range(self.depth), "digest of the network", self.depth)
+        return digest_of_layers(self.layer_sha256(k) for k in layers)
+
+    def identity(self) -> str:
+        """A digest that names the network: cheap where a formula or a checksummed store defines it."""
+        return hashlib.sha256(json.dumps(self.description, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_layers(digests: Iterator[str]) -> str:
+    """The digest of a network from the digests of its layers, in order."""
+    whole = hashlib.sha256()
+    for digest in digests:
+        whole.update(digest.encode())
+    return whole.hexdigest()
+
+
+class _First(Network):
+    def __init__(self, network: Network, depth: int):
+        self._network, self._depth = network, depth
+        self.description = {**network.description, "first_layers": depth}
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    def header(self, k: int) -> Header:
+        return self._network.header(k)
+
+    def layer(self, k: int) -> Layer:
+        return self._network.layer(k)
+
+    def in_memory(self, k: int) -> bool:
+        return self._network.in_memory(k)
+
+    def release(self, k: int) -> None:
+        self._network.release(k)
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        return self._network.neuron_classes(k)
+
+    def layer_sha256(self, k: int) -> str:
+        return self._network.layer_sha256(k)
+
+
+class MemoryNetwork(Network):
+    """A network whose layers are all in memory.
+
+    Raises:
+        InputError: no layer, or widths that do not chain.
+    """
+
+    def __init__(self, layers: Sequence[Layer], description: dict | None = None):
+        self._layers = list(layers)
+        if not self._layers:
+            raise InputError("a network needs at least one layer")
+        for k, layer in enumerate(self._layers, 1):
+            layer.check(f"layer {k}")
+        check_chain([layer.header for layer in self._layers])
+        self._description = description
+
+    @property
+    def description(self) -> dict:
+        if self._description is None:
+            self._description = {"source": "memory", "sha256": self.sha256()}
+        return self._description
+
+    @property
+    def depth(self) -> int:
+        return len(self._layers)
+
+    def header(self, k: int) -> Header:
+        return self._layers[k].header
+
+    def layer(self, k: int) -> Layer:
+        return self._layers[k]
+
+    def in_memory(self, k: int) -> bool:
+        return True
+
+
+def check_chain(headers: Sequence[Header], where: str = "network") -> None:
+    """Raise InputError when a layer does not take as many inputs as the one before it gives."""
+    for k in range(1, len(headers)):
+        if headers[k].inputs != headers[k - 1].outputs:
+            raise InputError(
+                f"{where}: layer {k + 1} takes {headers[k].inputs} inputs but layer {k} has "
+                f"{headers[k - 1].outputs} outputs; widths must chain"
+            )
+
+
+def from_matrices(matrices: Sequence, bias=0.0, clip: float | None = None, last: str = "relu") -> MemoryNetwork:
+    """A network from a list of SciPy sparse (or NumPy) matrices, each (inputs, outputs).
+
+    Args:
+        matrices: one a layer, widths chaining.
+        bias: one number for all layers, or a list with a number or a vector for each layer.
+        clip: YMAX of a clipped ReLU in every layer, or None for a plain ReLU.
+        last: activation of the last layer, 'relu' (as the others) or 'none' (logits).
+
+    Raises:
+        InputError: see Layer.from_matrix; or another number of biases than of layers.
+    """
+    matrices = list(matrices)
+    if not matrices:
+        raise InputError("a network needs at least one layer; the list of matrices is empty")
+    biases = list(bias) if isinstance(bias, (list, tuple)) else [bias] * len(matrices)
+    if len(biases) != len(matrices):
+        raise InputError(f"{len(biases)} biases for {len(matrices)} layers; give one for all or one for each")
+    activations = layer_activations(len(matrices), clip, last)
+    return MemoryNetwork(
+        [
+            Layer.from_matrix(matrix, bias, activation, f"layer {k}")
+            for k, (matrix, bias, activation) in enumerate(zip(matrices, biases, activations, strict=True), 1)
+        ]
+    )
+
+
+def layer_activations(depth: int, clip: float | None, last: str = "relu") -> list[Activation]:
+    """The activation of each of `depth` layers: ReLU clipped at `clip` (None: not clipped), the last one apart."""
+    if last not in ("relu", "none"):
+        raise InputError(f"last activation {last!r} is not known: it must be 'relu' or 'none'")
+    usual = Activation("relu", clip)
+    return [usual] * (depth - 1) + [usual if last == "relu" else IDENTITY]

@@ -1,0 +1,213 @@
+"""Published results of the Sparse DNN Graph Challenge: the table `config/baselines.csv`, read and checked.
+
+A published time includes what its authors chose to include. The column `span` says so in the closed
+vocabulary SPANS; figures are comparable within a span, not across spans.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from spdnn.common import tables
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
+from spdnn.problem import challenge
+
+SPANS = {
+    "product only": "the sparse product alone; activation, compaction and every copy are left out",
+    "kernels, resident": (
+        "product, bias and activation, with weights and inputs on the device; compaction is left out"
+    ),
+    "layer loop, resident": ("all layers, compaction included, with weights and inputs in memory (on a GPU: its own)"),
+    "layer loop with weight copies": (
+        "all layers, compaction and the copies of weights to the device; inputs are there"
+    ),
+    "host wall clock with weight copies": (
+        "the host's clock around all layers, with the copies of weights to the device"
+    ),
+    "host wall clock with input and weight copies": (
+        "the host's clock around all layers, with the copies of inputs and weights and the finding of categories"
+    ),
+    "not stated": "the source does not say, or leaves more than one possibility",
+}
+QUANTITIES = ("seconds", "edges_per_second", "both")
+KINDS = ("CPU", "GPU", "FPGA")
+DEVICES = ("one device", "several devices", "devices not stated")
+COLUMNS = (
+    "system", "year", "venue", "hardware", "devices", "neurons", "layers",
+    "seconds", "edges_per_second", "span", "lossy", "quantity", "source",
+)  # fmt: skip
+TEXTS = ("system", "venue", "hardware", "devices", "span", "quantity", "source")  # kept as they are
+
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
+_KIND = {
+    "GPU": re.compile(r"NVIDIA|GeForce|GPU"),
+    "FPGA": re.compile(r"Xilinx|FPGA"),
+    "CPU": re.compile(r"CPU|Intel|IBM|AMD"),
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One published figure.
+
+    Attributes:
+        devices: as printed ("1", "2 nodes", "1 thread"...); empty when it is not stated.
+        neurons, layers: None when the source does not name the network.
+        seconds: None when only a rate is known.
+        finished: False when the run was given up after `seconds`; it then has no rate.
+        edges_per_second: the challenge's rate; None when it is not known.
+        span: a key of SPANS.
+        lossy: the method does not give the exact values.
+        quantity: which of seconds and edges_per_second was printed; the other one was derived.
+    """
+
+    system: str
+    year: int
+    venue: str
+    hardware: str
+    devices: str
+    neurons: int | None
+    layers: int | None
+    seconds: float | None
+    finished: bool
+    edges_per_second: float | None
+    span: str
+    lossy: bool
+    quantity: str
+    source: str
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        return next(kind for kind, words in _KIND.items() if words.search(self.hardware))
+
+    @property
+    def device_class(self) -> str:
+        """One of DEVICES. A thread, a socket and a node each count as one."""
+        if not self.devices:
+            return DEVICES[2]
+        return DEVICES[0] if int(re.match(r"\d+", self.devices)[0]) == 1 else DEVICES[1]
+
+
+class Group(NamedTuple):
+    """Figures that may be compared: what the time includes, on what, on how many, exact or not."""
+
+    span: str
+    kind: str
+    devices: str
+    lossy: bool
+
+    @property
+    def order(self) -> tuple:
+        return list(SPANS).index(self.span), KINDS.index(self.kind), DEVICES.index(self.devices), self.lossy
+
+
+def read_baselines(path: str | Path | None = None) -> list[Baseline]:
+    """The rows of the table at `path`; by default, of the table `baselines.csv`.
+
+    Raises:
+        InputError: no such file, other columns, a value out of its vocabulary or range, a row twice, or a
+            rate that does not follow from the seconds.
+        Unavailable: the default table is absent.
+    """
+    path = tables.table("baselines.csv") if path is None else existing(path, "table of published results")
+    rows, seen = [], {}
+    try:
+        with open(path, newline="", encoding="utf-8") as stream:
+            reader = csv.reader(stream, strict=True)
+            if tuple(next(reader, ())) != COLUMNS:
+                raise InputError(f"{path} line 1: the columns must be {','.join(COLUMNS)}")
+            for cells in reader:
+                where = f"{path} line {reader.line_num}"
+                row = _baseline(cells, where)
+                key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
+                if key in seen:
+                    raise InputError(f"{where}: line {seen[key]} is the same figure; give each once")
+                seen[key] = reader.line_num
+                rows.append(row)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
+    return rows
+
+
+def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Baseline]:
+    """The fastest published figure of each group on that network, in the order of SPANS."""
+    found: dict[Group, Baseline] = {}
+    for row in rows:
+        if (row.neurons, row.layers) != (neurons, layers) or row.edges_per_second is None:
+            continue
+        group = Group(row.span, row.kind, row.device_class, row.lossy)
+        if group not in found or row.edges_per_second > found[group].edges_per_second:
+            found[group] = row
+    return {group: found[group] for group in sorted(found, key=lambda group: group.order)}
+
+
+def _baseline(cells: list[str], where: str) -> Baseline:
+    if len(cells) != len(COLUMNS):
+        raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")
+    cell = dict(zip(COLUMNS, cells, strict=True))
+    for name in ("system", "venue", "hardware", "source"):
+        if not cell[name].strip():
+            raise InputError(f"{where}: {name} is empty")
+    for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
+        if cell[name] not in allowed:
+            raise InputError(f"{where}: {name} {cell[name]!r} must be one of: {'; '.join(allowed)}")
+    if not any(words.search(cell["hardware"]) for words in _KIND.values()):
+        raise InputError(f"{where}: hardware {cell['hardware']!r} does not tell a CPU, a GPU or an FPGA")
+    if cell["devices"] and not re.match(r"[1-9]\d*(?!\d)", cell["devices"]):
+        raise InputError(f"{where}: devices {cell['devices']!r} must begin with a number from 1, or be empty")
+    finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
+    row = Baseline(
+        **{name: cell[name] for name in TEXTS},
+        year=_whole(cell["year"], "year", where),
+        neurons=_whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
+        layers=_whole(cell["layers"], "layers", where) if cell["layers"] else None,
+        seconds=_positive(cell["seconds"].removeprefix(">"), "seconds", where) if cell["seconds"] else None,
+        finished=finished,
+        edges_per_second=_positive(rate, "edges_per_second", where) if rate else None,
+        lossy=cell["lossy"] == "yes",
+    )
+    _check_rate(row, rounded="." not in cell["seconds"], where=where)
+    return row
+
+
+def _check_rate(row: Baseline, rounded: bool, where: str) -> None:
+    """The rate follows from the seconds within 1 %; whole seconds are taken as rounded to 1 s."""
+    if (row.neurons is None) != (row.layers is None):
+        raise InputError(f"{where}: neurons and layers must both be given, or neither")
+    for name in ("seconds", "edges_per_second"):
+        if row.quantity in (name, "both") and getattr(row, name) is None:
+            raise InputError(f"{where}: quantity is {row.quantity!r}, but {name} is empty")
+    if not row.finished and row.edges_per_second is not None:
+        raise InputError(f"{where}: a run that did not finish has no rate")
+    if None in (row.neurons, row.seconds, row.edges_per_second):
+        return
+    edges = challenge.NONZEROS_PER_NEURON * row.neurons * row.layers
+    spread = 0.5 if rounded else 0.0  # a whole number of seconds is at least 1
+    slowest = challenge.edges_per_second(challenge.INPUTS, edges, row.seconds + spread)
+    fastest = challenge.edges_per_second(challenge.INPUTS, edges, row.seconds - spread)
+    if not slowest * 0.99 <= row.edges_per_second <= fastest * 1.01:
+        raise InputError(
+            f"{where}: {row.edges_per_second:g} edges per second do not follow from {row.seconds:g} seconds "
+            f"on {row.neurons} x {row.layers} ({slowest:.4g} would)"
+        )
+
+
+def _positive(text: str, name: str, where: str) -> float:
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not 0 < number < math.inf:
+        raise InputError(f"{where}: {name} {text!r} must be a positive number")
+    return number
+
+
+def _whole(text: str, name: str, where: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise InputError(f"{where}: {name} {text!r} must be a whole number from 1")
+    return int(text)

@@ -1,0 +1,73 @@
+"""Published results of sparse operations for deep learning: the table `config/ops-baselines.csv`, read and checked."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from spdnn.common import tables
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
+
+COLUMNS = ("operation", "network", "quantity", "value", "printed", "hardware", "against", "source")
+QUANTITIES = ("speed-up", "percent of peak", "memory ratio")
+OPTIONAL = ("network",)
+
+
+@dataclass(frozen=True)
+class OperationBaseline:
+    """One published figure.
+
+    Attributes:
+        operation: as records name it, or several joined by commas.
+        network: empty where the figure is over several.
+        quantity: one of QUANTITIES; `value` is in its unit (a ratio, or percent).
+        printed: what the source has, of which `value` is the ratio where it is one of two figures.
+        against: what it is a ratio to.
+        source: the publication, with section or table.
+    """
+
+    operation: str
+    network: str
+    quantity: str
+    value: float
+    printed: str
+    hardware: str
+    against: str
+    source: str
+
+
+def read_operation_baselines(path: str | Path | None = None) -> list[OperationBaseline]:
+    """The rows of the table at `path`; by default, of `ops-baselines.csv`.
+
+    Raises:
+        InputError: no such file, other columns, an empty cell, a quantity or value that is none.
+        Unavailable: the default table is absent.
+    """
+    path = tables.table("ops-baselines.csv") if path is None else existing(path, "table of published results")
+    try:
+        with open(path, newline="", encoding="utf-8") as stream:
+            reader = csv.reader(stream, strict=True)
+            if tuple(next(reader, ())) != COLUMNS:
+                raise InputError(f"{path} line 1: the columns must be {','.join(COLUMNS)}")
+            return [_row(cells, f"{path} line {reader.line_num}") for cells in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
+
+
+def _row(cells: list[str], where: str) -> OperationBaseline:
+    if len(cells) != len(COLUMNS):
+        raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")
+    cell = dict(zip(COLUMNS, cells, strict=True))
+    for name in COLUMNS:
+        if name not in OPTIONAL and not cell[name].strip():
+            raise InputError(f"{where}: {name} is empty")
+    if cell["quantity"] not in QUANTITIES:
+        raise InputError(f"{where}: quantity {cell['quantity']!r} must be one of: {'; '.join(QUANTITIES)}")
+    value = float(cell["value"]) if re.fullmatch(r"\d+(\.\d+)?", cell["value"]) else math.nan
+    if not 0 < value < math.inf:
+        raise InputError(f"{where}: value {cell['value']!r} must be a positive number")
+    return OperationBaseline(**{**cell, "value": value})

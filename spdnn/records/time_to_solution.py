@@ -1,0 +1,77 @@
+"""Time to solution: what a user waits for, from the start of a process to verified categories, and what it went to.
+
+Published systems time the inference alone, and so does the challenge; both times are in a record. Repeats after the
+first, and the measuring of the machine, are no part of it; nor are downloads.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from spdnn.common.errors import InputError
+
+#: startup: Python and imports (in a workflow, of the inference, with opening the stores); inputs, network: made or
+#: read, weights in memory; prepare: reductions looked for, the engine's layout; inference: the first repeat
+PARTS = ("startup", "inputs", "network", "prepare", "inference", "verification", "other")
+COMMAND, WORKFLOW = "command", "workflow"
+TOLERANCE = 1e-6  # relative: between stored figures
+
+
+def process_seconds() -> float:
+    """Seconds since this process was started, to the hundredth."""
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float) -> dict:
+    """A record's `time_to_solution`.
+
+    Args:
+        of: COMMAND, one process; WORKFLOW, the sum of the stages of one case.
+        seconds: the whole; what `parts` leave of it is `other`.
+        cached: the parts that came from a cache, which makes this no time of a first run.
+    """
+    other = max(0.0, seconds - sum(parts.values()))
+    known = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}
+    return {"of": of, "seconds": sum(known.values()), "parts": known, "cached": list(cached)}
+
+
+def claims(record: dict) -> Iterator[tuple[bool, str]]:
+    """What must hold of a record's `time_to_solution`, where it has one; each with what is wrong if it does not."""
+    told = record.get("time_to_solution")
+    if told is None:
+        return
+    parts, whole, first = told["parts"], told["seconds"], record["samples"]["inference_seconds"][0]
+    total = sum(parts.values())
+    same = math.isclose(whole, total, rel_tol=TOLERANCE)
+    yield same, f"time_to_solution.seconds: {whole:g}, but its parts are {total:g} together"
+    same = math.isclose(parts["inference"], first, rel_tol=TOLERANCE)
+    yield same, f"time_to_solution.parts.inference: {parts['inference']:g}, but the first repeat took {first:g}"
+
+
+def text(told: dict) -> str:
+    """One line for a terminal."""
+    parts = ", ".join(f"{name} {told['parts'][name]:.2f}" for name in PARTS if told["parts"][name] >= 0.005)
+    cached = f"; from the cache: {', '.join(told['cached'])}" if told["cached"] else ""
+    return f"{told['seconds']:.2f} s from the start to a verified result ({parts}{cached})"
+
+
+def stage_seconds(path: str | Path) -> float:
+    """Seconds that a job of the workflow took, from the file of Snakemake's directive `benchmark`.
+
+    Raises:
+        InputError: it is no such file.
+    """
+    try:
+        head, first = Path(path).read_text(encoding="ascii").splitlines()[:2]
+        seconds = float(dict(zip(head.split("\t"), first.split("\t"), strict=True))["s"])
+        if math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: not a job's time as Snakemake writes it ({error})") from error
+    raise InputError(f"{path}: a job of {seconds} s")

@@ -1,0 +1,223 @@
+"""The exact reductions: what a network's own data allows to leave out without changing any result.
+
+Each is found by looking, never assumed. What depends on the network alone is here: `dead` (from which layer on rows of
+zeros may leave) and `neurons` (identical ones, merged). `inputs` depends on the features and is the engines' part.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from spdnn.common import progress
+from spdnn.common.errors import InputError
+from spdnn.common.threads import in_order
+from spdnn.kernels import dispatch
+from spdnn.problem.network import Header, Layer, Network, index_dtype, shared_value
+
+NAMES = ("dead", "inputs", "neurons")
+
+
+def parse(text: str | Iterable[str], offered: Iterable[str] = NAMES) -> tuple[str, ...]:
+    """The reductions named by `text`: 'none', 'all' (of those offered), or names separated by commas.
+
+    Raises:
+        InputError: a name that is not known, or not offered by the engine.
+    """
+    offered = tuple(offered)
+    if not isinstance(text, (str, list, tuple)):
+        raise InputError(f"reductions {text!r}: give all, none, or names")
+    names = [part.strip() for part in text.split(",")] if isinstance(text, str) else list(text)
+    if names == ["none"] or names == []:
+        return ()
+    if names == ["all"]:
+        return offered
+    for name in names:
+        if name not in offered:
+            allowed = ", ".join((*offered, "all", "none"))
+            raise InputError(f"reduction {name!r} is not offered here: use one or more of {allowed}")
+    return tuple(name for name in NAMES if name in names)
+
+
+def reviving(network: Network) -> list[int]:
+    """The layers (0-based) after which a row of zeros need not be zeros: those where activation(bias) is not 0.
+
+    No positive bias under a ReLU, no bias at all without an activation: else the layer is one of them. Source: the
+    "dead inputs" of every entry to the challenge, here with the condition that they need.
+    """
+    depth = network.depth
+    return [k for k in progress.bar(range(depth), "prepare, biases", depth) if not network.header(k).keeps_zero]
+
+
+def dead_from(layers: Iterable[int], depth: int) -> int:
+    """The first layer (0-based) before which a row of zeros may leave a network of `depth` layers.
+
+    Args:
+        layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
+    """
+    return 1 + max((k for k in layers if k < depth), default=-1)
+
+
+class MergedNetwork(Network):
+    """A network whose identical neurons were merged.
+
+    Args:
+        source: the original network.
+        layers: of each layer, the merged one; or its header, and it is merged again whenever it is read; or None where
+            it is the original, which is then read.
+        classes: of each layer, as Network.neuron_classes says.
+    """
+
+    def __init__(self, source: Network, layers: list[Layer | Header | None], classes: list[np.ndarray | None]):
+        self._source, self._layers, self._classes = source, layers, classes
+        self.description = {**source.description, "identical_neurons": "merged"}
+
+    @property
+    def depth(self) -> int:
+        return self._source.depth
+
+    def header(self, k: int) -> Header:
+        known = self._layers[k]
+        if known is None:
+            return self._source.header(k)
+        return known.header if isinstance(known, Layer) else known
+
+    def layer(self, k: int) -> Layer:
+        known = self._layers[k]
+        if isinstance(known, Layer):
+            return known
+        layer = self._source.layer(k)
+        return layer if known is None else merge_layer(layer, self._classes[k - 1] if k else None)[0]
+
+    def in_memory(self, k: int) -> bool:
+        return isinstance(self._layers[k], Layer) or (self._layers[k] is None and self._source.in_memory(k))
+
+    def release(self, k: int) -> None:
+        known = self._layers[k]
+        if isinstance(known, Layer):
+            self._layers[k] = known.header
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        return self._classes[k]
+
+
+class _PastFloat32(Exception):
+    """Weights that fall on one class add up past the range of float32."""
+
+
+def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, dict]:
+    """The network with each group of identical neurons of a layer computed once, and what was found; fit for JSON.
+
+    Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
+    equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
+    (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
+    original network by rounding. A network whose weights would add up past float32 is left as it is. Source: the 16 x
+    32 dense blocks of XY (Xin et al., HPEC 2021) compute what is identical in RadiX-Net once; here identical rows are
+    looked for, and their copies are not kept.
+
+    Args:
+        memory: bytes of merged layers to keep; others are merged again when they are read.
+    """
+    start = time.perf_counter()
+    layers, classes, previous, held, told = [], [], None, 0, {}
+    try:
+        found = _looked_at(network, memory)
+        for layer, distinct, own in progress.bar(found, "prepare, identical neurons", network.depth):
+            merged, previous = _on_classes(distinct, own, previous)
+            if previous is not None and classes and np.array_equal(previous, classes[-1]):
+                previous = classes[-1]  # one array for all layers that agree
+            held += merged.nbytes if merged is not layer else 0
+            layers.append(None if merged is layer else merged if held <= memory else merged.header)
+            classes.append(previous)
+    except _PastFloat32:
+        layers, told = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
+    merged = network if all(known is None for known in layers) else MergedNetwork(network, layers, classes)
+    return merged, {**neurons_found(network, merged), **told, "seconds": time.perf_counter() - start}
+
+
+def _looked_at(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
+    """Each layer and what `_distinct` finds in it; of as many at once as there are cores, if they fit `memory`."""
+    largest = max(network.header(k).nbytes for k in range(network.depth))
+    ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory / largest)))
+
+    def look(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
+        layer = network.layer(k)
+        return layer, *_distinct(layer)
+
+    return in_order(look, range(network.depth), ahead)
+
+
+def neurons_found(source: Network, merged: Network) -> dict:
+    """How many neurons and edges a network has, and how many are left of them where identical ones were merged."""
+    headers = [merged.header(k) for k in range(merged.depth)]
+    return {
+        "neurons": sum(source.header(k).outputs for k in range(source.depth)),
+        "neurons_left": sum(header.outputs for header in headers),
+        "edges": source.edges,
+        "edges_left": sum(header.edges for header in headers),
+    }
+
+
+def merge_layer(layer: Layer, previous: np.ndarray | None) -> tuple[Layer, np.ndarray | None]:
+    """One layer with its identical outputs merged.
+
+    Args:
+        previous: of each of its inputs, the class; None: the inputs are as they were.
+
+    Returns:
+        the layer (itself when nothing changed) and the class of each original output, or None when each is its own.
+    """
+    return _on_classes(*_distinct(layer), previous)
+
+
+def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
+    """The layer of the outputs that differ (the first of each kind), and which of them each output equals.
+
+    None: all differ, and the layer is the same.
+    """
+    on_rows = dispatch.on_rows()
+    values, bias = np.atleast_1d(layer.values), np.atleast_1d(layer.bias)
+    classes, rows = np.empty(layer.outputs, np.uint32), np.empty(layer.outputs, np.int64)
+    count = on_rows.equal_rows(layer.offsets, layer.indices, values, bias, classes, rows)
+    if count == layer.outputs:
+        return layer, None
+    rows = rows[:count]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(layer.offsets[rows + 1] - layer.offsets[rows], out=offsets[1:])
+    indices = np.empty(offsets[-1], layer.indices.dtype)
+    taken = values if layer.single_value else np.empty(offsets[-1], np.float32)
+    on_rows.take_rows(layer.offsets, layer.indices, values, rows, offsets, indices, taken)
+    merged = replace(
+        layer,
+        outputs=count,
+        offsets=offsets,
+        indices=indices,
+        values=layer.values if layer.single_value else taken,
+        bias=layer.bias[rows] if np.ndim(layer.bias) else layer.bias,
+    )
+    return merged, classes
+
+
+def _on_classes(
+    layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
+) -> tuple[Layer, np.ndarray | None]:
+    """A layer that `_distinct` found, on the classes of its inputs; there rows may be equal that were not before."""
+    if previous is not None:
+        inputs = int(previous.max()) + 1
+        indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)
+        offsets, values = np.empty(layer.outputs + 1, np.int64), np.atleast_1d(layer.values)
+        edges = dispatch.on_rows().on_classes(
+            layer.offsets, layer.indices, values, previous.astype(np.uint32), offsets, indices, sums
+        )
+        if edges < 0:
+            raise _PastFloat32
+        values, indices = shared_value(sums[:edges].copy()), indices[:edges].copy()
+        layer, again = _distinct(replace(layer, inputs=inputs, offsets=offsets, indices=indices, values=values))
+        if again is not None:
+            classes = again if classes is None else again[classes]
+    return layer, None if classes is None else classes.astype(index_dtype(layer.outputs))

@@ -1,0 +1,187 @@
+"""The report's section on where the time goes: read, prepare, inference, and what inference was made of.
+
+A record tells what a run was made of in one of three ways: the clocks of several ranks, the timeline of a task graph,
+or the events of a GPU. What none of them tells is named so and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from spdnn.records.rank_checks import CLOCK, TOLERANCE
+from spdnn.report.common.collection import fair
+from spdnn.report.common.words import STREAMED, plural
+from spdnn.taskgraph.calibration import decomposition_of, timeline_of
+from spdnn.taskgraph.graph import COMPUTE, LANES
+from spdnn.taskgraph.timeline import Span
+
+RANKS, TIMELINE, EVENTS, JOINED = "Clocks of the ranks", "Timeline", "Events of the GPU", "Kernel at most"
+MEANINGS = {
+    RANKS: "All seconds of all ranks in all repeats. Wait: for other ranks. Copy: messages, packing and placing rows "
+    "included. Kernel: all else that a rank did; where it also read weights, that is not told apart.",
+    TIMELINE: "Each device has a lane that computes and lanes that copy, and what they did in the last repeat was "
+    "recorded. The whole is the seconds of that repeat, for each device once. Kernel: the lane that computes was busy, "
+    "rows that leave and results included. What came after the last task is not told apart, and neither is what a "
+    "captured graph did that copies weights too.",
+    EVENTS: "Two events on the GPU, before its first launch of a batch and after its last: kernel is the time between "
+    "them, gaps between launches included. The rest of the last repeat is the host's, and not told apart.",
+    JOINED: "The record's timeline has fewer entries than there were tasks: neighbours are one entry, so gaps between "
+    "them count as busy.",
+}
+WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: what opening copied is in it too
+
+
+class Parts(NamedTuple):
+    """What the inference seconds of a run were made of; copy, kernel, wait and untold add up to the whole. None: that
+    part is not told, and is in `untold`.
+
+    Attributes:
+        whole: the seconds that are told apart: of all ranks and repeats, or of all devices in the last repeat.
+        copy: while weights, rows or messages were copied and nothing was computed.
+        kernel: while it was computed.
+        wait: while neither happened.
+        untold: which of these, the record does not tell.
+        hidden: of copies that went on while the same device computed, in `kernel` already.
+        joined: (tasks, entries of the timeline) where several tasks are one entry: gaps between them count as busy.
+        known: how the record tells, in a few words.
+    """
+
+    whole: float
+    copy: float | None
+    kernel: float | None
+    wait: float | None
+    untold: float
+    hidden: float | None
+    joined: tuple[int, int] | None
+    known: str
+
+
+def section(runs: Sequence[dict]) -> dict | None:
+    """What the section prints; None without a run.
+
+    Args:
+        runs: as `model.page` makes them.
+
+    Returns:
+        rows: {run, parts, uploaded} of each run: parts None where its record tells none, uploaded the seconds of read
+        that copied to a GPU; told: the rows with parts; streamed: whether others streamed weights; meanings: of the
+        ways in which they are told.
+    """
+    alone = sorted(runs, key=lambda run: "comparison" in run["record"])  # those timed beside peers come last
+    rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
+    if not rows:
+        return None
+    told = [row for row in rows if row["parts"]]
+    return {
+        "rows": rows,
+        "told": told,
+        "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
+        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in told)],
+    }
+
+
+def drawn(rows: Sequence[dict], most: int) -> list[dict]:
+    """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
+
+    def network(row: dict) -> tuple:
+        problem = row["run"]["record"]["problem"]
+        return problem["neurons"], problem["layers"], "comparison" in row["run"]["record"]
+
+    return fair(rows, most, network, lambda row: row["run"]["rate"]["median"])
+
+
+def _is_by(term: str, row: dict) -> bool:
+    """Whether a meaning is of how this row is told apart."""
+    return bool(row["parts"].joined) if term == JOINED else row["parts"].known.startswith(term)
+
+
+def parts(record: dict) -> Parts | None:
+    """What the record tells of its inference seconds; None where that is nothing."""
+    if record["ranks"] > 1:
+        return _of_ranks(record)
+    if "comparison" in record:
+        return None  # engines timed in turn: their notes are of a run before that
+    if "schedule" in record["engine"]["notes"]:
+        return _of_timeline(record)
+    return _of_events(record)
+
+
+def _of_ranks(record: dict) -> Parts:
+    """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
+    ranks, repeats = record["distribution"]["per_rank"], len(record["samples"]["inference_seconds"])
+    whole, waiting, sending = (
+        sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
+    )
+    rest, known = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
+    computed, untold = (None, rest) if record["span"] == STREAMED else (rest, 0.0)
+    return Parts(whole, sending, computed, waiting, untold, None, None, known) if whole else None
+
+
+def _of_timeline(record: dict) -> Parts | None:
+    """By device, from the lanes of the last repeat. Copies beside a lane that computes are hidden, and take no time of
+    their own. Where a captured graph copies weights too, what is one entry of the timeline is not told apart.
+    """
+    notes, last = record["engine"]["notes"], record["samples"]["inference_seconds"][-1]
+    spans, made = timeline_of(record), decomposition_of(record)
+    if spans is None or made is None:
+        return None
+    if not all(0 <= one.device < made.devices and one.lane in LANES for one in spans):
+        return None
+    end = max(one.end for one in spans)
+    if not last or end > last * (1 + TOLERANCE) + CLOCK:
+        return None  # of another repeat
+    whole, computing, copying, busy = max(end, last) * made.devices, 0.0, 0.0, 0.0
+    for _, own in groupby(sorted(spans, key=lambda one: one.device), key=lambda one: one.device):
+        lanes = list(own)
+        computing += _covered(one for one in lanes if one.lane == COMPUTE)
+        copying += _covered(one for one in lanes if one.lane != COMPUTE)
+        busy += _covered(lanes)
+    copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
+    told = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
+    if notes.get("captured") and record["span"] == STREAMED:
+        told |= {"kernel": None, "untold": after + computing, "hidden": None}
+    tasks = notes.get("timeline_tasks")
+    joined = (tasks, len(spans)) if isinstance(tasks, int) and tasks > len(spans) else None
+    known = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
+    return Parts(whole=whole, joined=joined, known=known, **{name: _positive(told[name]) for name in told})
+
+
+def _positive(seconds: float | None) -> float | None:
+    """What sums of rounded numbers are, where none can be negative."""
+    return None if seconds is None else max(0.0, seconds)
+
+
+def _covered(spans: Iterable[Span]) -> float:
+    """Seconds in which at least one of them was going on."""
+    total, until = 0.0, 0.0
+    for one in sorted(spans, key=lambda one: one.begin):
+        total += max(0.0, one.end - max(one.begin, until))
+        until = max(until, one.end)
+    return total
+
+
+def _of_events(record: dict) -> Parts | None:
+    """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
+    last, kernel = record["samples"]["inference_seconds"][-1], _spans(record).get(record["span"])
+    if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
+        return None
+    untold = _positive(last - kernel)
+    return Parts(max(last, kernel), None, kernel, None, untold, None, None, f"{EVENTS}, last repeat")
+
+
+def _uploaded(record: dict) -> float | None:
+    """Seconds of read in which inputs and weights went to a GPU."""
+    spans, whole = _spans(record), sum(record["samples"]["read_seconds"])
+    if record["ranks"] > 1 or not {WITH_COPIES, record["span"]} <= set(spans):
+        return None
+    copied = spans[WITH_COPIES] - spans[record["span"]]
+    return copied if 0 <= copied <= whole else None
+
+
+def _spans(record: dict) -> dict[str, float]:
+    """The spans that an engine told, those of them that are times."""
+    told = record["engine"]["notes"].get("spans")
+    known = told.items() if isinstance(told, dict) else ()
+    return {name: value for name, value in known if type(value) in (int, float) and value >= 0}

@@ -1,0 +1,254 @@
+"""How the report words things: numbers, units, and what a record's fields mean to a reader."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Sequence
+
+from spdnn.problem import challenge
+from spdnn.records import limits
+from spdnn.records.published import SPANS
+
+REDUCTIONS = {"dead": "dead inputs", "inputs": "identical inputs", "neurons": "identical neurons"}
+REDUCTION_MEANINGS = {
+    "dead": "Dead inputs: rows that became all zero are dropped.",
+    "inputs": "Identical inputs: one representative of equal rows is kept.",
+    "neurons": "Identical neurons: outputs with the same inputs, weights and bias are computed once; their sums are "
+    "taken in another order, so rounding may differ.",
+}
+MOST_ACCENTS = 2
+STREAMED = "layer loop, weights streamed"
+ONE_LAYER = "one layer, features in the engine's layout"
+RECORD_SPANS = {
+    "layer loop, resident": SPANS["layer loop, resident"],
+    STREAMED: "all layers, compaction included, and the reading of each layer's weights while it runs",
+    ONE_LAYER: "product, bias and activation of one layer; weights and features are in memory, in the engine's layout",
+}
+SOURCES = {
+    "radixnet": "RadiX-Net by formula",
+    "unstructured": "unstructured (random)",
+    "digits": "digits (scikit-learn), scaled up",
+    "mnist": "MNIST",
+    "memory": "given in memory",
+    "random": "uniform random numbers",
+}
+MOST_LISTED = 12  # texts that a sentence lists
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+DEFINITIONS = (
+    ("Read", "Files or formulas to inputs and weights in memory. Not part of the rate."),
+    ("Prepare", "Looking for reductions and laying the network out for the engine. Not part of the rate."),
+    (
+        "Inference",
+        "From inputs and weights in memory to categories and row sums; with streamed weights, their reading too.",
+    ),
+    (
+        "TeraEdges/s",
+        "The challenge's rate: inputs × edges ÷ inference seconds, in 10¹² a second, whatever work was skipped. "
+        "Edges are the nonzeros over all layers, never floating-point operations.",
+    ),
+    (
+        "Edges really computed",
+        "Inputs × edges that the run went through after its reductions, ÷ the same seconds. "
+        "The gap to the rate above is work avoided, not speed.",
+    ),
+    ("Reductions", "{reductions} All are exact: what is left out has no part in any value, up to rounding."),
+    (
+        "Median and interval",
+        "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",
+    ),
+    ("Lossy", "A published method whose values are approximate; none of the runs on this page are."),
+)
+
+LIMIT_DEFINITIONS = (
+    (
+        "Load ceiling",
+        "What the same threads loaded from the nearest cache and added up, measured right after the run{gpu_loads}. "
+        "An edge gathers 4 bytes for each input (one bit in the first layer, where inputs are binary), so a quarter "
+        "of it is the ceiling on edges a second.",
+    ),
+    (
+        "Memory ceiling",
+        "Bytes read and bytes written a second while copying from memory to memory{gpu_memory}, measured in the same "
+        "moment. "
+        "It counts where the run tells how many bytes it moved past the caches.",
+    ),
+    (
+        "Machine's limit",
+        "The least seconds that the run's work could take: bytes gathered ÷ the load ceiling, or "
+        "bytes moved ÷ the memory ceiling, whichever is more. The share reached is it ÷ the median of the inference "
+        "seconds.",
+    ),
+)
+SEVERAL = "barrier to barrier, slowest rank, categories gathered on rank 0 included"
+IN_SHORT = "slowest rank, gathering included"  # SEVERAL, in a table
+SEVERAL_DEFINITIONS = (
+    (
+        "Several ranks",
+        "Processes that share the inputs and each take theirs through all layers. Inference is told " + SEVERAL + ": "
+        "in tables, " + IN_SHORT + ". "
+        "Threads are those of each rank. Peak memory is of the node that holds most: its ranks' own and what they "
+        "share once.",
+    ),
+    (
+        "Partition",
+        "Which inputs a rank starts with. Static: contiguous. Cyclic: every R-th of R ranks. Rebalanced: contiguous, "
+        "and at meetings between layers ranks exchange rows when the gain predicted exceeds the cost.",
+    ),
+    (
+        "Waiting, communication, computing",
+        "Parts of each rank's inference seconds: waiting for other ranks; sending and receiving; and the rest.",
+    ),
+    ("Imbalance", "The maximum over the mean of the ranks. 1 is even; with 2, half of the ranks' time is lost."),
+    (
+        "Speed-up, efficiency",
+        "Speed-up is the rate of R ranks ÷ the rate of one rank with the same settings; efficiency is speed-up ÷ R. "
+        "Under strong scaling the inputs stay the same; under weak scaling they grow with the ranks.",
+    ),
+)
+BINDS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
+DEVICE_BINDS = {limits.LOADS: "loads from shared memory", limits.MEMORY: "the GPU's memory"}
+# What the definitions of the limits tell besides, on a page that has a GPU.
+GPU = {
+    "gpu_loads": "; of a GPU, what all its multiprocessors loaded from their shared memory",
+    "gpu_memory": " (of a GPU, within its own)",
+}
+
+
+def significant(number: float, digits: int = 4) -> str:
+    """`number` with that many significant digits, thousands separated, whole numbers kept whole."""
+    if number == 0:
+        return "0"
+    if isinstance(number, int) or abs(number) >= 10**15:
+        return f"{number:,}" if isinstance(number, int) else f"{number:.{digits - 1}e}"
+    magnitude = math.floor(math.log10(abs(number)))
+    if magnitude < -4:
+        return f"{number:.{digits - 1}e}"
+    return f"{number:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def published(number: float) -> str:
+    """`number` with at most four significant digits and no zeros that may not have been printed."""
+    text = significant(number)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def tera(rate: float) -> str:
+    """Edges per second as TeraEdges/s."""
+    return significant(rate / 1e12)
+
+
+def size(count: int | None) -> str:
+    """Bytes in binary units."""
+    if count is None:
+        return "not known"
+    power = min((max(count, 1).bit_length() - 1) // 10, len(BINARY_UNITS) - 1)
+    return f"{count / 1024**power:.{1 if power else 0}f} {BINARY_UNITS[power]}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`count` with its noun."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -> str:
+    """Texts after one another, and how many more there are."""
+    more = len(texts) - most
+    return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
+
+
+def place(environment: dict) -> str:
+    """The device that a run used."""
+    return printable(environment.get("gpu") or environment["cpu"])
+
+
+def machine(environment: dict) -> str:
+    """What tells one machine from another: the GPU if there is one, the processor and its cores."""
+    processor = f"{printable(environment['cpu'])}, {plural(environment['cores'], 'core')}"
+    return f"{printable(environment['gpu'])} ({processor})" if environment.get("gpu") else processor
+
+
+def printable(value: object, longest: int = 200) -> str:
+    """A text of unknown origin on one line, without control characters and without piles of accents."""
+    text = "".join(sign if sign.isprintable() else " " for sign in str(value))
+    text = text if text.isascii() else _unpiled(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _unpiled(text: str) -> str:
+    """With two accents on a letter at most: more would be written over the lines above, and leave a figure no room."""
+    kept, piled = [], 0
+    for sign in text:
+        piled = piled + 1 if unicodedata.combining(sign) else 0
+        if piled <= MOST_ACCENTS:
+            kept.append(sign)
+    return "".join(kept)
+
+
+def reductions(names: list[str]) -> str:
+    """The reductions that were on, in words."""
+    return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
+
+
+def definitions(names: set[str], limited: bool, several: bool, devices: bool = False) -> list[tuple[str, str]]:
+    """Terms and their meanings; of the reductions, only dead inputs and those in `names`; limits and ranks if asked.
+
+    Args:
+        devices: some of the limits are of a GPU.
+    """
+    terms = DEFINITIONS + (SEVERAL_DEFINITIONS if several else ()) + (LIMIT_DEFINITIONS if limited else ())
+    told = " ".join(meaning for name, meaning in REDUCTION_MEANINGS.items() if name == "dead" or name in names)
+    filled = {"reductions": told, **{name: text if devices else "" for name, text in GPU.items()}}
+    return [(term, meaning.format(**filled)) for term, meaning in terms]
+
+
+def binds(limit: limits.Limit, machine: limits.Machine) -> str:
+    """Which ceiling of that machine binds."""
+    return (DEVICE_BINDS if machine.on_device else BINDS)[limit.binds]
+
+
+def includes(record: dict) -> str:
+    """What the inference seconds of a record include, in a few words."""
+    return record["span"] if record["ranks"] == 1 else f"{record['span']}; {IN_SHORT}"
+
+
+def truth(verdict: dict) -> str:
+    """What an output was compared with."""
+    known = verdict["truth"]
+    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(known["source"])}[known["kind"]]
+    if known["checked"] == known["inputs"]:
+        return f"{kind}, all {known['inputs']:,} inputs"
+    seed = "" if known["seed"] is None else f", seed {known['seed']}"
+    return f"{kind}, {known['checked']:,} of {known['inputs']:,} inputs{seed}"
+
+
+def described(description: dict) -> str:
+    """A network's or inputs' description: the source in words, then the rest as it is."""
+    source = description.get("source")
+    rest = {key: value for key, value in description.items() if key not in ("source", "sha256")}
+    name = SOURCES.get(source, source) if isinstance(source, str) else "source not told"
+    shown = ", ".join(f"{key} {_value(value)}" for key, value in rest.items())
+    return printable(f"{name}; {shown}" if shown else name, 400)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
+
+
+def inputs(problem: dict) -> str:
+    """The inputs in a few words, saying when they are not the challenge's 60,000."""
+    count = problem["input_count"]
+    if problem["official"]:
+        part = "official" if count == challenge.INPUTS else "official, other count"
+        return f"{part}, {count:,}"
+    source = problem["inputs"].get("source")
+    return f"{printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
+
+
+def comparable(problem: dict) -> bool:
+    """Whether network, inputs and their number are the challenge's."""
+    return bool(problem["official"]) and problem["input_count"] == challenge.INPUTS

@@ -1,0 +1,342 @@
+"""The report's section on sparse operations for deep learning: ours beside other libraries and the dense product.
+
+Programs are compared within one comparison on one problem, by pairs of samples; problems by geometric means.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.common.statistics import ratios
+from spdnn.records.published_operations import OperationBaseline
+from spdnn.report.common import words
+
+PRODUCTS = ("spmm", "sddmm")
+NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",
+         "attention": "Sparse attention", "depthwise": "Depthwise convolution"}  # fmt: skip
+SETS = {"a": "layers of pruned networks", "b": "square", "c": "skewed rows", "own": "own matrices"}
+IN_ORDER = "ours-in-order"
+
+
+class Compared(NamedTuple):
+    """One problem of a comparison: how ours stands to the fastest of each kind; None where there is none.
+
+    Attributes:
+        percent: of the problem's sparsity, rounded to a whole one.
+        sparse, dense: (record, how many times as long as ours it took).
+        peak: percent of the machine's multiply-adds that useful operations reached.
+        memory: bytes of the dense matrix / of ours.
+    """
+
+    problem: dict
+    operation: str
+    percent: float
+    ours: dict
+    in_order: dict | None
+    sparse: tuple[dict, float] | None
+    dense: tuple[dict, float] | None
+    peak: float | None
+    memory: float | None
+
+    @property
+    def other(self) -> tuple[dict, float] | None:
+        """The fastest of all other programs."""
+        return min((one for one in (self.sparse, self.dense) if one), key=lambda one: one[1], default=None)
+
+
+def section(records: Sequence[dict], published: Sequence[OperationBaseline]) -> dict | None:
+    """What the section prints; None without records.
+
+    Args:
+        records: checked operation records; of several of one program on one problem and place, the latest counts.
+        published: the published figures.
+    """
+    if not records:
+        return None
+    places: dict[tuple, list[dict]] = {}
+    for record in records:
+        key = record["device"]["kind"], words.printable(record["device"]["name"]), record["threads"]
+        places.setdefault(key, []).append(record)
+    return {
+        "records": len(records),
+        "programs": _programs(records),
+        "entries": sum(record["verification"]["checked"] for record in records),
+        "worst": max(record["verification"]["worst"] for record in records),
+        "places": [_place(key, places[key], number) for number, key in enumerate(sorted(places), 1)],
+        "published": list(published),
+        "environments": _environments(records),
+    }
+
+
+def compared(records: Iterable[dict]) -> list[Compared]:
+    """The problems on which ours was timed in turn with others, or alone; the latest comparison of each."""
+    groups: dict[tuple, dict[str, list[dict]]] = {}
+    for record in records:
+        known = record["problem"]
+        key = record["operation"], known["set"], known["network"], known["layer"], known["topology_sha256"]
+        key += known["batch_columns"], known["dtype"], record["threads"], record["device"]["name"]
+        groups.setdefault(key, {}).setdefault(record["comparison"], []).append(record)
+    found = []
+    for comparisons in groups.values():
+        known = [(one, members[0]["comparison"]) for members in comparisons.values() if (one := _compared(members))]
+        if known:
+            found.append(max(known, key=lambda one: (one[0].ours["created"], one[1]))[0])
+    return sorted(found, key=_order)
+
+
+def geometric(values: Iterable[float | None]) -> float | None:
+    """The geometric mean of the values that there are; None without any."""
+    known = [value for value in values if value is not None]
+    return float(np.exp(np.mean(np.log(known)))) if known else None
+
+
+def crossing(points: Sequence[tuple[float, float | None]]) -> float | None:
+    """The sparsity in percent from which on sparse is faster than dense.
+
+    Args:
+        points: (percent, times as fast as dense). Between two that lie on either side of 1, the logarithm is taken as
+            a straight line.
+
+    Returns:
+        None where sparse is slower at the highest sparsity, or nothing is known; the lowest sparsity where it is
+        faster throughout.
+    """
+    known = sorted((percent, ratio) for percent, ratio in points if ratio is not None)
+    if not known or known[-1][1] < 1:
+        return None
+    for (low, before), (high, after) in reversed(list(zip(known, known[1:], strict=False))):
+        if before < 1 <= after:
+            return low + (high - low) * np.log(1 / before) / np.log(after / before)
+    return known[0][0]
+
+
+def means(members: Sequence[Compared]) -> dict:
+    """The figures of some problems together."""
+    return {
+        "count": len(members),
+        "sparse": geometric(one.sparse and one.sparse[1] for one in members),
+        "dense": geometric(one.dense and one.dense[1] for one in members),
+        "sparse_best": geometric(one.sparse and best(one.ours, one.sparse[0]) for one in members),
+        "dense_best": geometric(one.dense and best(one.ours, one.dense[0]) for one in members),
+        "other": geometric(one.other and one.other[1] for one in members),
+        "peak": geometric(one.peak for one in members),
+        "memory": geometric(one.memory for one in members),
+        "rate": geometric(one.ours["operations_per_second"]["median"] or None for one in members),
+        "faster": sum(one.other is not None and one.other[1] > 1 for one in members),
+    }
+
+
+def _compared(members: Sequence[dict]) -> Compared | None:
+    named = {record["program"]["name"]: record for record in members}
+    ours = next(
+        (one for one in members if one["program"]["kind"] == "ours" and one["program"]["name"] != IN_ORDER), None
+    )
+    if ours is None:
+        return None
+    sparse, dense = (_fastest(ours, members, kind) for kind in ("sparse", "dense"))
+    machine, rate = ours["machine"], ours["operations_per_second"]["median"]
+    return Compared(
+        problem=ours["problem"],
+        operation=ours["operation"],
+        percent=round(100 * ours["problem"]["sparsity"]),
+        ours=ours,
+        in_order=named.get(IN_ORDER),
+        sparse=sparse,
+        dense=dense,
+        peak=100 * rate / (2 * machine["fma_per_second"]) if machine and rate else None,
+        memory=dense[0]["memory"]["matrix_bytes"] / ours["memory"]["matrix_bytes"]
+        if dense and ours["memory"]["matrix_bytes"]
+        else None,
+    )
+
+
+def _fastest(ours: dict, members: Sequence[dict], kind: str) -> tuple[dict, float] | None:
+    found = [(one, times(ours, one)) for one in members if one["program"]["kind"] == kind]
+    return min(found, key=lambda one: one[1], default=None)
+
+
+def times(ours: dict, theirs: dict) -> float:
+    """How many times as long theirs took: the median over pairs of samples."""
+    mine, other = ours["samples"]["seconds"], theirs["samples"]["seconds"]
+    if len(mine) == len(other):
+        return ratios(mine, other).median
+    return statistics.median(other) / statistics.median(mine)
+
+
+def best(ours: dict, theirs: dict) -> float:
+    """The same of the fastest samples: what is left where other processes interrupt most of them."""
+    return min(theirs["samples"]["seconds"]) / min(ours["samples"]["seconds"])
+
+
+def _order(one: Compared) -> tuple:
+    problem = one.problem
+    return one.operation, problem["set"], problem["network"], one.percent, -problem["repeats"], problem["layer"]
+
+
+def _place(key: tuple, records: Sequence[dict], number: int) -> dict:
+    """All that is printed of one device (and number of threads)."""
+    kind, name, threads = key
+    found = compared(record for record in records if record["operation"] != "model")
+    operations = list(dict.fromkeys(one.operation for one in found))
+    return {
+        "id": f"operations-{number}",
+        "name": name,
+        "threads": threads if kind == "cpu" else None,
+        "instruction_sets": sorted({one.ours["machine"]["instruction_set"] for one in found if one.ours["machine"]}),
+        "fma": max((one.ours["machine"]["fma_per_second"] for one in found if one.ours["machine"]), default=None),
+        "operations": [_operation(op, [one for one in found if one.operation == op], number) for op in operations],
+        "imbalance": [_spread(one) for one in found if one.ours["imbalance"] and one.in_order],
+        "models": _models([record for record in records if record["operation"] == "model"]),
+    }
+
+
+def _operation(operation: str, found: Sequence[Compared], number: int) -> dict:
+    sets = _grouped(found, lambda one: (one.problem["set"], one.problem["network"]))
+    rows, curves = [], []
+    for (kind, network), members in sets.items():
+        levels = _grouped(members, lambda one: one.percent)
+        of_set = [{"percent": percent, **means(levels[percent])} for percent in sorted(levels)]
+        points = [(row["percent"], row["dense"]) for row in of_set]
+        rows.append(
+            {
+                "set": kind,
+                "about": SETS.get(kind, kind),
+                "network": words.printable(network),
+                "rows": of_set,
+                "crossing": crossing(points),
+                "compared": any(row["dense"] for row in of_set),
+                "highest": max(levels),
+            }
+        )
+        curves.append({"label": words.printable(network), "rows": of_set, "members": members})
+    return {
+        "id": f"operations-{number}-{operation}",
+        "operation": operation,
+        "name": NAMES[operation],
+        "sets": rows,
+        "curves": curves,
+        "problems": [_problem(one) for one in found],
+        "high": {kind: means(high) for kind, high in _high(found).items()},
+    }
+
+
+def _high(found: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """The problems from 80 % sparsity on, by set: what pruning reaches without losing much."""
+    return _grouped([one for one in found if one.percent >= 80], lambda one: one.problem["set"])
+
+
+def _problem(one: Compared) -> dict:
+    """One problem as its table prints it."""
+    problem = one.problem
+
+    def other(known: tuple[dict, float] | None) -> dict | None:
+        return known and {"name": words.printable(known[0]["program"]["name"]), "times": known[1]}
+
+    return {
+        "record": one.ours,
+        "case": words.printable(f"{problem['network']} {problem['layer']}"),
+        "size": f"{problem['rows']:,} × {problem['columns']:,}",
+        "columns": problem["batch_columns"],
+        "percent": 100 * problem["sparsity"],
+        "seconds": statistics.median(one.ours["samples"]["seconds"]),
+        "rate": one.ours["operations_per_second"]["median"],
+        "samples": len(one.ours["samples"]["seconds"]),
+        "sparse": other(one.sparse),
+        "dense": other(one.dense),
+        "peak": one.peak,
+        "setting": words.printable(one.ours["program"]["notes"].get("setting", "–"), 40),
+    }
+
+
+def _spread(one: Compared) -> dict:
+    """With and without the swizzle."""
+    swizzled, plain = one.ours["imbalance"], one.in_order["imbalance"] or {}
+    return {
+        "case": words.printable(f"{one.operation}, {one.problem['network']} {one.problem['layer']}"),
+        "percent": 100 * one.problem["sparsity"],
+        "lengths": words.printable(one.problem["lengths"]),
+        "swizzled": swizzled["busy"],
+        "plain": plain.get("busy"),
+        "swizzled_nonzeros": swizzled["nonzeros"],
+        "plain_nonzeros": plain.get("nonzeros"),
+        "times": times(one.ours, one.in_order),
+    }
+
+
+def _models(records: Sequence[dict]) -> list[dict]:
+    """Each model with sparse arithmetic beside itself with another; the latest comparison of each."""
+    rows = []
+    for one in compared(records):
+        members = [r for r in records if r["comparison"] == one.ours["comparison"] and _same(r, one.ours)]
+        for other in members:
+            if other["program"]["kind"] != "ours":
+                rows.append(
+                    {
+                        "record": one.ours,
+                        "case": words.printable(f"{one.problem['network']} {one.problem['layer']}"),
+                        "against": words.printable(other["program"]["name"]),
+                        "seconds": statistics.median(one.ours["samples"]["seconds"]),
+                        "other_seconds": statistics.median(other["samples"]["seconds"]),
+                        "times": times(one.ours, other),
+                        "memory": _held(other) / _held(one.ours) if _held(one.ours) else None,
+                        "bytes": _held(one.ours),
+                        "other_bytes": _held(other),
+                        "attention": one.ours["memory"]["attention_bytes"],
+                        "other_attention": other["memory"]["attention_bytes"],
+                        "percent": 100 * one.problem["sparsity"],
+                    }
+                )
+    return rows
+
+
+def _same(one: dict, other: dict) -> bool:
+    return all(one["problem"][key] == other["problem"][key] for key in ("network", "layer", "topology_sha256"))
+
+
+def _held(record: dict) -> int:
+    memory = record["memory"]
+    return memory["matrix_bytes"] + memory["operand_bytes"] + (memory["attention_bytes"] or 0)
+
+
+def _programs(records: Sequence[dict]) -> list[dict]:
+    """Each program once: name, what it is, version, threads."""
+    found: dict[tuple, dict] = {}
+    for record in records:
+        program = record["program"]
+        notes = program["notes"]
+        found[program["name"], program["version"]] = {
+            "name": words.printable(program["name"]),
+            "kind": program["kind"],
+            "version": words.printable(program["version"]),
+            "threads": f"{program['threads_used']} of {record['threads']}",
+            "set": words.printable(notes.get("threads_set", "–"), 120),
+            "layout": words.printable(notes.get("layout", "–"), 160),
+        }
+    return [found[key] for key in sorted(found)]
+
+
+def _environments(records: Sequence[dict]) -> list[dict]:
+    """Machine, commit and command of each comparison."""
+    found: dict[str, dict] = {}
+    for record in records:
+        place = record["environment"]
+        found[record["comparison"]] = {
+            "place": words.place(place)
+            if record["device"]["kind"] == "cpu"
+            else words.printable(record["device"]["name"]),
+            "created": record["created"],
+            "commit": words.printable(place["commit"] or "not known"),
+            "command": words.printable(place["command"], 2000),
+        }
+    return [found[key] for key in sorted(found)]
+
+
+def _grouped(members: Iterable[Compared], key: Callable[[Compared], Any]) -> dict:
+    found: dict = {}
+    for one in members:
+        found.setdefault(key(one), []).append(one)
+    return found

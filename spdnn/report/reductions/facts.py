@@ -1,0 +1,117 @@
+"""What run records tell of the exact reductions: rows and edges of each layer, checked against the rest of the record.
+
+An engine may tell in its notes `layer_rows`, the rows that had to go through each layer, and `layer_edges`, the edges
+that one row then goes through there, identical neurons computed once. Notes are free text to a record's schema, so what
+contradicts the record counts as not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spdnn.problem import challenge
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the engine of one run told, layer by layer.
+
+    Attributes:
+        rows: that had to go through each layer.
+        edges: of each layer, for one row.
+    """
+
+    rows: Sequence[int]
+    edges: Sequence[int]
+
+
+def requested(record: dict) -> set[str]:
+    """The reductions that were on."""
+    return set(record["reductions"]["requested"])
+
+
+def found(record: dict, name: str) -> dict:
+    """What looking for one reduction found; empty where nothing is told."""
+    told = record["reductions"]["found"].get(name)
+    return told if isinstance(told, dict) else {}
+
+
+def told(record: dict) -> Told | None:
+    """What the engine of a run of one rank told, or None; with several, rank 0 tells only of its own rows."""
+    notes, problem, result = record["engine"]["notes"], record["problem"], record["result"]
+    rows, edges = (notes.get(name) for name in ("layer_rows", "layer_edges"))
+    if record["ranks"] != 1 or not all(_counts(one, problem["layers"]) for one in (rows, edges)):
+        return None
+    whole = found(record, "neurons").get("edges_left", problem["edges"])
+    most = alive(record) or [problem["input_count"]] * len(rows)
+    fewer = all(row <= one for row, one in zip(rows, most, strict=True))
+    sound = sum(edges) == whole <= problem["edges"] and fewer and through(rows, edges) <= result["edges_computed"]
+    return Told(rows, edges) if sound else None
+
+
+def _counts(values: object, layers: int) -> bool:
+    return isinstance(values, list) and len(values) == layers and all(type(one) is int and one >= 0 for one in values)
+
+
+def through(rows: Iterable[int], edges: Iterable[int]) -> int:
+    """Rows x edges, over all layers."""
+    return sum(row * edge for row, edge in zip(rows, edges, strict=True))
+
+
+def alive(record: dict) -> list[int] | None:
+    """The inputs that go into each layer where those that died leave; None where the run did not let them.
+
+    Before the layer from which rows of zeros may leave (no later bias revives them), all inputs go on.
+    """
+    first, layers = found(record, "dead").get("rows_may_leave_before_layer"), record["problem"]["layers"]
+    if "dead" not in requested(record) or type(first) is not int or not 1 <= first <= layers + 1:
+        return None
+    count, survivors = record["problem"]["input_count"], record["result"]["survivors"]
+    return [count, *(count if layer < first else left for layer, left in enumerate(survivors[:-1], 2))]
+
+
+def looked(record: dict) -> bool:
+    """Whether the run looked for identical inputs at all; a look has to be cheap beside the work still ahead."""
+    return found(record, "inputs").get("looks") != 0
+
+
+def is_radixnet(problem: dict) -> bool:
+    """Whether the network is of the challenge's formula: by its source, or shown equal to an official one."""
+    return problem["official"] is not None or problem["network"].get("source") == "radixnet"
+
+
+def layer_edges(records: Iterable[dict]) -> list[int] | None:
+    """The edges of each layer of one network as it is given, from any of its records; None where none tells.
+
+    Layers of a RadiX-Net have 32 edges for each neuron. Where an engine's layers add up to the whole network, no
+    neuron was merged.
+    """
+    for record in records:
+        problem = record["problem"]
+        each = challenge.NONZEROS_PER_NEURON * problem["neurons"]
+        if is_radixnet(problem) and each * problem["layers"] == problem["edges"]:
+            return [each] * problem["layers"]
+        known = told(record)
+        if known and sum(known.edges) == problem["edges"]:
+            return list(known.edges)
+    return None
+
+
+def neurons(record: dict) -> dict | None:
+    """Neurons and edges of a network, and how many are left where identical neurons are computed once, or None."""
+    names = ("neurons", "neurons_left", "edges", "edges_left")
+    values = {name: found(record, "neurons").get(name) for name in names}
+    sound = all(type(value) is int and value > 0 for value in values.values())
+    if "neurons" not in requested(record) or not sound:
+        return None
+    fewer = values["neurons_left"] <= values["neurons"] and values["edges_left"] <= values["edges"]
+    return values if fewer and values["edges"] == record["problem"]["edges"] else None
+
+
+def settled(counts: Sequence[int]) -> int:
+    """The place from which on the counts stay what they are at the end."""
+    place = len(counts) - 1
+    while place and counts[place - 1] == counts[-1]:
+        place -= 1
+    return place

@@ -1,0 +1,276 @@
+"""The report's section on the exact reductions: what each leaves out on each network, counted from run records alone.
+
+Edges are counted as the challenge does (inputs x edges); then with the inputs that died left out, then with identical
+inputs sharing a row, then with identical neurons computed once. Rows are from the run that found most of them
+identical, the edges of a layer from a run that computed identical neurons once: one record has both where its engine
+looked for both. Where no engine told its rows, steps are edges really computed by runs with that many reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spdnn.problem import challenge
+from spdnn.report.common import series, words
+from spdnn.report.reductions import facts
+
+STEPS = ("dead", "inputs", "neurons")  # in the order in which they are counted
+PREFIXES = tuple(frozenset(STEPS[:size]) for size in range(len(STEPS) + 1))
+COUNTED, COMPUTED = "counted", "computed"
+
+
+def section(runs: Sequence[dict]) -> dict | None:
+    """What the section prints; None without a run that had reductions on.
+
+    Args:
+        runs: as `model.page` makes them, of one project and no comparison.
+    """
+    whole = [run for run in runs if not run["span"].startswith("one layer")]
+    if not any(run["reduced"] for run in whole):
+        return None
+    whole.sort(key=lambda run: (not facts.is_radixnet(run["record"]["problem"]), not run["comparable"]))
+    groups = _by(whole, _problem)
+    networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
+    times = [rows for group in _by([run for run in whole if run["ranks"] == 1], _setting) if (rows := _times(group))]
+    example = min((one for one in networks if one["radixnet"]), key=_tells_least, default=None)
+    return {
+        "networks": networks,
+        "others": [one for one in networks if not one["radixnet"]],
+        "example": example,
+        "curves": _curves(networks),
+        "times": times,
+        "rates": _rates(times, example),
+        "without": _command((example or networks[0])["runs"][0], "none"),
+    }
+
+
+def _by(runs: Sequence[dict], key) -> list[list[dict]]:
+    found: dict[tuple, list[dict]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
+    return list(found.values())
+
+
+def _problem(run: dict) -> tuple:
+    """One network and its inputs."""
+    problem = run["record"]["problem"]
+    return problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"]
+
+
+def _setting(run: dict) -> tuple:
+    """All but the reductions: what a ratio of times may not come from."""
+    place = run["record"]["environment"]
+    return *_problem(run), run["engine"], series.cut(run["record"]), run["threads"], run["span"], words.machine(place)
+
+
+def _age(run: dict) -> tuple:
+    return run["record"]["created"], run["case"]
+
+
+def _tells_least(one: dict) -> tuple:
+    """Of networks that may serve as the example, the first tells most: official inputs, all steps, both curves."""
+    return not one["comparable"], not one["whole"], one["rows"] is None or not one["looked"], one["neurons"]
+
+
+def _network(runs: Sequence[dict]) -> dict:
+    """What is left of one network's edges after each reduction, and which runs tell it."""
+    source = facts.layer_edges(run["record"] for run in runs)
+    rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
+    dead_of = rows_of or dead_of
+    problem = runs[0]["record"]["problem"]
+    nominal = problem["input_count"] * problem["edges"]
+    most = min((run for run in runs if run["reduced"]), key=_computes)
+    steps = _steps(nominal, _counted(source, rows_of, merged_of, dead_of), runs)
+    return {
+        "runs": runs,
+        "radixnet": facts.is_radixnet(problem),
+        "neurons": problem["neurons"],
+        "layers": problem["layers"],
+        "inputs": runs[0]["inputs"],
+        "comparable": runs[0]["comparable"],
+        "text": runs[0]["network_text"],
+        "count": problem["input_count"],
+        "edges": nominal,
+        "steps": steps,
+        "whole": all(step["how"] == COUNTED for step in steps),
+        "product": nominal / steps[-1]["edges"] if steps[-1]["edges"] else None,
+        "computed": _computed(nominal, most),
+        "alive": dead_of and facts.alive(dead_of["record"]),
+        "survivors": dead_of and dead_of["record"]["result"]["survivors"],
+        "settled": dead_of and 1 + facts.settled(dead_of["record"]["result"]["survivors"]),
+        "rows": rows_of and facts.told(rows_of["record"]).rows,
+        "same_from": rows_of and 1 + facts.settled(facts.told(rows_of["record"]).rows),
+        "looked": bool(rows_of) and facts.looked(rows_of["record"]),
+        "merged": merged_of and facts.neurons(merged_of["record"]),
+        "may_leave": dead_of and facts.found(dead_of["record"], "dead")["rows_may_leave_before_layer"],
+        "bias": _number(problem["network"].get("bias")),
+        "clip": _number(problem["network"].get("ymax")),
+        "rule": rows_of and _rule(rows_of["record"]["verdict"]),
+        "cases": sorted({run["case"] for run in (rows_of, merged_of, dead_of) if run}),
+        "notes": _notes(runs, source, rows_of, merged_of),
+    }
+
+
+def _computes(run: dict) -> tuple:
+    """By the reductions that are on, most first, then by the edges that the run really went through."""
+    return -len(facts.requested(run["record"])), run["record"]["result"]["edges_computed"], _age(run)
+
+
+def _computed(nominal: int, run: dict) -> dict:
+    edges = run["record"]["result"]["edges_computed"]
+    return {"edges": edges, "factor": nominal / edges if edges else None, "case": run["case"]}
+
+
+def _rule(verdict: dict) -> str | None:
+    """What the official truth says of the values at the end; no other truth knows them beforehand."""
+    return words.printable(verdict["values"]["rule"]) if verdict["truth"]["kind"] == "official" else None
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
+    """Of the runs that tell their rows, with dead and identical inputs left out, the one that had fewest rows."""
+    known = [
+        (facts.through(found.rows, source or [1] * len(found.rows)), _age(run), place)
+        for place, run in enumerate(runs)
+        if (found := facts.told(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
+        and facts.alive(run["record"])
+    ]  # fmt: skip
+    return runs[min(known)[2]] if known else None
+
+
+def _merged_run(runs: Sequence[dict]) -> dict | None:
+    """The latest run that tells how many neurons are left; one that tells their edges by layer, where there is one."""
+    known = [run for run in runs if facts.neurons(run["record"])]
+    return max(known, key=lambda run: (facts.told(run["record"]) is not None, *_age(run)), default=None)
+
+
+def _dead_run(runs: Sequence[dict]) -> dict | None:
+    """The latest run that let dead inputs leave, of one rank where there is one."""
+    known = [run for run in runs if facts.alive(run["record"])]
+    return max(known, key=lambda run: (run["ranks"] == 1, *_age(run)), default=None)
+
+
+def _counted(source: list[int] | None, rows_of: dict | None, merged_of: dict | None, dead_of: dict | None) -> dict:
+    """By step, the edges that are left and the case that tells it, as far as rows and edges of each layer are told."""
+    found = {}
+    if dead_of and source:
+        found["dead"] = facts.through(facts.alive(dead_of["record"]), source), dead_of["case"]
+    rows, merged = (run and facts.told(run["record"]) for run in (rows_of, merged_of))
+    if rows and source:
+        found["inputs"] = facts.through(rows.rows, source), rows_of["case"]
+    if rows and merged:
+        found["neurons"] = facts.through(rows.rows, merged.edges), merged_of["case"]
+    return found
+
+
+def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
+    """Each step with the edges left after it and how many times fewer that is; None where that is not told.
+
+    Without counts of all steps, runs with that many reductions say what they really computed.
+    """
+    steps, before = [], nominal
+    for place, name in enumerate(STEPS, 1):
+        edges, case = counted.get(name, (None, None))
+        how = COUNTED if edges is not None else None
+        same = [run for run in runs if facts.requested(run["record"]) == PREFIXES[place]]
+        if same and (edges is None or (name == "dead" and "inputs" not in counted)):
+            run = min(same, key=_computes)
+            edges, case, how = run["record"]["result"]["edges_computed"], run["case"], COMPUTED
+        factor = before / edges if before and edges else None
+        steps.append({"name": name, "edges": edges, "factor": factor, "how": how, "case": case})
+        before = edges
+    return steps
+
+
+def _notes(runs: Sequence[dict], source: list[int] | None, rows_of: dict | None, merged_of: dict | None) -> list[dict]:
+    """What is not told, and the run that would tell it."""
+    notes, merged = [], merged_of and facts.neurons(merged_of["record"])
+    fewer = bool(merged) and merged["edges_left"] < merged["edges"]
+    if not rows_of or not source:
+        notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
+    elif not facts.looked(rows_of["record"]):
+        notes.append({"kind": "looks" if fewer else "never", **_command(runs[0], "dead,inputs")})
+    if not merged_of or (rows_of and not facts.told(merged_of["record"])):
+        notes.append({"kind": "neurons", **_command(runs[0], "all")})
+    return notes
+
+
+def _command(run: dict, reductions: str) -> dict:
+    """The command that runs the same network and inputs with other reductions; None where only its files have them."""
+    problem = run["record"]["problem"]
+    network, inputs, count = problem["network"], problem["inputs"].get("source"), problem["input_count"]
+    size = problem["neurons"], problem["layers"]
+    told = {"case": run["case"], "reductions": reductions, "command": None}
+    if inputs not in ("mnist", "digits"):
+        return told
+    if problem["official"] or _by_formula(network, *size):
+        part = "" if count == challenge.INPUTS else f" --count {count}"
+        what = f"spdnn challenge --neurons {size[0]} --layers {size[1]} --inputs {inputs}{part}"
+        return told | {"command": f"{what} --reductions {reductions} --record run.json"}
+    if network.get("source") == "unstructured" and network.get("seed") == 0:
+        what = f"source=unstructured neurons={size[0]} layers={size[1]} inputs={inputs} count={count}"
+        return told | {"command": f"snakemake --cores 2 --config {what} reductions={reductions}"}
+    return told
+
+
+def _by_formula(network: dict, neurons: int, layers: int) -> bool:
+    """Whether it is what `spdnn challenge` makes for that size."""
+    if neurons not in challenge.WIDTHS:
+        return False
+    bias = float(np.float32(challenge.BIAS[neurons]))
+    made = {"source": "radixnet", "seed": challenge.SEED, "bias": bias, "ymax": challenge.YMAX, "layers": layers}
+    return all(network.get(key) == value for key, value in made.items())
+
+
+def _curves(networks: Sequence[dict]) -> list[dict]:
+    """Of each width and its inputs, the network whose run looked for identical inputs, the deepest of several."""
+    found: dict[tuple, dict] = {}
+    for one in sorted(networks, key=lambda one: (one["looked"], one["rows"] is not None, one["layers"])):
+        problem = one["runs"][0]["record"]["problem"]
+        other = None if one["radixnet"] else problem["network_identity"]
+        if one["alive"]:
+            found[problem["neurons"], problem["inputs_sha256"], one["count"], other] = one
+    return [one for one in networks if any(one is kept for kept in found.values())]
+
+
+def _times(runs: Sequence[dict]) -> dict | None:
+    """One engine on one network with more and more reductions, the latest run of each; None unless there are two."""
+    latest: dict[frozenset, dict] = {}
+    for run in sorted(runs, key=_age):
+        latest[frozenset(facts.requested(run["record"]))] = run
+    shown = [latest[names] for names in PREFIXES if names in latest]
+    if len(shown) < 2:
+        return None
+    rows = [_time(run, before) for run, before in zip(shown, [None, *shown[:-1]], strict=True)]
+    cut = series.cut(shown[0]["record"])
+    return {"run": shown[0], "cut": cut, "problem": shown[0]["record"]["problem"], "rows": rows}
+
+
+def _time(run: dict, before: dict | None) -> dict:
+    """One run beside the one with a reduction fewer."""
+    low, high = series.ends(run)
+    edges, seconds = run["record"]["result"]["edges_computed"], run["seconds"]["inference"]
+    faster = before["seconds"]["inference"] / seconds if before else None
+    fewer = before["record"]["result"]["edges_computed"] / edges if before and edges else None
+    return {"run": run, "low": low, "high": high, "edges": edges, "faster": faster, "fewer": fewer}
+
+
+def _rates(times: Sequence[dict], example: dict | None) -> dict | None:
+    """One engine's rates with no reductions and with all: of the example, else of the first network that has both."""
+    known = [
+        (one["rows"][0]["run"], one["rows"][-1]["run"]) for one in times
+        if not one["rows"][0]["run"]["reduced"] and len(facts.requested(one["rows"][-1]["run"]["record"])) == len(STEPS)
+    ]  # fmt: skip
+    own = [pair for pair in known if example and _problem(pair[0]) == _problem(example["runs"][0])]
+    without, reduced = (own or known or [(None, None)])[0]
+    return {"without": without, "reduced": reduced} if without else None
+
+
+def titled(one: dict) -> str:
+    """A network and its inputs in a few words."""
+    return f"{one['neurons']:,} neurons × {words.plural(one['layers'], 'layer')}, {one['inputs']} inputs"

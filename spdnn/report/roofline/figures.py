@@ -1,0 +1,227 @@
+"""The figures on limits: pure functions of plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from spdnn.records import limits
+from spdnn.report.common.drawing import (
+    INK,
+    MOST_DRAWN,
+    NO_COLOUR,
+    RECORD,
+    About,
+    Drawing,
+    drawn,
+    folded,
+    libraries,
+    plain,
+    style,
+)
+from spdnn.report.common.words import BINDS, DEVICE_BINDS, significant
+
+COLOURS = {limits.LOADS: 0, limits.MEMORY: 1}  # places in seaborn's "colorblind"
+ROOFS = {"loaded_edges": "-", "second_edges": (0, (5, 2)), "copies": "-"}  # how each is drawn; its id is roof-NAME
+SECOND = "loads from the second-level cache"
+ROOM = 4  # times that the horizontal axis goes beyond what is on it
+STRIP = 0.16  # of the axis' width, for runs that do not tell how many bytes they moved
+HEIGHT, LEGEND = 4.6, 1.5  # inches
+LABEL = 7.5  # points of a label's letters
+COLUMNS = (
+    "case", "edges per byte moved", "10^9 edges/s", "10^9 edges/s at its own limit", "share of the limit, %",
+    "ceiling that binds", "nearest cache, 10^9 edges/s", "second-level cache, 10^9 edges/s", "memory, 10^9 bytes/s",
+)  # fmt: skip
+
+
+def roofline(panel: dict, about: About) -> Drawing:
+    """Edges a second over edges per byte moved, both logarithmic, under the roofs of one machine.
+
+    Roofs are the highest that was measured with one of the runs, shaded down to the lowest; a dash above a run is its
+    own limit.
+
+    Args:
+        panel: of `roofline.section`.
+        about: what the figure is.
+    """
+    seaborn, figure_class = libraries()
+    palette = seaborn.color_palette("colorblind", 10).as_hex()
+    rows, roofs = panel["rows"], panel["roofs"]
+    low, high, places = _across(rows, roofs)
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, HEIGHT + LEGEND), layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(low, max([high, *places.values()]) * (1.15 if places else 1.0))
+        axes.set_ylim(*_up(rows, roofs))
+        _roofs(axes, roofs, low, high, bool(places))
+        for row in rows:
+            _run(axes, row, row["intensity"] or places[row["number"]], palette[COLOURS[row["ceiling"]]])
+        _labels(axes, rows[:MOST_DRAWN], places)
+        _axes(axes, low, high)
+        seaborn.despine(fig=figure, ax=axes)
+        _legend(figure, panel, palette)
+        tips = {f"{RECORD}{row['number']}": _tip(row) for row in rows}
+        return drawn(figure, about, COLUMNS, map(_cells, rows), tips)
+
+
+def distances(rows: Sequence[dict], about: About) -> Drawing:
+    """The share of its limit that each run reached, in the order given; colour is the ceiling that binds."""
+    seaborn, figure_class = libraries()
+    palette = seaborn.color_palette("colorblind", 10).as_hex()
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, 1.5 + 0.38 * len(rows)), layout="constrained")
+        axes = figure.add_subplot()
+        for place, row in enumerate(rows):
+            share = 100 * row["share"]
+            axes.broken_barh([(0, share)], (place - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
+                             gid=f"{RECORD}{row['number']}")  # fmt: skip
+            axes.annotate(f"{significant(share, 3)} %", (share, place), xytext=(5, 0), textcoords="offset points",
+                          va="center", fontsize=8, color=INK)  # fmt: skip
+        axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
+        axes.set_xlim(0, max(110.0, *(118 * row["share"] for row in rows)))
+        axes.set_yticks(range(len(rows)), [folded(row["case"]) for row in rows], fontsize=8)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("% of the machine's limit that was reached")
+        axes.grid(visible=False, axis="y")
+        seaborn.despine(fig=figure, ax=axes, left=True)
+        _ceilings(figure, rows, palette)
+        cells = [(row["case"], 100 * row["share"], row["binds"]) for row in rows]
+        tips = {f"{RECORD}{row['number']}": _tip(row) for row in rows}
+        return drawn(figure, about, ("case", "share of the limit, %", "ceiling that binds"), cells, tips)
+
+
+def _across(rows: Sequence[dict], roofs: dict) -> tuple[float, float, dict[int, float]]:
+    """(where the horizontal axis begins, where its numbers end, the places beyond of runs that tell no bytes moved)."""
+    known = [row["intensity"] for row in rows if row["intensity"]]
+    ridge = roofs["loaded_edges"][1] / roofs["copies"][1]
+    low, high = min([ridge, *known]) / ROOM, max([ridge, *known]) * ROOM
+    others = [row["number"] for row in rows if not row["intensity"]]
+    wide = math.log(high / low) * STRIP
+    places = {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
+    return low, high, places
+
+
+def _up(rows: Sequence[dict], roofs: dict) -> tuple[float, float]:
+    """The ends of the vertical axis, 10^9 edges a second."""
+    rates = [row["computed_rate"] for row in rows] + [row["own_rate"] for row in rows]
+    return min(rates) / 2e9, 2 * max(*rates, roofs["loaded_edges"][1]) / 1e9
+
+
+def _roofs(axes, roofs: dict, low: float, high: float, beyond: bool) -> None:
+    """Flat from where the slope of the memory reaches them; the slope ends at the highest."""
+    from matplotlib.transforms import blended_transform_factory
+
+    right = axes.get_xlim()[1]
+    least, most = roofs["copies"]
+    for name in ("second_edges", "loaded_edges"):
+        bottom, top = roofs[name]
+        axes.plot([top / most, right], [top / 1e9] * 2, color=INK, linestyle=ROOFS[name], linewidth=1.3, zorder=2,
+                  gid=f"roof-{name}")  # fmt: skip
+        axes.fill_between([top / most, right], bottom / 1e9, top / 1e9, color=NO_COLOUR, alpha=0.25, linewidth=0)
+    ends = [low, roofs["loaded_edges"][1] / most]
+    slope = [most * x / 1e9 for x in ends]
+    axes.plot(ends, slope, color=NO_COLOUR, linewidth=1.8, zorder=2, gid="roof-copies")
+    axes.fill_between(ends, [least * x / 1e9 for x in ends], slope, color=NO_COLOUR, alpha=0.25, linewidth=0)
+    if beyond:
+        axes.axvspan(high, right, color="#f1f3f5", zorder=0)
+        axes.text(math.sqrt(high * right), -0.02, "none, or\nnot told", fontsize=8, color=INK, ha="center", va="top",
+                  transform=blended_transform_factory(axes.transData, axes.transAxes))  # fmt: skip
+
+
+def _run(axes, row: dict, place: float, colour: str) -> None:
+    """A run, and a thin line to its own limit."""
+    told, rate, own = bool(row["intensity"]), row["computed_rate"] / 1e9, row["own_rate"] / 1e9
+    axes.plot([place, place], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
+    axes.plot([place], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
+    look = {"marker": "o", "s": 34, "edgecolors": INK} if told else {"marker": "_", "s": 130}
+    axes.scatter([place], [rate], color=colour, linewidths=0.6 if told else 2.4, zorder=4,
+                 gid=f"{RECORD}{row['number']}", **look)  # fmt: skip
+
+
+def _labels(axes, rows: Sequence[dict], places: dict[int, float]) -> None:
+    """The cases in a column on the right, as high as their marks where there is room, each tied to its mark."""
+    bottom, top = axes.get_ylim()
+    texts = [folded(row["case"], 34) for row in rows]
+    heights = [math.log(row["computed_rate"] / 1e9 / bottom) / math.log(top / bottom) for row in rows]
+    line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
+    order = sorted(range(len(rows)), key=lambda i: (heights[i], i))
+    for i, height in zip(order, _spread([heights[i] for i in order], [line * (1.2 + texts[i].count("\n"))
+                                                                      for i in order]), strict=True):  # fmt: skip
+        row = rows[i]
+        axes.annotate(
+            texts[i], (row["intensity"] or places[row["number"]], row["computed_rate"] / 1e9), xytext=(1.03, height),
+            textcoords="axes fraction", fontsize=LABEL, color=INK, va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": NO_COLOUR, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 3},
+        )  # fmt: skip
+
+
+def _spread(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
+    """The ascending heights moved as little as two sweeps can so that texts of these sizes do not overlap."""
+    found = list(heights)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + (sizes[i - 1] + sizes[i]) / 2)
+    above = 1.0
+    for i in reversed(range(len(found))):
+        found[i] = min(found[i], above - sizes[i] / 2)
+        above = found[i] - sizes[i] / 2
+    return found
+
+
+def _axes(axes, low: float, high: float) -> None:
+    tens = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    axes.set_xticks([10.0**power for power in tens])
+    axes.set_xticks([], minor=True)
+    axes.xaxis.set_major_formatter(plain)
+    axes.yaxis.set_major_formatter(plain)
+    axes.yaxis.set_minor_formatter("")
+    axes.set_xlabel("edges really computed per byte moved past the caches")
+    axes.set_ylabel("10⁹ edges really computed a second")
+
+
+def _legend(figure, panel: dict, palette: Sequence[str]) -> None:
+    """What lines and marks are, the roofs with their numbers."""
+    from matplotlib.lines import Line2D
+
+    names, roofs = DEVICE_BINDS if panel["device"] else BINDS, panel["roofs"]
+    told = {
+        "loaded_edges": f"{names[limits.LOADS]}: {_ends(roofs['loaded_edges'])} · 10⁹ edges/s",
+        "second_edges": f"{SECOND}: {_ends(roofs['second_edges'])} · 10⁹ edges/s",
+        "copies": f"{names[limits.MEMORY]}: {_ends(roofs['copies'])} · 10⁹ bytes/s",
+    }
+    lines = [
+        Line2D([], [], color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name], label=label)
+        for name, label in told.items()
+    ]
+    figure.legend(handles=lines, title="measured ceilings", loc="outside lower left", frameon=False, alignment="left",
+                  fontsize=8.5)  # fmt: skip
+    _ceilings(figure, panel["rows"], palette, "o", "outside lower right")
+
+
+def _ends(roof: tuple[float, float]) -> str:
+    low, high = (significant(rate / 1e9, 3) for rate in roof)
+    return high if low == high else f"{low} to {high}"
+
+
+def _ceilings(figure, rows: Sequence[dict], palette, mark: str = "s", where: str = "outside lower left") -> None:
+    """Which colour is which ceiling."""
+    from matplotlib.lines import Line2D
+
+    names = {(row["ceiling"], row["binds"]) for row in rows}
+    kinds = [
+        Line2D([], [], linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]], label=name)
+        for kind, name in sorted(names)
+    ]
+    figure.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)
+
+
+def _cells(row: dict) -> tuple:
+    roofs = (row[name] / 1e9 for name in ("loaded_edges", "second_edges", "copies"))
+    rates = row["computed_rate"] / 1e9, row["own_rate"] / 1e9
+    return row["case"], row["intensity"], *rates, 100 * row["share"], row["binds"], *roofs
+
+
+def _tip(row: dict) -> str:
+    rate, share = significant(row["computed_rate"] / 1e9), significant(100 * row["share"], 3)
+    return f"{row['case']}: {rate} · 10⁹ edges/s, {share} % of its limit ({row['binds']})"

@@ -1,0 +1,99 @@
+"""The report's section on limits: each run beside what its own machine was measured to do at best, machine by machine.
+
+What bounds a run is `spdnn.records.limits`' to say; here its ceilings are set beside what the run did.
+Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spdnn.records import limits
+from spdnn.report.common import words
+
+
+def section(runs: Sequence[dict]) -> dict | None:
+    """What the section prints; None where no machine was measured.
+
+    Args:
+        runs: as `model.page` makes them.
+
+    Returns:
+        rows: of each run whose machine was measured, nearest to its limit first; panels: of each machine, the rows of
+        its runs that can be drawn and the roofs over them; unmeasured: the cases of the other runs; devices,
+        processors, several: whether any run is of a GPU, of a processor, of several ranks.
+    """
+    rows = sorted(filter(None, map(_row, runs)), key=lambda row: (-row["share"], row["number"]))
+    if not rows:
+        return None
+    return {
+        "rows": rows,
+        "panels": _panels(rows),
+        "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
+        "devices": any(row["device"] for row in rows),
+        "processors": not all(row["device"] for row in rows),
+        "several": any(row["ranks"] > 1 for row in rows),
+    }
+
+
+def _row(run: dict) -> dict | None:
+    """How far a run is from its machine's limit; None when its machine was not measured.
+
+    Rates are a second, of all ranks together, each taken as a machine of its own.
+    """
+    record, least = run["record"], limits.of_record(run["record"])
+    if least is None:
+        return None
+    machine, ranks, result = limits.Machine(**record["machine"]), record["ranks"], record["result"]
+    edges, moved, loaded = result["edges_computed"], result.get("bytes_moved"), result.get("bytes_loaded")
+    return {
+        "case": run["case"],
+        "number": run["number"],
+        "ranks": ranks,
+        "device": machine.on_device,
+        "machine": _machine(run, machine),
+        "computed_rate": run["computed_rate"],
+        "loaded_edges": machine.load_bytes_per_second * ranks / limits.EDGE_BYTES,
+        "second_edges": machine.l2_load_bytes_per_second * ranks / limits.EDGE_BYTES,
+        "copies": machine.copy_bytes_per_second * ranks,
+        "moved": moved,
+        "intensity": edges / moved if moved else None,
+        "edge_bytes": (edges * limits.EDGE_BYTES if loaded is None else loaded) / edges if edges else None,
+        "own_rate": edges / least.seconds if least.seconds else None,
+        "seconds": least.seconds,
+        "ceiling": least.binds,
+        "binds": words.binds(least, machine),
+        "share": least.seconds / run["seconds"]["inference"],
+        "inference": run["seconds"]["inference"],
+    }
+
+
+def _machine(run: dict, machine: limits.Machine) -> str:
+    """What was measured, in words: runs that share it have one set of roofs."""
+    record = run["record"]
+    if machine.on_device:
+        notes = record["engine"]["notes"]
+        each = notes.get("devices", 1) if isinstance(notes.get("devices", 1), int) else 1
+        used = words.plural(each, "GPU") if each > 1 else ""
+    else:
+        used = words.plural(record["threads"], "thread")
+    if record["ranks"] > 1:
+        used = f"{record['ranks']:,} ranks" + (f" of {used}" if used else "")
+    level = words.printable(machine.instruction_set)
+    return ", ".join(filter(None, (words.machine(record["environment"]), level, used)))
+
+
+def _panels(rows: Sequence[dict]) -> list[dict]:
+    """A machine's rows, nearest to their limit first, and the lowest and the highest of each roof over them."""
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        if row["computed_rate"] and row["own_rate"]:
+            found.setdefault(row["machine"], []).append(row)
+    panels = []
+    for name in sorted(found, key=lambda name: (found[name][0]["device"], found[name][0]["ranks"], name)):
+        roofs = {key: [row[key] for row in found[name]] for key in ("loaded_edges", "second_edges", "copies")}
+        ends = {key: (min(rates), max(rates)) for key, rates in roofs.items()}
+        device = found[name][0]["device"]
+        panels.append({"id": f"roofline-{len(panels) + 1}", "name": name, "device": device, "rows": found[name],
+                       "roofs": ends})  # fmt: skip
+    return panels

@@ -1,0 +1,193 @@
+"""The figures on scaling: pure functions of plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from spdnn.report.common.drawing import INK, About, Drawing, drawn, libraries, plain, style
+
+MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
+BASE_MARK = "D"
+WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
+FEW = 100  # rates that differ by less have ticks between the powers of ten
+SHADE = "#e9ebee"
+COLUMNS = (
+    "case", "ranks", "partition", "inference seconds", "low", "high", "speed-up", "efficiency", "imbalance of edges",
+    "imbalance from the first exchange on", "waiting", "communication", "oversubscribed",
+)  # fmt: skip
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
+
+
+def scaling(rows: Sequence[dict], about: About) -> Drawing:
+    """Time, speed-up, efficiency, imbalance, waiting and communication over ranks; colour and mark are the partition.
+
+    Args:
+        rows: of `scaling.section`, by ranks; the one of one rank, if any, begins the curve of every partition.
+        about: what the figure is.
+    """
+    seaborn, figure_class = libraries()
+    palette = dict(zip(MARKS, (seaborn.color_palette("colorblind", 10).as_hex()[k] for k in (0, 3, 2)), strict=True))
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, 6.4), layout="constrained")
+        panels = figure.subplots(3, 2).flat
+        time, speedup, efficiency, imbalance, shares, legend = panels
+        used = [name for name in MARKS if any(row["partition"] == name for row in rows)]
+        for name in used:
+            curve = [row for row in rows if row["partition"] in (None, name)]
+            look = {"color": palette[name], "marker": MARKS[name]}
+            for row in curve:
+                time.plot([row["ranks"]] * 2, [row["low"], row["high"]], color=INK, linewidth=1.2)
+            _curve(time, curve, lambda row: row["seconds"], look)
+            _curve(speedup, curve, lambda row: row["speedup"], look)
+            _curve(efficiency, curve, lambda row: _percent(row["efficiency"]), look)
+            _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], look)
+            _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], look, dashed=True)
+            _curve(shares, curve, lambda row: _percent(row["waiting"]), look)
+            _curve(shares, curve, lambda row: _percent(row["communication"]), look, dashed=True)
+        _ideal(rows, speedup, efficiency)
+        _axes(rows, time, speedup, efficiency, imbalance, shares)
+        seaborn.despine(fig=figure)
+        _legend(legend, rows, used, palette)
+        return drawn(figure, about, COLUMNS, map(_row, rows))
+
+
+def _row(row: dict) -> tuple:
+    imbalance = row["imbalance"]
+    return (
+        row["run"]["case"], row["ranks"], row["partition"], row["seconds"], row["low"], row["high"], row["speedup"],
+        row["efficiency"], imbalance["edges"], imbalance["edges_from_exchange"], row["waiting"], row["communication"],
+        row["oversubscribed"],
+    )  # fmt: skip
+
+
+def published(curves: Sequence[dict], hardware: str, about: About) -> Drawing:
+    """Published rates and efficiencies over devices: colour is the width, dash and mark the depth."""
+    seaborn, figure_class = libraries()
+    from matplotlib.ticker import LogLocator
+
+    with style(seaborn):
+        figure = figure_class(figsize=(8.4, 4.6), layout="constrained")
+        rates, efficiency = figure.subplots(1, 2)
+        widths, depths = (list(dict.fromkeys(curve[key] for curve in curves)) for key in ("neurons", "layers"))
+        colours = seaborn.color_palette("colorblind", max(10, len(widths))).as_hex()
+        lines = []
+        for curve in curves:
+            depth = depths.index(curve["layers"])
+            look = {
+                "color": colours[widths.index(curve["neurons"])],
+                "linestyle": DASHES[depth % len(DASHES)],
+                "marker": "osD^v"[depth % 5],
+                "markersize": 4,
+                "linewidth": 1.3,
+            }
+            known = [point for point in curve["points"] if point["rate"]]
+            devices = [point["devices"] for point in known]
+            lines += rates.plot(devices, [point["rate"] / 1e12 for point in known], **look)
+            if all(point["efficiency"] for point in known):
+                efficiency.plot(devices, [100 * point["efficiency"] for point in known], **look)
+        for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
+            _over(axes, sorted({point["devices"] for curve in curves for point in curve["points"]}), hardware)
+            axes.set_ylabel(label)
+        rates.set_yscale("log")
+        ends = [point["rate"] / 1e12 for curve in curves for point in curve["points"] if point["rate"]]
+        rates.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(ends) < FEW * min(ends) else (1.0,)))
+        rates.yaxis.set_major_formatter(plain)
+        rates.yaxis.set_minor_formatter("")
+        efficiency.set_ylim(bottom=0)
+        seaborn.despine(fig=figure)
+        labels = [f"{curve['neurons']} × {curve['layers']}" for curve in curves]
+        figure.legend(lines, labels, loc="outside lower center", ncols=max(1, len(widths)), frameon=False,
+                      title="neurons × layers", fontsize=9)  # fmt: skip
+        points = ((one["neurons"], one["layers"], point) for one in curves for point in one["points"])
+        rows = [(*size, point["devices"], point["rate"], point["efficiency"]) for *size, point in points]
+        return drawn(figure, about, ("neurons", "layers", "devices", "edges per second", "efficiency"), rows)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _curve(axes, rows: Sequence[dict], value, look: dict, dashed: bool = False) -> None:
+    """One partition's figures over ranks; one rank has its own mark, and oversubscribed runs are hollow."""
+    known = [(row, found) for row in rows if (found := value(row)) is not None]
+    if not known:
+        return
+    ranks = [row["ranks"] for row, _ in known]
+    line = "--" if dashed else "-"
+    axes.plot(ranks, [found for _, found in known], color=look["color"], linestyle=line, linewidth=1.4, zorder=2)
+    for row, found in known:
+        one = row["ranks"] == 1
+        edge = INK if one else look["color"]
+        axes.plot(
+            [row["ranks"]], [found], linestyle="", marker=BASE_MARK if one else look["marker"], markersize=6,
+            markeredgecolor=edge, markerfacecolor="white" if row["oversubscribed"] else edge, zorder=3,
+        )  # fmt: skip
+
+
+def _ideal(rows: Sequence[dict], speedup, efficiency) -> None:
+    """What ranks would bring at best, where there is a run on one rank to compare with."""
+    if any(row["speedup"] is not None for row in rows):
+        most = max(row["ranks"] for row in rows)
+        speedup.plot([1, most], [1, most], color=INK, linestyle=":", linewidth=1.2, zorder=1)
+        efficiency.plot([1, most], [100, 100], color=INK, linestyle=":", linewidth=1.2, zorder=1)
+
+
+def _axes(rows: Sequence[dict], time, speedup, efficiency, imbalance, shares) -> None:
+    places = sorted({row["ranks"] for row in rows})
+    start = shaded_from(rows)
+    labels = ("inference seconds", "speed-up", "efficiency, %", "imbalance of edges,\nmaximum / mean", "% of inference")
+    for axes, label in zip((time, speedup, efficiency, imbalance, shares), labels, strict=True):
+        _over(axes, places, "ranks")
+        axes.set_ylabel(label)
+        if start is not None and axes.has_data():
+            axes.axvspan(max(start, axes.get_xlim()[0]), axes.get_xlim()[1], color=SHADE, zorder=0)
+    seconds = [row["seconds"] for row in rows]
+    if max(seconds) < WIDE * min(seconds):
+        time.set_ylim(0, 1.05 * time.get_ylim()[1])
+    for axes, wide in ((time, max(seconds) >= WIDE * min(seconds)), (speedup, speedup.has_data())):
+        if wide:
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter(plain)
+    for axes in (efficiency, shares):
+        axes.set_ylim(0, max(10.0, 1.05 * axes.get_ylim()[1]))
+    imbalance.set_ylim(0.95, max(1.5, imbalance.get_ylim()[1]))
+
+
+def _over(axes, places: Sequence[int], label: str) -> None:
+    """A logarithmic axis with a tick at each number that was run."""
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(places[0] / 1.25, places[-1] * 1.25)
+    axes.set_xticks(places, [f"{place}" for place in places])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(label)
+
+
+def shaded_from(rows: Sequence[dict]) -> float | None:
+    """Where, between two numbers of ranks, the oversubscribed runs begin; None unless all from there on are."""
+    over = {row["ranks"] for row in rows if row["oversubscribed"]}
+    fits = [row["ranks"] for row in rows if not row["oversubscribed"]]
+    first = min((ranks for ranks in over if ranks > max(fits, default=0)), default=None)
+    if first is None:
+        return None
+    return math.sqrt(first * max(fits)) if fits else 0.0
+
+
+def _legend(axes, rows: Sequence[dict], used: Sequence[str], palette: dict[str, str]) -> None:
+    """What marks, lines and shade mean, in the place of the last panel."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    axes.set_axis_off()
+    handles = [Line2D([], [], color=palette[name], marker=MARKS[name], label=name) for name in used]
+    if any(row["ranks"] == 1 for row in rows):
+        handles.append(Line2D([], [], color=INK, linestyle="", marker=BASE_MARK, label="one rank, the base"))
+        handles.append(Line2D([], [], color=INK, linestyle=":", label="ideal"))
+    grey = "#7b8794"
+    if any(row["imbalance"]["edges_from_exchange"] is not None for row in rows):
+        handles.append(Line2D([], [], color=grey, linestyle="--", label="imbalance: from the first exchange on"))
+    handles.append(Line2D([], [], color=grey, label="% of inference: waiting"))
+    handles.append(Line2D([], [], color=grey, linestyle="--", label="% of inference: communication"))
+    if any(row["oversubscribed"] for row in rows):
+        handles.append(Patch(color=SHADE, label="more threads than cores (hollow marks)"))
+    axes.legend(handles=handles, loc="center left", frameon=False, fontsize=9, alignment="left", title="partition")

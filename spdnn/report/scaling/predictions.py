@@ -1,0 +1,72 @@
+"""What the cost model expects of more ranks, calibrated by the runs on the page: rows of the part "Predicted".
+
+Each run of several ranks is predicted from its base, to show how far off the model is; then ranks that nobody ran.
+Nothing here is a measurement, and nothing of it is drawn with one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from spdnn.common.errors import InputError
+from spdnn.costmodel.calibration import UNREADABLE, check, from_record, known_shares
+from spdnn.costmodel.costs import Messages
+from spdnn.costmodel.prediction import Prediction, predict
+from spdnn.report.common import words
+
+MOST_ROWS = 8  # of ranks that nobody ran, in one group
+HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
+
+
+def rows(groups: Sequence[dict]) -> list[dict]:
+    """Rows for the groups of `scaling.section` that have a base, in their order; the same for the same records."""
+    found = []
+    for group in groups:
+        if group["base"]:
+            several = [row for row in group["rows"] if row["ranks"] > 1]
+            try:
+                again = [_again(group, row) for row in several]
+                found += [*again, *(_further(group, several) if group["kind"] == "strong" else ())]
+            except (InputError, *UNREADABLE):  # notes that the model cannot read calibrate nothing
+                continue
+    return found
+
+
+def _again(group: dict, row: dict) -> dict:
+    """A run of several ranks, as the model would have told it from the base."""
+    (checked,) = check([group["base"]["record"], row["run"]["record"]])
+    grown = row["run"]["record"]["problem"]["input_count"] / group["base"]["record"]["problem"]["input_count"]
+    return _row(group, checked.predicted, row["nodes"], row["seconds"], grown)
+
+
+def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
+    """Twice the most ranks that were run, and so on, on full nodes, until twice as many hardly help."""
+    base, most = group["base"]["record"], max(several, key=lambda row: (row["ranks"], -row["seconds"]))
+    told, threads = most["run"]["record"]["distribution"], base["threads"]
+    device, work = from_record(base)
+    messages, partition, before = Messages(**told["messages"]), told["partition"], math.inf
+    for step in range(1, MOST_ROWS + 1):
+        ranks = most["ranks"] << step
+        per_node = min(ranks, max(1, group["cores"] // threads))
+        shares = known_shares(base, work, ranks, partition, per_node)
+        predicted = predict(work, device, messages, ranks, partition, per_node=per_node, threads=threads, shares=shares)
+        if ranks > work.inputs or predicted.seconds * HELPS > before:
+            return
+        yield _row(group, predicted, -(-ranks // per_node), None, 1.0)
+        before = predicted.seconds
+
+
+def _row(group: dict, predicted: Prediction, nodes: int, measured: float | None, grown: float) -> dict:
+    size = f"{group['neurons']:,} neurons × {words.plural(group['layers'], 'layer')}, {predicted.inputs:,} inputs"
+    single = group["base"]["seconds"]["inference"]
+    return {
+        "setting": f"{size}, {group['engine']}, {words.plural(group['threads'], 'thread')}, {group['reductions']}",
+        "ranks": predicted.ranks,
+        "nodes": nodes,
+        "partition": predicted.partition,
+        "seconds": predicted.seconds,
+        "efficiency": grown * single / predicted.seconds / predicted.ranks,
+        "measured": measured,
+        "bound": predicted.bound,
+    }

@@ -1,0 +1,203 @@
+"""The report's section on scaling: runs of several ranks beside one rank, from records alone.
+
+Strong scaling: the same inputs on more ranks. Weak scaling: inputs that grow with the ranks. Speed-up is the ratio of
+the challenge's rates, so it means the same in both, and efficiency is speed-up / ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+
+from spdnn.records import rank_checks
+from spdnn.records.published import Baseline
+from spdnn.report.common import series, words
+from spdnn.report.scaling import predictions
+
+STRONG, WEAK, OTHER = "strong", "weak", "other"
+LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
+MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
+
+
+def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
+    """What the section prints; None without a run of several ranks.
+
+    Args:
+        runs: as `model.page` makes them, of one project and no comparison.
+        baselines: the published results.
+    """
+    several = [run for run in runs if run["ranks"] > 1]
+    if not several:
+        return None
+    weak = _groups(WEAK, runs, _weak_key)
+    strong = _groups(STRONG, runs, _strong_key)
+    grouped = {id(run) for group in (*strong, *weak) for run in group["runs"]}
+    alone = [run for run in several if id(run) not in grouped]
+    other = [_group(OTHER, members, 0) for members in _by(alone, _strong_key)]
+    return {
+        "groups": [*strong, *weak, *other],
+        "published": published(baselines),
+        "predicted": predictions.rows([*strong, *weak]),
+    }
+
+
+def _strong_key(run: dict) -> tuple:
+    problem = run["record"]["problem"]
+    return *_setting(run), problem["inputs_sha256"], problem["input_count"]
+
+
+def _weak_key(run: dict) -> tuple | None:
+    """Inputs of one origin, as many for each rank; None where they cannot be shared out evenly."""
+    problem, ranks = run["record"]["problem"], run["ranks"]
+    origin = {key: value for key, value in problem["inputs"].items() if key not in ("count", "sha256")}
+    if problem["input_count"] % ranks:
+        return None
+    return *_setting(run), json.dumps(origin, sort_keys=True), problem["input_count"] // ranks
+
+
+def _setting(run: dict) -> tuple:
+    """All but inputs and ranks: what a speed-up may not come from."""
+    record = run["record"]
+    problem, place = record["problem"], record["environment"]
+    names = tuple(sorted(record["reductions"]["requested"]))
+    network = problem["network_identity"], problem["layers"]
+    return *network, record["engine"]["name"], names, record["threads"], record["span"], words.machine(place)
+
+
+def _by(runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[list[dict]]:
+    found: dict[tuple, list[dict]] = {}
+    for run in runs:
+        if (known := key(run)) is not None:
+            found.setdefault(known, []).append(run)
+    return list(found.values())
+
+
+def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
+    """The groups that compare at least two numbers of ranks."""
+    members = [group for group in _by(runs, key) if len({run["ranks"] for run in group}) > 1]
+    return [_group(kind, group, place) for place, group in enumerate(members, 1)]
+
+
+def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
+    """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
+    latest: dict[tuple, dict] = {}
+    for run in sorted(runs, key=lambda run: (run["record"]["created"], run["case"])):
+        latest[run["ranks"], run["partition"] or ""] = run
+    shown = [latest[key] for key in sorted(latest)]
+    base = next((run for run in shown if run["ranks"] == 1), None)
+    first = shown[0]["record"]["problem"]
+    return {
+        "id": f"scaling-{kind}-{place}",
+        "kind": kind,
+        "runs": runs,
+        "left_out": len(runs) - len(shown),
+        "base": base,
+        "neurons": first["neurons"],
+        "layers": first["layers"],
+        "inputs_per_rank": first["input_count"] // shown[0]["ranks"],
+        "inputs": shown[0]["inputs"],
+        "engine": shown[0]["engine"],
+        "reductions": shown[0]["reductions"],
+        "threads": shown[0]["threads"],
+        "cores": shown[0]["record"]["environment"]["cores"],
+        "rows": [_row(run, base) for run in shown],
+    }
+
+
+def _row(run: dict, base: dict | None) -> dict:
+    """One run as tables and figures show it; a figure that it does not have is None."""
+    record, seconds, ranks = run["record"], run["seconds"]["inference"], run["ranks"]
+    told, (low, high) = record.get("distribution"), series.ends(run)
+    speedup = None
+    if base is not None:
+        grown = record["problem"]["input_count"] / base["record"]["problem"]["input_count"]
+        speedup = grown * base["seconds"]["inference"] / seconds
+    return {
+        "run": run,
+        "ranks": ranks,
+        "partition": run["partition"],
+        "nodes": told["nodes"] if told else 1,
+        "seconds": seconds,
+        "low": low,
+        "high": high,
+        "speedup": speedup,
+        "efficiency": None if speedup is None else speedup / ranks,
+        "imbalance": told["imbalance"] if told else dict.fromkeys(("edges", "edges_from_exchange", "seconds")),
+        "waiting": _share(told, "waiting_seconds"),
+        "communication": _share(told, "communication_seconds"),
+        "rows_moved": sum(one["rows"] for one in told["exchanges"]) if told else None,
+        "oversubscribed": _on_one_node(told) * record["threads"] > record["environment"]["cores"],
+        "details": _details(told) if told else None,
+    }
+
+
+def _share(told: dict | None, name: str) -> float | None:
+    """The part of all ranks' inference seconds, all repeats together, that went into `name`."""
+    if told is None:
+        return None
+    part, whole = (sum(sum(rank[key]) for rank in told["per_rank"]) for key in (name, "inference_seconds"))
+    return part / whole
+
+
+def _on_one_node(told: dict | None) -> int:
+    """Ranks on the node that has most."""
+    hosts = [rank["host"] for rank in told["per_rank"]] if told else [""]
+    return max(map(hosts.count, set(hosts)))
+
+
+def _details(told: dict) -> dict:
+    """What each rank tells, medians over the repeats; of very many ranks, those that computed longest."""
+    ranks = []
+    for place, rank in enumerate(told["per_rank"]):
+        medians = {name: statistics.median(rank[name]) for name in rank_checks.PER_REPEAT}
+        own = {"rank": place, "host": words.printable(rank["host"], 60), "last": rank["survivors"][-1]}
+        ranks.append({**rank, **medians, **own, "computing": rank_checks.computing(rank)})
+    longest = sorted(ranks, key=lambda rank: (-rank["computing"], rank["rank"]))[:MOST_RANKS]
+    return {
+        "told": words.printable(told["told"], 400),
+        "weights": told["weights"],
+        "shared": words.size(told["shared_bytes"]),
+        "messages": told["messages"],
+        "meetings": told["meetings"],
+        "merged": told["rows_merged_across_ranks"],
+        "exchanges": told["exchanges"][:MOST_EXCHANGES],
+        "more_exchanges": len(told["exchanges"][MOST_EXCHANGES:]),
+        "ranks": sorted(longest, key=lambda rank: rank["rank"]),
+        "more_ranks": len(ranks[MOST_RANKS:]),
+    }
+
+
+def published(baselines: Sequence[Baseline]) -> list[dict]:
+    """Each system with a published curve over at least LEAST_DEVICES numbers of devices, and its curves by network.
+
+    A curve's efficiency is against the same hardware's one device; a system most of whose curves lack that figure is
+    left to the table of published results.
+    """
+    found: dict[tuple, dict[tuple, dict[int, Baseline]]] = {}
+    for row in baselines:
+        if row.devices.isdecimal() and row.edges_per_second and row.neurons and not row.lossy:
+            hardware = row.hardware.split(" (")[0]
+            curves = found.setdefault((row.system, hardware, row.span, row.source.split(";")[0]), {})
+            curves.setdefault((row.neurons, row.layers), {})[int(row.devices)] = row
+    systems = []
+    widest = sorted(found.items(), key=lambda item: (-max(max(curve) for curve in item[1].values()), item[0]))
+    for key, curves in widest:
+        long = {size: curve for size, curve in curves.items() if len(curve) >= LEAST_DEVICES}
+        if long and 2 * sum(1 in curve for curve in long.values()) > len(long):  # most tell what efficiency is to
+            system, hardware, span, source = key
+            places = sorted({devices for curve in long.values() for devices in curve})
+            told = {"system": system, "hardware": hardware, "span": span, "source": source, "devices": places}
+            rows = [_published_row(*size, long[size], places) for size in sorted(long)]
+            systems.append({**told, "id": f"published-scaling-{len(systems) + 1}", "curves": rows})
+    return systems
+
+
+def _published_row(neurons: int, layers: int, curve: dict[int, Baseline], places: Sequence[int]) -> dict:
+    one, points = curve.get(1), []
+    for devices in places:
+        row = curve.get(devices)
+        rate = row and row.edges_per_second
+        efficiency = rate / devices / one.edges_per_second if row and one else None
+        points.append({"devices": devices, "rate": rate, "efficiency": efficiency})
+    return {"neurons": neurons, "layers": layers, "points": points}

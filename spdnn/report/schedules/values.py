@@ -1,0 +1,148 @@
+"""The report's section on schedules: runs of the task graph on one network, what each did when, memory against time.
+
+What the simulator makes of the same decompositions stands apart, with the run that calibrated it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spdnn.common.errors import InputError
+from spdnn.costmodel.calibration import UNREADABLE
+from spdnn.records.published import Baseline
+from spdnn.report.common import series
+from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
+from spdnn.taskgraph.simulation import simulate
+
+MOST_PANELS = 8  # of a figure of timelines
+MOST_TASKS = 50_000  # of a decomposition that is simulated, batches x stages: some seconds
+FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
+FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
+
+
+def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
+    """What the section prints; None without a run of the task graph.
+
+    Args:
+        runs: as `model.page` makes them, of one project and no comparison.
+        baselines: the published results.
+    """
+    groups: dict[tuple, list[dict]] = {}
+    for run in runs:
+        if run["ranks"] == 1 and decomposition_of(run["record"]) is not None:
+            groups.setdefault(_setting(run), []).append(run)
+    found = [_group(members, place, baselines) for place, members in enumerate(groups.values(), 1)]
+    return {"groups": found} if found else None
+
+
+def _setting(run: dict) -> tuple:
+    """What schedules may be compared on; threads may differ, for each device has one at least."""
+    record = run["record"]
+    problem, place = record["problem"], record["environment"]
+    names = tuple(sorted(record["reductions"]["requested"]))
+    network = problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"]
+    return *network, record["engine"]["name"], names, place["cpu"], place.get("gpu") or "", place["cores"]
+
+
+def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> dict:
+    """One network's table and figures; of several runs of one setting, the latest is shown."""
+    latest: dict[tuple, dict] = {}
+    for run in sorted(runs, key=lambda run: (run["record"]["created"], run["case"])):
+        latest[_key(run)] = run
+    shown = [latest[key] for key in sorted(latest)]
+    base = next((run for run in shown if _calibrates(run["record"])), None)
+    problem = shown[0]["record"]["problem"]
+    rows = [_row(run, base) for run in shown]
+    return {
+        "id": f"schedules-{place}",
+        "base": base,
+        "left_out": len(runs) - len(shown),
+        "neurons": problem["neurons"],
+        "layers": problem["layers"],
+        "inputs": shown[0]["inputs"],
+        "engine": shown[0]["engine"],
+        "reductions": shown[0]["reductions"],
+        "cores": shown[0]["record"]["environment"]["cores"],
+        "rows": rows,
+        "measured": [one for one in rows if one["timeline"]][:MOST_PANELS],
+        "simulated": [one for one in rows if one["simulated"]][:MOST_PANELS],
+        "published": _published(baselines, problem) if shown[0]["record"]["problem"]["official"] else [],
+    }
+
+
+def _key(run: dict) -> tuple:
+    """Schedules in their order, then devices and the rest of what can be asked for."""
+    made, promise = decomposition_of(run["record"]), run["record"]["engine"]["notes"].get("device_memory_bytes")
+    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, _bytes(promise) or 0
+    return SCHEDULES.index(made.schedule), *numbers, run["threads"]
+
+
+def _calibrates(record: dict) -> bool:
+    made = decomposition_of(record)
+    return (made.schedule, made.devices, made.batches) == (RESIDENT, 1, 1)
+
+
+def _row(run: dict, base: dict | None) -> dict:
+    """One run as tables and figures show it; a figure that it does not have is None."""
+    record, decomposition = run["record"], decomposition_of(run["record"])
+    notes, (low, high) = record["engine"]["notes"], series.ends(run)
+    predicted = None
+    if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
+        try:
+            costs, cores = costs_of(base["record"], decomposition.devices)
+            predicted = simulate(decomposition, costs, cores)
+        except (InputError, *UNREADABLE):  # of a decomposition that leaves layers out, or notes of something else
+            predicted = None
+    memory = notes.get("memory_bytes")
+    memory = [_bytes(one) for one in memory] if isinstance(memory, list) else []
+    timeline = timeline_of(record)
+    return {
+        "run": run,
+        "label": label(decomposition),
+        "schedule": decomposition.schedule,
+        "devices": decomposition.devices,
+        "pipeline": len(decomposition.ranges),
+        "batches": decomposition.batches,
+        "buffers": decomposition.buffers,
+        "stages": len(decomposition.stages),
+        "promise": _bytes(notes.get("device_memory_bytes")),
+        "memory": None if None in memory else max(memory, default=None),
+        "seconds": run["seconds"]["inference"],
+        "low": low,
+        "high": high,
+        "why": str(notes.get("why", "")),
+        "timeline": timeline and [span.listed() for span in timeline],
+        "predicted": predicted and predicted.seconds,
+        "bound": predicted and predicted.bound,
+        "simulated": predicted and [span.listed() for span in predicted.timeline],
+    }
+
+
+def _bytes(value: object) -> int | None:
+    """A number of bytes that notes tell, or None where they tell something else."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def label(decomposition) -> str:
+    """A decomposition in a few words."""
+    words = [decomposition.schedule]
+    words.append(f"{decomposition.devices} device{'s' if decomposition.devices > 1 else ''}")
+    if len(decomposition.ranges) > 1:
+        words.append(f"pipeline of {len(decomposition.ranges)}")
+    words.append(f"{decomposition.batches} batch{'es' if decomposition.batches > 1 else ''}")
+    if decomposition.buffers:
+        words.append(f"{decomposition.buffers} buffers")
+    return ", ".join(words)
+
+
+def _published(baselines: Sequence[Baseline], problem: dict) -> list[Baseline]:
+    """The schedules of the field on this network, as their authors measured them side by side."""
+    same = [
+        row
+        for row in baselines
+        if (row.neurons, row.layers) == (problem["neurons"], problem["layers"])
+        and row.source.startswith(FIELD)
+        and row.system.split(" (")[0] in FIELD_SYSTEMS
+    ]
+    return sorted(same, key=lambda row: (FIELD_SYSTEMS.index(row.system.split(" (")[0]), int(row.devices)))

@@ -1,0 +1,113 @@
+"""The oracle: the specification line by line, in SciPy and float64. Slow, obvious, and shared with no engine.
+
+    Y <- min(max(Y W + b, 0), YMAX)
+
+Weights and biases are as rounded to float32; every product and sum is float64. The bias is added to every output: the
+same as the specification's "nonzeros of Y W only" when no bias is positive. An input whose row is zero contributes
+nothing to Y W, and its next row is activation(b): it is set to that directly, and no sum is computed for it.
+Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spdnn.common import progress
+from spdnn.problem.features import Inputs, Result, projection_weights, row_hashes
+from spdnn.problem.network import Network
+
+CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
+
+
+def forward(
+    network: Network, rows: np.ndarray, stage: progress.Inference | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The last rows of given first rows.
+
+    Args:
+        rows: (count, neurons), any real dtype.
+        stage: is told of each layer; this is its next batch.
+
+    Returns:
+        float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.
+    """
+    y = np.ascontiguousarray(rows.T, dtype=np.float64)  # neurons x inputs, as SciPy multiplies fastest
+    survivors = np.zeros(network.depth, np.int64)
+    if stage:
+        stage.begin(len(rows))
+    for k, layer in enumerate(network.layers()):
+        weights = layer.matrix(np.float64).T.tocsr()
+        bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)[:, None]
+        low, high = layer.activation.low, layer.activation.high
+        nonzero = y.any(axis=0)
+        product = weights @ (y if nonzero.all() else y[:, nonzero])
+        product += bias
+        np.clip(product, low, high, out=product)
+        if nonzero.all():
+            y = product
+        else:
+            y = np.repeat(np.clip(bias, low, high), nonzero.size, axis=1)
+            y[:, nonzero] = product
+        survivors[k] = np.count_nonzero(y.any(axis=0))
+        if stage:
+            stage.computed += np.count_nonzero(nonzero) * layer.edges
+            stage.at(k + 1, int(survivors[k]))
+    return np.ascontiguousarray(y.T), survivors
+
+
+def infer(
+    network: Network,
+    inputs: Inputs,
+    rows: np.ndarray | None = None,
+    values: bool = False,
+    stage: str | None = None,
+) -> Result:
+    """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
+
+    The result numbers inputs as the whole does; `inputs` of the result counts those gone through.
+
+    Args:
+        stage: what progress calls it; None: an inference, as of any engine.
+
+    Raises:
+        InputError: the inputs' width is not the network's.
+    """
+    inputs.check_width(network.inputs)
+    rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
+    weights = projection_weights(network.outputs).astype(np.float64)
+    chunk = max(1, CHUNK_BYTES // (8 * network.width))
+    survivors, parts, kept = np.zeros(network.depth, np.int64), [], []
+    edges = [network.header(k).edges for k in range(network.depth)]
+    with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as told:
+        for start in range(0, rows.size, chunk):
+            numbers = rows[start : start + chunk]
+            y, alive_after = forward(network, inputs.dense(numbers, np.float64), told)
+            survivors += alive_after
+            alive = np.flatnonzero(y.any(axis=1))
+            last = y[alive]
+            parts.append(
+                (
+                    numbers[alive],
+                    last.sum(axis=1),
+                    last @ weights,
+                    last.min(axis=1, initial=np.inf),
+                    last.max(axis=1, initial=-np.inf),
+                    row_hashes(last),
+                )
+            )
+            if values:
+                kept.append(last.astype(np.float32))
+    alive, sums, projections, mins, maxs, hashes = (np.concatenate([part[i] for part in parts]) for i in range(6))
+    return Result(
+        rows.size if inputs.numbers is None else inputs.total,
+        network.outputs,
+        alive,
+        sums,
+        projections,
+        mins.astype(np.float32),
+        maxs.astype(np.float32),
+        hashes,
+        survivors,
+        int(np.concatenate([[rows.size], survivors[:-1]]) @ edges),
+        np.concatenate(kept) if values else None,
+    )

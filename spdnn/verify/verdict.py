@@ -1,0 +1,265 @@
+"""Verdicts: is an output right? The set of categories against a truth, and the values where the truth has them.
+
+Official truth (the twelve problems with the MNIST inputs): the set must be equal, and every survivor at 32
+everywhere; nothing is allowed. Otherwise the oracle, on all inputs or on a seeded sample, with the tolerances below; or
+a file that lists categories. An input that only one of the two keeps is *borderline* against the oracle when its last
+row is at most BORDERLINE in both (of the largest value, where all are below 1), or when its values cancel to a sum of
+nearly zero: float32 and float64 then differ by rounding alone. It is listed and counted, and
+passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spdnn.common import tables
+from spdnn.common.errors import InputError
+from spdnn.common.files import existing
+from spdnn.formats.categories import read_categories
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs, Result
+from spdnn.problem.network import Network
+from spdnn.verify import oracle as reference
+
+BORDERLINE = 1e-5
+# float32 sums of 32 to some hundred terms, over layers that do not amplify: seen 2e-7 relative on random networks.
+RELATIVE, ABSOLUTE = 1e-4, 1e-5
+FIRST = 10  # differences that a verdict lists
+LEAST_SAMPLE = 32
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What an output is compared with.
+
+    Attributes:
+        kind: official, oracle or file; source: in words.
+        inputs: inputs of the run.
+        rows: int64, ascending 0-based inputs that were compared; None: all.
+        seed: of the sample, when rows is one.
+        categories: int64, ascending 1-based, of the inputs compared.
+        result: the oracle's result on the inputs compared, or None.
+        ymax: the value that every survivor must have everywhere, or None.
+    """
+
+    kind: str
+    source: str
+    inputs: int
+    categories: np.ndarray
+    rows: np.ndarray | None = None
+    seed: int | None = None
+    result: Result | None = None
+    ymax: float | None = None
+
+
+def official_categories(neurons: int) -> np.ndarray:
+    """The official list of a width (int64, ascending, 1-based), checked against its digest.
+
+    Raises:
+        InputError: not an official width, or the table is damaged.
+    """
+    if neurons not in challenge.WIDTHS:
+        raise InputError(
+            f"no official truth for {neurons} neurons; it exists for {', '.join(map(str, challenge.WIDTHS))}"
+        )
+    path = tables.table(f"truth/{neurons}.tsv")
+    categories = read_categories(path)
+    if challenge.categories_sha256(categories) != challenge.TRUTH_SHA256[neurons]:
+        raise InputError(f"{path}: the list does not have the SHA-256 of the official truth for {neurons} neurons")
+    return categories
+
+
+def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
+    """The official truth for the first `count` MNIST inputs; past 60,000 the inputs, and so the truth, repeat."""
+    once = official_categories(neurons)
+    turns = [once + turn for turn in range(0, count, challenge.INPUTS)]
+    categories = np.concatenate(turns)
+    return Truth(
+        "official",
+        f"official list for {neurons} neurons",
+        count,
+        categories[categories <= count],
+        ymax=challenge.YMAX,
+    )
+
+
+def from_file(path, count: int | None) -> Truth:
+    """A truth that a file lists, one 1-based number a line; values are not known.
+
+    Args:
+        count: the number of inputs; None: as many as the last number.
+
+    Raises:
+        InputError: see formats.categories.read_categories; or a number above `count`.
+    """
+    categories = read_categories(existing(path, "truth file"))
+    if count is None:
+        count = int(categories[-1]) if categories.size else 0
+    if categories.size and categories[-1] > count:
+        raise InputError(f"{path}: category {categories[-1]} is above the number of inputs, {count}")
+    return Truth("file", f"file {path}", count, categories)
+
+
+def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, seed: int | None = None) -> Truth:
+    """The oracle's truth on the inputs `rows` (None: all)."""
+    result = reference.infer(network, inputs, rows, stage="verify")
+    return Truth("oracle", "float64 oracle", inputs.count, result.categories, rows, seed, result)
+
+
+def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.ndarray | None:
+    """The inputs that the oracle can afford: None for all, else a seeded sample (int64, ascending, 0-based).
+
+    Half of the budget goes to inputs drawn from all, half to inputs drawn from the survivors, so that both ways to be
+    wrong are looked for, however few survive.
+
+    Args:
+        result: of the run; its survivors tell how much work an input is to the oracle, which skips rows of zeros.
+        edges: of each layer.
+        budget: edges that the oracle may go through; at least LEAST_SAMPLE inputs of each kind are taken.
+    """
+    before = np.concatenate([[result.inputs], result.survivors[:-1]])
+    whole = float(before @ np.asarray(edges, dtype=np.float64))
+    if whole <= budget:
+        return None
+    random = np.random.default_rng(seed)
+    any_size = max(LEAST_SAMPLE, int(result.inputs * budget / 2 / whole))
+    alive_size = max(LEAST_SAMPLE, int(budget / 2 / sum(edges)))
+    return np.union1d(
+        random.choice(result.inputs, min(result.inputs, any_size), replace=False),
+        random.choice(result.alive, min(result.alive.size, alive_size), replace=False),
+    )
+
+
+def judge(result: Result, truth: Truth) -> dict:
+    """The verdict (schemas/verdict.json) on a result.
+
+    Raises:
+        InputError: the truth is for another number of inputs.
+    """
+    if result.inputs != truth.inputs:
+        raise InputError(f"a result of {result.inputs} inputs against a truth of {truth.inputs}")
+    kept = np.isin(result.alive, truth.rows) if truth.rows is not None else np.ones(result.alive.size, bool)
+    ours = result.alive[kept][result.row_sum[kept] != 0] + 1
+    missing, unexpected = differences(ours, truth.categories)
+    borderline = np.empty(0, np.int64)
+    if truth.result is not None:
+        unit = _unit(result, truth.result)
+        odd = np.union1d(missing, unexpected)
+        near = np.array([n for n in odd if _near(result, n, unit) and _near(truth.result, n, unit)], dtype=np.int64)
+        missing, unexpected, borderline = np.setdiff1d(missing, near), np.setdiff1d(unexpected, near), near
+    values = _values(result, truth, ours)
+    return verdict(truth, ours.size, missing, unexpected, borderline, values)
+
+
+def judge_categories(categories: np.ndarray, truth: Truth) -> dict:
+    """The verdict on a list of categories alone (int64, ascending, 1-based); values are not checked."""
+    none, values = np.empty(0, np.int64), _unchecked("only the categories are known")
+    return verdict(truth, categories.size, *differences(categories, truth.categories), none, values)
+
+
+def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(missing, unexpected) of two ascending lists."""
+    return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected)
+
+
+def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: dict) -> dict:
+    """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value."""
+    reasons = []
+    if missing.size:
+        reasons.append(f"{missing.size} categories of the truth are missing, the first is {missing[0]}")
+    if unexpected.size:
+        reasons.append(f"{unexpected.size} categories are not in the truth, the first is {unexpected[0]}")
+    if values["failures"]:
+        reasons.append(
+            f"the values of {values['failures']} inputs are wrong, the first is {values['first'][0]} ({values['rule']})"
+        )
+    return {
+        "schema": "spdnn-verdict",
+        "version": 1,
+        "passed": not reasons,
+        "truth": {
+            "kind": truth.kind,
+            "source": truth.source,
+            "inputs": truth.inputs,
+            "checked": truth.inputs if truth.rows is None else int(truth.rows.size),
+            "seed": truth.seed,
+        },
+        "categories": int(found),
+        "expected": int(truth.categories.size),
+        "missing": _listed(missing),
+        "unexpected": _listed(unexpected),
+        "borderline": _listed(borderline),
+        "values": values,
+        "reasons": reasons,
+    }
+
+
+def _listed(numbers: np.ndarray) -> dict:
+    return {"count": int(numbers.size), "first": [int(n) for n in numbers[:FIRST]]}
+
+
+def _unit(result: Result, expected: Result) -> float:
+    """What "small" is measured by: 1, or the largest magnitude of any last row where all are below 1."""
+    sizes = [abs(part).max(initial=0) for side in (result, expected) for part in (side.row_min, side.row_max)]
+    return min(1.0, float(max(sizes)))
+
+
+def _near(result: Result, number: int, unit: float) -> bool:
+    """Whether the last row of the 1-based input `number` is within rounding of a row whose sum is zero."""
+    place = np.searchsorted(result.alive, number - 1)
+    if place == result.alive.size or result.alive[place] != number - 1:
+        return True
+    largest = float(max(abs(result.row_min[place]), abs(result.row_max[place])))
+    cancelled = result.row_min[place] < 0 and abs(result.row_sum[place]) <= RELATIVE * largest * result.outputs
+    return largest <= BORDERLINE * unit or bool(cancelled)
+
+
+def _unchecked(why: str) -> dict:
+    return {
+        "rule": f"values not checked: {why}",
+        "checked": 0,
+        "failures": 0,
+        "first": [],
+        "largest_error": None,
+    }
+
+
+def _values(result: Result, truth: Truth, ours: np.ndarray) -> dict:
+    """How the values of the survivors stand."""
+    if truth.ymax is not None:
+        wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
+        wrong |= result.row_sum != truth.ymax * result.outputs
+        error = np.maximum(abs(result.row_min - truth.ymax), abs(result.row_max - truth.ymax))
+        return _checked(f"every value of every survivor is {truth.ymax:g}", result.alive + 1, wrong, error)
+    if truth.result is None:
+        return _unchecked("the truth is a list of categories")
+    common = np.intersect1d(result.alive, truth.result.alive)
+    a, b = np.searchsorted(result.alive, common), np.searchsorted(truth.result.alive, common)
+    expected, worst, wrong = truth.result, np.zeros(common.size), np.zeros(common.size, bool)
+    least = ABSOLUTE * _unit(result, expected)
+    size = np.maximum(abs(expected.row_min[b]), abs(expected.row_max[b])).astype(np.float64)
+    # of a row: the sum of magnitudes where no value is negative, else a bound on it
+    whole = np.where(expected.row_min[b] >= 0, expected.row_sum[b], size * expected.outputs)
+    for name, scale, terms in (
+        ("row_min", size, 1),
+        ("row_max", size, 1),
+        ("row_sum", whole, expected.outputs),
+        ("row_projection", whole, expected.outputs),
+    ):
+        error = abs(getattr(result, name)[a].astype(np.float64) - getattr(expected, name)[b])
+        wrong |= error > least * terms + RELATIVE * scale
+        worst = np.maximum(worst, error / np.maximum(scale, np.finfo(float).tiny))
+    rule = f"row sums, projections, least and largest values within {RELATIVE:g} of the oracle's, relative to the row"
+    return _checked(rule, common + 1, wrong, worst)
+
+
+def _checked(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> dict:
+    return {
+        "rule": rule,
+        "checked": int(numbers.size),
+        "failures": int(np.count_nonzero(wrong)),
+        "first": [int(n) for n in numbers[wrong][:FIRST]],
+        "largest_error": float(error.max()) if error.size else None,
+    }

@@ -1,0 +1,146 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from children import finished
+
+from spdnn.common import files
+from spdnn.common.errors import InputError, SpdnnError
+
+
+def put(path, text):
+    """A file of that text, or where `path` is a folder, a file of that name and text in it."""
+    (path / text if path.is_dir() else path).write_text(text)
+
+
+def held(path):
+    return os.listdir(path) if path.is_dir() else [path.read_text()]
+
+
+EITHER = pytest.mark.parametrize(("replacing", "mode"), [(files.replacing, 0o666), (files.replacing_folder, 0o777)])
+
+
+@EITHER
+def test_replaces_when_whole(tmp_path, replacing, mode):
+    target = tmp_path / "out"
+    for text in ("one", "two"):
+        with replacing(target) as temporary:
+            put(temporary, text)
+            assert os.listdir(tmp_path) != ["out"]
+    assert held(target) == ["two"]
+    assert os.listdir(tmp_path) == ["out"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == mode & ~mask
+
+
+@EITHER
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
+def test_nothing_stays_after_an_error(tmp_path, replacing, mode, error):
+    target = tmp_path / "out"
+    with replacing(target) as temporary:
+        put(temporary, "before")
+    with pytest.raises(error), replacing(target) as temporary:
+        put(temporary, "half")
+        raise error
+    assert held(target) == ["before"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monkeypatch):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "before").touch()
+    replace = os.replace
+
+    def refuse(source, goal):
+        if Path(source).name == "whole":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, goal)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(SpdnnError, match="the disk is full"), files.replacing_folder(target):
+        pass
+    assert os.listdir(target) == ["before"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_folders_follow_links_and_replace_no_file(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with files.replacing_folder(tmp_path / "link") as whole:
+        (whole / "x").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert os.listdir(tmp_path / "real") == ["x"]
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file is not a folder"), files.replacing_folder(tmp_path / "file"):
+        pass
+    with pytest.raises(InputError, match="does not exist; make that folder"), files.replacing_folder(tmp_path / "a/b"):
+        pass
+
+
+def test_a_full_disk_is_one_sentence(tmp_path):
+    with pytest.raises(SpdnnError, match="the disk is full, so nothing was written"), files.replacing(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not os.listdir(tmp_path)
+
+
+def test_devices_are_left_alone_and_links_are_followed(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is not a plain file"):
+        files.write_text(tmp_path / "pipe", "")
+    (tmp_path / "real.txt").write_text("before")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    files.write_text(tmp_path / "link.txt", "after")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "after"
+
+
+def test_folders_that_are_not_there(tmp_path):
+    with pytest.raises(InputError, match="does not exist; make that folder"):
+        files.write_text(tmp_path / "a" / "b", "")
+    with pytest.raises(InputError, match="is a folder; name a file"):
+        files.write_text(tmp_path, "")
+    with pytest.raises(InputError, match="there is no such network"):
+        files.existing(tmp_path / "net.safetensors", "network")
+    with pytest.raises(InputError, match="File name too long"):
+        files.existing("n" * 300, "network")
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_that_a_library_swallowed_is_raised_again(number, raised):
+    before = signal.getsignal(number)
+    with pytest.raises(raised), files.clean_on_terminate():
+        files.check_ended()
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(number)
+        files.check_ended()
+    files.check_ended()  # nobody else's run ends
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_swallowed_by_a_finalizer_is_silent_and_still_ends_the_run():
+    code = """
+import os, signal
+from spdnn.common.files import check_ended, clean_on_terminate
+
+class Swallows:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+with clean_on_terminate():
+    thing = Swallows()
+    del thing
+    check_ended()
+print("went on")
+"""
+    told = "spdnn: terminated; nothing was written under a final name\n"
+    assert finished([sys.executable, "-c", code]) == (143, "", told)

@@ -1,0 +1,52 @@
+"""Whole models beside themselves in dense arithmetic: records of both, and what differs has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.peers import models
+from spdnn.records.operation_record import check_operation
+from spdnn.report.operations import values as operations
+
+
+@pytest.mark.parametrize("name", ["transformer-small", "mobilenet-small"])
+def test_both_arithmetics_have_a_record(name):
+    found = models.compare_model(name, 2, 0.0, "spdnn ops bench", "0123456789abcdef")
+    assert [one["program"]["name"] for one in found] == ["sparse", "dense"]
+    for one in found:
+        check_operation(one, "record")
+        assert one["operation"] == "model"
+        assert one["problem"]["network"] == name.split("-")[0]
+        assert len(one["samples"]["seconds"]) == models.LEAST_ROUNDS
+        assert one["verification"]["oracle"] == "the other arithmetic"
+    sparse, dense = found
+    assert sparse["work"]["multiply_adds"] < dense["work"]["multiply_adds"]
+    assert sparse["work"]["useful_operations"] == dense["work"]["useful_operations"]
+    assert 0 < sparse["problem"]["sparsity"] < 1
+    if name.startswith("transformer"):
+        assert sparse["memory"]["attention_bytes"] < dense["memory"]["attention_bytes"]
+    else:
+        assert sparse["memory"]["matrix_bytes"] < dense["memory"]["matrix_bytes"]
+    (row,) = operations.section(found, ())["places"][0]["models"]
+    assert row["times"] > 0
+    assert row["memory"] > 1
+
+
+def test_arithmetics_that_differ_have_no_record(monkeypatch):
+    from spdnn.ops.models.transformer import Transformer
+
+    prefill = Transformer.prefill
+    monkeypatch.setattr(
+        Transformer,
+        "prefill",
+        lambda self, tokens, one, threads: prefill(self, tokens, one, threads) * (1 + (one == "dense")),
+    )
+    with pytest.raises(SpdnnError, match="model transformer-small: sparse and dense arithmetic differ by"):
+        models.compare_model("transformer-small", 2, 0.0, "spdnn ops bench", "0123456789abcdef")
+
+
+@pytest.mark.parametrize("name", ["bert", "transformer", "transformer-huge", "mobilenet-", ""])
+def test_a_model_that_is_none(name):
+    with pytest.raises(InputError, match="is not known: it must be one of transformer-small, transformer-medium"):
+        models.check([name])

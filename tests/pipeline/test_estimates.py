@@ -1,0 +1,96 @@
+"""Estimates of memory and time: above what was measured, in the right direction, and never below a usable job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spdnn.engines.registry import ENGINES
+from spdnn.pipeline import estimates
+from spdnn.pipeline.config import Case
+
+CONFIG = {"layers": [120, 1920], "repeats": 5, "memory": None, "verify": {"edges": 1e10, "seed": 0}}
+SMALL = Case("radixnet-1024", 120, "digits-1024", None, "cpu", "all", 2)
+
+# README, "Measured" (MNIST, 2 threads, 1920 layers): width, inference seconds, preparation seconds, peak bytes.
+MEASURED = [(1024, 0.0145, 0.5, 0.2), (4096, 0.0325, 1.3, 0.4), (16384, 0.097, 6.2, 1.1), (65536, 0.316, 28, 3.9)]
+
+
+@pytest.mark.parametrize(("neurons", "inference", "preparation", "peak"), MEASURED)
+def test_estimates_bound_what_was_measured_and_not_by_orders(neurons, inference, preparation, peak):
+    case = Case(f"radixnet-{neurons}", 1920, f"mnist-{neurons}", None, "cpu", "all", 2)
+    need = estimates.infer(case, CONFIG, 0)
+    assert peak * 2**30 < estimates.allowed(need.megabytes) < 3 * peak * 2**30 + 1e9
+    assert 5 * inference < 60 * need.minutes < 3600
+    assert preparation < 60 * estimates.prepare(case, CONFIG, 0).minutes < 100 * preparation + 180
+
+
+def test_without_merged_neurons_features_are_whole():
+    # Measured: 2.1e9 bytes at 4096 x 480, 60,000 inputs, the reductions dead and inputs.
+    case = Case("radixnet-4096", 480, "digits-4096", None, "cpu", "dead,inputs", 2)
+    assert 2.1e9 < estimates.allowed(estimates.infer(case, CONFIG, 0).megabytes) < 4e9
+
+
+def test_where_nothing_dies_all_work_is_counted():
+    dead = replace(SMALL, network="radixnet-16384", inputs="digits-16384", reductions="dead", layers=1920)
+    none = replace(dead, reductions="none")
+    unstructured = replace(dead, network="unstructured-16384")
+    assert estimates.infer(dead, CONFIG, 0).minutes < estimates.infer(none, CONFIG, 0).minutes / 3
+    assert estimates.infer(unstructured, CONFIG, 0).minutes == estimates.infer(none, CONFIG, 0).minutes
+
+
+def test_the_memory_configured_is_what_is_asked_for():
+    config = {**CONFIG, "memory": 12 << 30}
+    for stage in (estimates.infer, estimates.prepare):
+        assert 12 << 30 <= estimates.allowed(stage(SMALL, config, 0).megabytes) < (12 << 30) + 1e8
+
+
+def test_more_ranks_need_more_memory_and_less_time():
+    case = replace(SMALL, network="radixnet-16384", inputs="digits-16384", reductions="none")
+    one, eight = (estimates.infer(replace(case, ranks=ranks), CONFIG, 0) for ranks in (1, 8))
+    assert eight.megabytes > one.megabytes
+    assert eight.minutes < one.minutes
+
+
+def test_the_oracle_is_bounded_by_the_configuration():
+    long = estimates.verify(SMALL, {**CONFIG, "verify": {"edges": 1e12, "seed": 0}}, 0)
+    assert long.minutes > estimates.verify(SMALL, CONFIG, 0).minutes >= 2
+
+
+def test_networks_of_ones_own_are_judged_by_their_files():
+    own = Case("mine", 5, "own-mine", None, "cpu", "all", 2)
+    for stage in (estimates.prepare, estimates.infer, estimates.verify):
+        small, large = stage(own, CONFIG, 1000), stage(own, CONFIG, 10**9)
+        assert 2000 <= small.megabytes < large.megabytes
+
+
+def test_what_snakemake_leaves_of_a_job():
+    assert estimates.allowed(2000) == 2000 * 10**6 - estimates.SNAKEMAKE_BYTES
+    assert estimates.allowed(1) == 1
+
+
+CUDA = [name for name in ENGINES if name.startswith("cuda")]
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_engines_on_a_device_keep_features_and_weights_there(name):
+    large = replace(SMALL, network="radixnet-65536", inputs="mnist-65536", layers=1920, reductions="none")
+    one, cpu = estimates.infer(replace(large, engine=name), CONFIG, 0), estimates.infer(large, CONFIG, 0)
+    assert 2e9 + 60_000 * 65_536 / 8 < estimates.allowed(one.megabytes) < estimates.allowed(cpu.megabytes) / 5
+    assert 60 * one.minutes > 1920 * 32 * 65_536 * 3.3e-7  # measured: what laying out took, before any run
+    assert estimates.infer(replace(large, engine=name, ranks=4), CONFIG, 0).minutes < one.minutes
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_engines_on_a_device_merge_neurons_too(name):
+    none = replace(SMALL, network="radixnet-16384", inputs="digits-16384", engine=name, reductions="none", layers=1920)
+    merged = replace(none, reductions="neurons")
+    assert estimates.infer(merged, CONFIG, 0).minutes < estimates.infer(none, CONFIG, 0).minutes / 4
+    unstructured = replace(merged, network="unstructured-16384")
+    assert estimates.infer(unstructured, CONFIG, 0).minutes == estimates.infer(none, CONFIG, 0).minutes
+
+
+def test_threads_of_the_host_make_no_device_faster():
+    case = replace(SMALL, engine="cuda", network="radixnet-16384", inputs="digits-16384", reductions="none")
+    assert estimates.infer(case, CONFIG, 0) == estimates.infer(replace(case, threads=64), CONFIG, 0)

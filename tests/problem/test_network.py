@@ -1,0 +1,148 @@
+"""Layers and networks: what is accepted, what is refused and how it is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spdnn.common.errors import InputError
+from spdnn.ops import SparseMatrix
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Activation, Layer, MemoryNetwork, from_matrices, index_dtype
+
+
+@pytest.fixture
+def layer():
+    return Layer.from_matrix(np.array([[0, 1, 2], [3, 0, 4]]), [0.5, -1, 0], Activation("relu", 32))
+
+
+def test_by_output(layer):
+    assert (layer.inputs, layer.outputs, layer.edges) == (2, 3, 4)
+    assert layer.offsets.tolist() == [0, 1, 2, 4]
+    assert layer.indices.tolist() == [1, 0, 0, 1]
+    assert layer.values.tolist() == [3, 1, 2, 4]
+    np.testing.assert_array_equal(layer.matrix().toarray(), [[0, 1, 2], [3, 0, 4]])
+
+
+def test_one_value_is_found_not_assumed():
+    assert Layer.from_matrix(np.eye(3) / 16).single_value
+    assert not Layer.from_matrix(np.diag([1.0, 1, 2])).single_value
+    assert Layer.from_matrix(np.zeros((2, 2))).edges == 0
+
+
+def test_narrow_indices():
+    assert index_dtype(65_536) == np.uint16
+    assert index_dtype(65_537) == np.uint32
+
+
+def test_duplicates_of_scipy_are_summed():
+    twice = sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(2, 2))
+    assert Layer.from_matrix(twice).values == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"indices": np.array([1, 0, 0, 2], np.uint16)},
+            r"x: input neuron 2 \(counted from 0\) is out of range; .* 2 input",
+        ),
+        ({"indices": np.array([1, 0, 1, 0], np.uint16)}, r"output neuron 2 \(from 0\) are unsorted or repeated"),
+        ({"indices": np.array([1, 0, 1, 1], np.uint16)}, r"output neuron 2 \(from 0\) are unsorted or repeated"),
+        ({"indices": np.array([1, 0, 0, 1], np.int64)}, "indices are int64, not uint16"),
+        ({"offsets": np.array([0, 1, 2, 5])}, "offsets must ascend from 0 to the number of edges, 4"),
+        ({"offsets": np.array([0, 2, 1, 4])}, "offsets must ascend"),
+        ({"offsets": np.array([0, 1, 4])}, "length outputs"),
+        ({"values": np.array([1, np.nan, 1, 1], np.float32)}, "a weight is NaN or infinite"),
+        ({"bias": np.float32(np.inf)}, "a bias is NaN or infinite"),
+        ({"bias": np.zeros(2, np.float32)}, "the bias must be float32, one number or 3"),
+        ({"outputs": 0}, "both widths must be at least 1"),
+    ],
+)
+def test_unsound_layers_are_refused(layer, change, message):
+    assert layer.check("x") is layer
+    with pytest.raises(InputError, match=message):
+        replace(layer, **change).check("x")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "bias", "message"),
+    [
+        (np.array([[1e39]]), 0.0, "a weight is NaN or infinite"),
+        (np.array([[1j]]), 0.0, "complex128 are not real"),
+        (np.ones(3), 0.0, "not an array of 1 dimensions"),
+        (np.ones((2, 2)), np.nan, "a bias is NaN"),
+        (np.ones((2, 2)), [1.0, 2.0, 3.0], "the bias must be float32"),
+    ],
+)
+def test_unsound_matrices_are_refused(matrix, bias, message):
+    with pytest.raises(InputError, match=message):
+        Layer.from_matrix(matrix, bias)
+
+
+def test_widths_must_chain():
+    with pytest.raises(InputError, match="layer 2 takes 4 inputs but layer 1 has 3 outputs"):
+        from_matrices([np.ones((2, 3)), np.ones((4, 2))])
+    with pytest.raises(InputError, match="at least one layer"):
+        MemoryNetwork([])
+    with pytest.raises(InputError, match="2 biases for 1 layers"):
+        from_matrices([np.ones((2, 3))], bias=[1, 2])
+
+
+def test_first_layers_and_identity():
+    network = from_matrices([np.eye(3), np.eye(3), 2 * np.eye(3)])
+    assert network.first(2).depth == 2
+    assert network.first(2).edges == 6
+    assert network.first(2).identity() != network.identity()
+    assert from_matrices([np.eye(3)]).identity() != from_matrices([2 * np.eye(3)]).identity()
+    with pytest.raises(InputError, match="4 layers asked for; the network has 1 to 3"):
+        network.first(4)
+
+
+@pytest.mark.parametrize(("name", "ymax"), [("tanh", None), ("relu", 0.0), ("relu", np.inf), ("none", 3.0)])
+def test_activations(name, ymax):
+    with pytest.raises(InputError):
+        Activation(name, ymax)
+
+
+@pytest.mark.parametrize(
+    ("bias", "activation", "keeps"),
+    [(0.0, Activation("relu"), True), (-1.0, Activation("relu"), True), (0.1, Activation("relu"), False),
+     (0.0, Activation("none"), True), (-1.0, Activation("none"), False)],
+)  # fmt: skip
+def test_when_zeros_stay_zeros(bias, activation, keeps):
+    assert Layer.from_matrix(np.eye(2), bias, activation).header.keeps_zero is keeps
+    assert Layer.from_matrix(np.eye(2), [0.0, bias], activation).header.keeps_zero is keeps
+
+
+def test_a_clip_is_a_float_and_half_precision_is_read():
+    whole, real = (Layer.from_matrix(np.eye(2, dtype=np.float16), 0.0, Activation("relu", clip)) for clip in (32, 32.0))
+    assert whole.sha256() == real.sha256()
+
+
+def damaged():
+    """SciPy matrices with an index or an offset that lies outside; SciPy follows some of them out of their arrays."""
+    for form in ("csr", "csc"):
+        for name, place, value in (("indices", 1, 9), ("indices", 0, -1), ("indptr", 1, 7), ("indptr", 2, 0)):
+            matrix = sp.random_array((4, 4), density=0.5, rng=np.random.default_rng(1), format=form)
+            getattr(matrix, name)[place] = value
+            yield matrix
+    for axis in (0, 1):
+        for value in (-1, 4):
+            matrix = sp.random_array((4, 4), density=0.5, rng=np.random.default_rng(1), format="coo")
+            matrix.coords[axis][2] = value
+            yield matrix
+    yield sp.dia_array((np.ones((1, 4)), [5]), shape=(4, 4))
+
+
+@pytest.mark.parametrize("matrix", list(damaged()), ids=lambda matrix: matrix.format)
+def test_a_damaged_scipy_matrix_is_refused_before_it_is_read(matrix):
+    with pytest.raises(InputError, match="matrix 1: this sparse matrix is damaged: "):
+        Layer.from_matrix(matrix, where="matrix 1")
+    with pytest.raises(InputError, match="inputs are not a sound sparse matrix: "):
+        Inputs.from_array(matrix)
+    with pytest.raises(InputError, match="this SciPy matrix is damaged: "):
+        SparseMatrix.from_scipy(matrix)

@@ -1,0 +1,129 @@
+"""Operation records: sound ones go through files, and what is wrong or made up is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from operation_cases import SHA, made_imbalance, made_operation
+
+from spdnn.common.errors import InputError
+from spdnn.records.operation_record import check_operation, read_all, read_operations, write_operations
+from spdnn.records.run_record import read_records
+from tests.records.test_run_record import changed
+
+OTHER = "f" * 64
+SOUND = made_operation(imbalance=made_imbalance())
+
+
+@pytest.mark.parametrize("name", ["ours", "mkl", "blas", "scipy"])
+@pytest.mark.parametrize("operation", ["spmm", "sddmm", "attention", "model"])
+def test_sound_records_go_through_a_file(tmp_path, name, operation):
+    record = made_operation(name, operation=operation, imbalance=made_imbalance() if name == "ours" else None)
+    write_operations(tmp_path / "a.jsonl", [record, record])
+    assert read_operations(tmp_path / "a.jsonl") == [record, record]
+    (tmp_path / "b.json").write_text(json.dumps(record))
+    assert read_all([tmp_path / "a.jsonl", tmp_path / "b.json"]) == ([], [record] * 3)
+    with pytest.raises(InputError, match="b.json: "):
+        read_records(tmp_path / "b.json")
+
+
+def test_a_record_of_a_device_and_one_without_a_machine():
+    assert check_operation(made_operation(machine=False), "r")
+    record = made_operation()
+    record["device"] = {"kind": "cuda", "name": "A GPU"}
+    record["machine"]["instruction_set"] = "sm_90"
+    assert check_operation(record, "r")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("schema", "spdnn-record", "schema: "),
+        ("operation", "gemm", "operation: "),
+        ("extra", 1, "extra"),
+        ("verification", ..., "verification"),
+        ("problem.rows", 0, "problem.rows: "),
+        ("problem.layer", "<script>", "problem.layer: "),
+        ("problem.nonzeros", 512 * 1024 + 1, "problem.nonzeros: 524289 in 512 x 1024"),
+        ("problem.sparsity", 0.91, "problem.sparsity: 0.91, but 52429 nonzeros leave 0.9"),
+        ("problem.columns", 1 << 20, "problem.sparsity: "),
+        ("program.kind", "fast", "program.kind: "),
+        ("program.name", "a" * 200, "program.name: "),
+        ("program.threads_used", 3, "program.threads_used: 3 of 2"),
+        ("span", "one model, weights in place", "span: not that of spmm"),
+        ("samples.seconds", [0.001, 0.0, 0.001], "in 0 s, inf times what the machine"),
+        ("samples.seconds", [], "samples.seconds: "),
+        ("samples.seconds", [0.1, 0.1, 0.1], "operations_per_second.median: "),
+        ("operations_per_second.median", 1e15, "operations_per_second.median: 1e+15, but"),
+        ("operations_per_second.high", 1e15, "operations_per_second.high: 1e+15, but"),
+        ("operations_per_second.resamples", 1, "operations_per_second.resamples: 1, but"),
+        ("work.useful_operations", 1, "work.useful_operations: 1, but the nonzeros take"),
+        ("work.multiply_adds", 1, "work.multiply_adds: 1, but a sparse program takes 13421824"),
+        ("program.kind", "dense", "work.multiply_adds: 13421824, but a dense program takes 134217728"),
+        ("verification.passed", False, "verification.passed: the output was wrong"),
+        ("verification.oracle", "the other arithmetic", "the other arithmetic is not that of spmm"),
+        ("verification.worst", 1.5, "verification.worst: 1.5 times the tolerance"),
+        ("verification.worst", float("nan"), "verification.worst: nan is not a finite number"),
+        ("verification.checked", 512 * 256 + 1, "verification.checked: 131073 of 131072 entries"),
+        ("verification.checked", 5, "verification.seed: a sample has one; 5 of 131072"),
+        ("verification.entries", 1 << 20, "verification.seed"),
+        ("verification.digest", OTHER, "digests: a timed output is not the one that was verified"),
+        ("digests", [SHA, SHA, OTHER], "digests: a timed output is not the one that was verified"),
+        ("digests", [SHA, SHA], "digests: 2 for 3 samples"),
+        ("imbalance.busy", 1.2, "imbalance.busy: 1.2, but the median of its samples is 1.05"),
+        ("imbalance.nonzeros", 2.5, "imbalance: 2.5; maximum over mean of 2 threads is at most 2"),
+        ("imbalance.samples", [0.5], "imbalance.samples"),
+        ("machine.fma_per_second", 1e12, "machine.fma_per_second: 1e+12, but the best sample is 2e+11"),
+        ("machine.threads", 4, "machine.threads: 4, but the program had 2"),
+        ("machine.instruction_set", "sm_90", "machine.instruction_set: sm_90 is not of a device of kind cpu"),
+        ("environment.command", ..., "environment"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(path, value, sentence):
+    with pytest.raises(InputError) as error:
+        check_operation(changed(SOUND, path, value), "record.json")
+    assert str(error.value).startswith("record.json: ")
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_output_of_another_size_is_refused():
+    record = changed(SOUND, "verification.entries", 7)
+    record["verification"]["checked"] = 7
+    with pytest.raises(InputError, match="verification.entries: 7, but the output has 131072"):
+        check_operation(record, "r")
+
+
+def test_a_rate_beyond_the_machine_is_no_record():
+    """13,421,824 multiply-adds take 67 us on a machine of 2e11 a second; a third of that is too little."""
+    assert check_operation(made_operation(seconds=(0.00004,)), "r")
+    with pytest.raises(InputError, match="a number above the machine's limit is a failure, not a record"):
+        check_operation(made_operation(seconds=(0.00002,)), "r")
+    with pytest.raises(InputError, match="times what the machine can multiply and add"):
+        check_operation(made_operation("blas", seconds=(0.0002,)), "r")
+
+
+def test_16_bit_indices_that_do_not_reach():
+    record = made_operation()
+    problem = record["problem"]
+    problem |= {"columns": 1 << 17, "sparsity": 1 - problem["nonzeros"] / (512 * (1 << 17))}
+    with pytest.raises(InputError, match="problem.index_bits: 16, and they do not reach 131072 columns"):
+        check_operation(record, "r")
+
+
+def test_nothing_unsound_is_written(tmp_path):
+    with pytest.raises(InputError, match="a.jsonl, line 2: verification.passed"):
+        write_operations(tmp_path / "a.jsonl", [made_operation(), changed(SOUND, "verification.passed", False)])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "spdnn-operation", "version": 2}', "null", '"x"', ""])
+def test_files_that_hold_none(tmp_path, text):
+    for name in ("a.json", "a.jsonl"):
+        (tmp_path / name).write_text(text)
+        if name == "a.jsonl" and not text:
+            assert read_all([tmp_path / name]) == ([], [])
+            continue
+        with pytest.raises(InputError, match=f"{name}"):
+            read_all([tmp_path / name])

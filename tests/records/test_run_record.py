@@ -1,0 +1,477 @@
+"""Records and verdicts: what is sound is read back as it was, and everything else is one sentence."""
+
+import copy
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from refusals import refuses
+
+from spdnn.common.errors import InputError
+from spdnn.problem import challenge
+from spdnn.records.run_record import (
+    check_record,
+    check_verdict,
+    read_record,
+    read_records,
+    read_verdict,
+    write_record,
+    write_verdict,
+)
+from spdnn.records.time_to_solution import stage_seconds
+from tests.report.test_report import SHA, made_record, made_verdict, solved
+
+ONE = {"count": 1, "first": [4]}
+SECONDS = [0.4, 0.5, 0.7]
+PROBLEM = {"official": False, "source": "digits", "neurons": 32, "layers": 2, "inputs": 10}
+RECORD = {
+    **made_record("32-2.digits.cpu.none.t1", SECONDS, (), **PROBLEM),
+    "threads": 1,
+    "verdict": made_verdict(10, 2, kind="oracle"),
+}
+RECORD["engine"]["notes"] = {}
+RECORD["result"] |= {"survivors": [5, 2], "categories": 2}
+VERDICT = RECORD["verdict"]
+FAILED = {
+    **VERDICT,
+    "passed": False,
+    "expected": 3,
+    "missing": ONE,
+    "reasons": ["1 category is missing"],
+}
+RATE, LOW, HIGH = (RECORD["edges_per_second"][name] for name in ("median", "low", "high"))
+
+
+def changed(content, key, value):
+    """A deep copy of `content` with the value at the dotted `key` replaced, or removed where that is `...`."""
+    content = copy.deepcopy(content)
+    *parts, last = (int(part) if part.isdigit() else part for part in key.split("."))
+    place = content
+    for part in parts:
+        place = place[part]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return content
+
+
+def test_written_and_read(tmp_path):
+    write_record(tmp_path / "record.json", RECORD)
+    assert read_record(tmp_path / "record.json") == RECORD
+    for verdict in (VERDICT, FAILED):
+        write_verdict(tmp_path / "verdict.json", verdict)
+        assert read_verdict(tmp_path / "verdict.json") == verdict
+
+
+def rated(record, count, edges):
+    """The record with that number of inputs and edges, and the rates that follow."""
+    rates = {key: value / 20480 * count * edges for key, value in (("median", RATE), ("low", LOW), ("high", HIGH))}
+    record = changed(record, "edges_per_second", {**record["edges_per_second"], **rates})
+    record["problem"] |= {"input_count": count, "edges": edges}
+    return record
+
+
+def official_record(count):
+    """A sound record of 1024-120 with the first `count` of the official inputs."""
+    found = challenge.TRUTH_COUNT[1024] if count == challenge.INPUTS else 2
+    record = rated(RECORD, count, 32 * 1024 * 120)
+    record["problem"] |= {"official": "1024-120", "neurons": 1024, "layers": 120}
+    record["problem"]["inputs_sha256"] = challenge.INPUT_SHA256[1024]
+    record["result"] |= {"survivors": [found] * 120, "categories": found, "edges_computed": 32 * 1024 * 120 * count}
+    record["result"]["categories_sha256"] = challenge.TRUTH_SHA256[1024]
+    record["verdict"] |= {"categories": found, "expected": found}
+    record["verdict"]["truth"] |= {"kind": "official", "inputs": count, "checked": count}
+    record["verdict"]["values"]["checked"] = found
+    return record
+
+
+@pytest.mark.parametrize("count", [10, challenge.INPUTS])
+def test_official_record(count):
+    record = official_record(count)
+    assert check_record(record, "r") is record
+    with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
+        check_record(changed(record, "problem.official", "1024-480"), "r")
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
+        check_record(changed(record, "verdict.truth.kind", "oracle"), "r")
+
+
+@pytest.mark.parametrize("key", ["problem.inputs_sha256", "result.categories_sha256"])
+def test_digests_of_official_records(key):
+    with pytest.raises(InputError, match=re.escape(f"r: {key}: not the digest of the official")):
+        check_record(changed(official_record(challenge.INPUTS), key, SHA), "r")
+    check_record(changed(official_record(10), key, SHA), "r")
+
+
+def test_number_of_official_categories():
+    record = official_record(challenge.INPUTS)
+    record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 1811
+    with pytest.raises(InputError, match=r"r: result\.categories: 1811, not 1812"):
+        check_record(record, "r")
+
+
+def test_the_oracle_does_not_verify_itself():
+    record = changed(RECORD, "engine.name", "reference")
+    with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the reference engine is the oracle itself, so"):
+        check_record(record, "r")
+    check_record(changed(record, "verdict.truth.kind", "file"), "r")
+
+
+def test_network_without_edges():
+    record = changed(rated(RECORD, 10, 0), "result.edges_computed", 0)
+    assert check_record(record, "r")["edges_per_second"]["median"] == 0
+
+
+def test_survivors_may_rise_and_may_die_before_any_edge():
+    check_record(changed(RECORD, "result.survivors", [1, 10]), "r")
+    record = changed(changed(RECORD, "result.survivors", [0, 0]), "result.edges_computed", 0)
+    record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 0
+    check_record(record, "r")
+
+
+def test_values_of_borderline_and_listed_categories_need_no_check():
+    record = changed(RECORD, "verdict.values.checked", 0)
+    check_record(changed(record, "verdict.truth.kind", "file"), "r")
+    record["verdict"] |= {"expected": 0, "borderline": {"count": 2, "first": [1, 2]}}
+    check_record(record, "r")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "problem.input_count",
+        "problem.edges",
+        "problem.neurons",
+        "problem.layers",
+        "result.edges_computed",
+        "threads",
+        "ranks",
+        "peak_memory_bytes",
+        "memory_limit_bytes",
+        "environment.memory_bytes",
+        "verdict.expected",
+        "verdict.truth.checked",
+        "edges_per_second.median",
+        "samples.read_seconds",
+    ],
+)
+@pytest.mark.parametrize("value", [10**400, 10**5000, 2**63], ids=["400 digits", "5000 digits", "64 bits"])
+def test_absurd_numbers(tmp_path, key, value):
+    record = changed(RECORD, key, [value] if key == "samples.read_seconds" else value)
+    with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
+        check_record(record, "r")
+    if value < 10**4000:
+        (tmp_path / "r.json").write_text(json.dumps(record))
+        with pytest.raises(InputError, match=rf"{key}.*: a whole number beyond"):
+            read_record(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("result.categories", -1, "result.categories: -1 is less than the minimum of 0"),
+        ("samples.inference_seconds", [0.1, "x"], 'samples.inference_seconds[1]: "x" is not of type "number"'),
+        ("verdict.truth.kind", "trust", 'verdict.truth.kind: "trust" is not one of "official", "oracle" or "file"'),
+        ("verdict.missing", {}, 'verdict.missing: "count" is a required property'),
+        ("surprise", 1, "Additional properties are not allowed ('surprise' was unexpected)"),
+        ("span", "a" * 5000, 'span: "aaa'),
+        ("threads", True, 'threads: true is not of type "integer"'),
+        ("verdict", FAILED, "verdict.passed: the verdict is fail, and a record needs one that passed"),
+        ("verdict.reasons", ["one"], "verdict.reasons: a verdict that passed has 1 of them"),
+        ("verdict.truth.checked", 11, "verdict.truth.checked: 11 of 10 inputs"),
+        ("verdict.truth.inputs", 11, "verdict.truth.inputs: 11, but the run had 10 inputs"),
+        ("verdict", {**VERDICT, "categories": 1, "expected": 1}, "result.categories: 2, but the verdict is on 1 "),
+        ("verdict.categories", 3, "verdict.expected: 2 does not follow from 3 found, 0 missing, 0 unexpected, 0 bor"),
+        ("verdict.missing.count", 1, "verdict.passed: true, with 1 missing, 0 unexpected and 0 wrong values"),
+        ("verdict.unexpected.count", 1, "verdict.passed: true, with 0 missing, 1 unexpected and 0 wrong values"),
+        ("verdict.values.failures", 1, "verdict.passed: true, with 0 missing, 0 unexpected and 1 wrong values"),
+        ("verdict.values.checked", 1, "verdict.values.checked: 1, but 2 categories have values to compare"),
+        ("verdict.truth.checked", 0, "verdict.truth.checked: no input was compared"),
+        ("result.survivors", [5, 1], "result.categories: 2, but 1 inputs survived"),
+        ("result.edges_computed", 0, "result.edges_computed: 0 of the network's 2048 edges"),
+        ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
+        ("problem.official", "32-2", "problem.official: '32-2' is not the official problem"),
+        ("result.bytes_moved", -1, "result.bytes_moved: -1 is less than the minimum of 0"),
+        ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and an edge loads a bit at least"),
+        ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
+        ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
+        ("result.digests", [SHA], "result.digests: 1 digests for 3 repeats"),
+        ("result.digests", [SHA, SHA, "cd" * 32], "result.digests: the repeats differ"),
+        ("edges_per_second.median", RATE * 1.00001, "edges_per_second.median: "),
+        ("edges_per_second.low", LOW * 1.00001, "edges_per_second.low: "),
+        ("edges_per_second.high", HIGH * 0.99999, "edges_per_second.high: "),
+        ("edges_per_second.resamples", 10, "edges_per_second.resamples: 10, but the samples take 10000"),
+        ("edges_per_second.confidence", 0.5, "edges_per_second.confidence: 0.95 was expected"),
+        ("samples.inference_seconds", [0, 1, 1], "samples.inference_seconds: every sample must be a positive number"),
+        ("samples.read_seconds", [1e13], "samples.read_seconds[0]: 10000000000000.0 is greater than the maximum"),
+        ("engine.notes", {"speed": math.nan}, "engine.notes.speed: nan is not a finite number"),
+        ("problem.input_count", 1e300, "problem.input_count: 1e+300 is greater than the maximum"),
+        ("problem.edges", 1e300, "problem.edges: 1e+300 is greater than the maximum"),
+        ("result.edges_computed", 1e300, "result.edges_computed: 1e+300 is greater than the maximum"),
+        ("peak_memory_bytes", 1e300, "peak_memory_bytes: 1e+300 is greater than the maximum"),
+        ("peak_memory_bytes", math.inf, "peak_memory_bytes: inf is not"),
+    ],
+)
+def test_unsound_records(tmp_path, key, value, told):
+    with pytest.raises(InputError, match=re.escape(f"record.json: {told}")) as caught:
+        check_record(changed(RECORD, key, value), "record.json")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 330
+    with pytest.raises(InputError):
+        write_record(tmp_path / "record.json", changed(RECORD, key, value))
+    assert not (tmp_path / "record.json").exists()
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[31mred\x00", "\u202egpj.exe", "two\nlines\u2028three", "\ud800", "'\"</script>"]
+)
+def test_sentences_have_no_control_characters(hostile):
+    for record in (
+        {**RECORD, hostile: 1},
+        changed(RECORD, "span", hostile),
+        changed(RECORD, "environment.versions", {hostile: 1}),
+        changed(RECORD, "engine.notes", {hostile: math.nan}),
+        changed(RECORD, "problem.official", hostile),
+    ):
+        with pytest.raises(InputError, match="^r: ") as caught:
+            check_record(record, "r")
+        assert str(caught.value).isprintable()
+
+
+def measured(record, load=1e6, **machine):
+    """The record with a machine that loads `load` bytes a second at best."""
+    best = {
+        "copy_bytes_per_second": 1.0,
+        "load_bytes_per_second": load,
+        "l2_load_bytes_per_second": 1,
+        "fma_per_second": 1,
+    }
+    samples = {name: [rate / 2, rate] for name, rate in best.items()}
+    told = {**best, "threads": 1, "instruction_set": "x86_64", "seconds": 0.1, "samples": samples}
+    return {**record, "machine": {**told, **machine}}
+
+
+def test_machines_are_optional_and_may_be_null(tmp_path):
+    check_record(changed(RECORD, "machine", None), "r")
+    record = changed(measured(RECORD), "result.bytes_moved", 10**15)
+    write_record(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == record
+    check_record(changed(record, "result.bytes_moved", None), "r")
+
+
+def test_a_number_above_the_limit_is_refused():
+    """20480 edges are 81920 bytes, and the fastest repeat took 0.4 s: 204,800 bytes a second."""
+    record, rate = RECORD, 4 * 20480 / 0.4
+    check_record(measured(record, rate / 2.99), "r")
+    with pytest.raises(
+        InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .* failure"
+    ):
+        check_record(measured(record, rate / 3.01), "r")
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ({"load_bytes_per_second": 2e6}, "machine.load_bytes_per_second: 2e+06, but the best sample is 1e+06"),
+        ({"fma_per_second": 0}, "machine.fma_per_second: 0 is less than or equal to the minimum of 0"),
+        ({"threads": 2}, "machine.threads: 2, but the run had 1"),
+        ({"samples": {}}, 'machine.samples: "copy_bytes_per_second" is a required property'),
+        ({"speed": 1}, "machine: Additional properties are not allowed ('speed' was unexpected)"),
+    ],
+)
+def test_unsound_machines(machine, told):
+    with pytest.raises(InputError, match=re.escape(f"r: {told}")):
+        check_record(measured(RECORD, **machine), "r")
+
+
+def test_rates_agree_within_the_tolerance():
+    check_record(changed(RECORD, "edges_per_second.median", RATE * (1 + 5e-7)), "r")
+
+
+def test_sampled_truth_need_not_see_all_categories():
+    record = changed(changed(RECORD, "verdict.truth.checked", 5), "verdict.truth.seed", 1)
+    record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
+    check_record(record, "r")
+    record["verdict"]["truth"]["checked"] = 10
+    with pytest.raises(InputError, match="result.categories: 2, but the verdict is on 1"):
+        check_record(record, "r")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "NaN", '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 100_000, "\x00"],
+)
+def test_no_json(tmp_path, text):
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    for read in (read_record, read_verdict):
+        with pytest.raises(InputError, match=re.escape(f"{path}: it is not a ")) as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(InputError, match="there is no such run record"):
+        read_record(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="it is not a verdict in JSON"):
+        read_verdict(tmp_path)
+    (tmp_path / "latin.json").write_bytes(b'"\xe9"')
+    with pytest.raises(InputError, match="it is not a run record in JSON"):
+        read_record(tmp_path / "latin.json")
+    for content in ("null", "[]", '"x"'):
+        (tmp_path / "r.json").write_text(content)
+        with pytest.raises(InputError, match=r'r\.json: .* is not of type "object"'):
+            read_record(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ({**VERDICT, "passed": False}, "reasons: a verdict that failed has 0 of them"),
+        (changed(VERDICT, "passed", ...), '"passed" is a required property'),
+        (changed(VERDICT, "borderline.first", [0]), "borderline.first[0]: 0 is less than"),
+        ({**VERDICT, "passed": False, "reasons": ["one"]}, "passed: false, with 0 missing, 0 unexpected and 0 wrong"),
+        (changed(FAILED, "unexpected.count", 1), "expected: 3 does not follow from 2 found"),
+        (changed(FAILED, "values.failures", 3), "values.failures: 3 of 2"),
+        ({**VERDICT, "borderline": ONE}, "expected: 2 does not follow from 2 found"),
+        ({**VERDICT, "borderline": ONE, "expected": 4}, "expected: 4 does not follow from 2 found"),
+    ],
+)
+def test_unsound_verdicts(tmp_path, verdict, told):
+    (tmp_path / "verdict.json").write_text(json.dumps(verdict))
+    with pytest.raises(InputError, match=re.escape(f"verdict.json: {told}")):
+        read_verdict(tmp_path / "verdict.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Borderline inputs move the count.
+        {"expected": 3, "borderline": ONE},
+        {"expected": 2, "borderline": {"count": 2, "first": [4]}},
+        # A truth that tells nothing may fail without a difference.
+        {"passed": False, "categories": 0, "expected": 0, "reasons": ["it tells nothing"]},
+        {"passed": False, "categories": 10, "expected": 10, "reasons": ["it tells nothing"]},
+    ],
+)
+def test_sound_verdicts(changes):
+    verdict = VERDICT | changes
+    assert check_verdict(verdict, "v") is verdict
+
+
+def test_many_records_of_one_file(tmp_path):
+    other = {**RECORD, "case": "another"}
+    path = tmp_path / "all.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
+    assert read_records(path) == [RECORD, other]
+    write_record(tmp_path / "one.json", RECORD)
+    assert read_records(tmp_path / "one.json") == [RECORD]
+
+
+def test_a_line_ends_where_json_lets_it(tmp_path):
+    """Texts may hold what Python, but not JSON, takes for the end of a line."""
+    hostile = changed(RECORD, "environment.command", "a\u2028b\u2029c\u0085d\x1ce")
+    path = tmp_path / "all.jsonl"
+    for end in ("\n", ""):
+        path.write_text(f"{json.dumps(hostile, ensure_ascii=False)}\n{json.dumps(RECORD)}{end}", encoding="utf-8")
+        assert read_records(path) == [hostile, RECORD]
+    path.write_text("")
+    assert read_records(path) == []
+
+
+def test_text_that_is_no_unicode(tmp_path):
+    """A command that names a file in another encoding holds halves of surrogate pairs."""
+    record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
+    write_record(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == record
+    check_record(changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
+    for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
+        with pytest.raises(InputError, match=rf"^r: {key}") as caught:
+            check_record(changed(RECORD, key, value), "r")
+        assert str(caught.value).encode()
+
+
+def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
+    record = changed(RECORD, "samples.prepare_seconds", [np.float64(0.25)])
+    write_record(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == record
+    with pytest.raises(InputError, match=r'r: threads: "np\.int64\(1\)" is not of type "integer"'):
+        check_record(changed(RECORD, "threads", np.int64(1)), "r")
+    with pytest.raises(InputError, match="it cannot be written as JSON"):
+        write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
+
+
+def test_notes_may_be_nested(tmp_path):
+    notes = {}
+    for _ in range(200):
+        notes = {"deeper": [notes]}
+    write_record(tmp_path / "record.json", changed(RECORD, "engine.notes", notes))
+    assert read_record(tmp_path / "record.json")["engine"]["notes"] == notes
+    for _ in range(2000):
+        notes = {"deeper": [notes]}
+    for key in ("engine.notes", "threads"):
+        record = {**RECORD, **({"engine": {"name": "cpu", "notes": notes}} if key == "engine.notes" else {key: notes})}
+        with pytest.raises(InputError, match="it cannot be written as JSON|it is no JSON"):
+            write_record(tmp_path / "deep.json", record)
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ("{", r"line 2: it is not a run record in JSON"),
+        ("", r"line 2: it is not a run record in JSON"),
+        (json.dumps(changed(RECORD, "verdict.passed", False)), r"line 2: verdict\.reasons"),
+        (json.dumps({**RECORD, "ranks": 0}), r"line 2: ranks"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, second, told):
+    path = tmp_path / "all.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{second}\n{json.dumps(RECORD)}\n")
+    with pytest.raises(InputError, match=f"{re.escape(str(path))}, {told}"):
+        read_records(path)
+
+
+def test_no_file_of_records(tmp_path):
+    with pytest.raises(InputError, match="there is no such file of run records"):
+        read_records(tmp_path / "all.jsonl")
+    (tmp_path / "all.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="it is not a file of run records in JSON"):
+        read_records(tmp_path / "all.jsonl")
+
+
+def test_time_to_solution():
+    record = solved(RECORD, 2.5, cached=["inputs"])
+    assert check_record(record, "r") is record
+    for key, value, said in (
+        ("seconds", 2.6, r"time_to_solution\.seconds: 2\.6, but its parts are 2\.5 together"),
+        ("parts.inference", 0.3, r"seconds: 2\.5, but its parts are 2\.4 together"),
+        ("parts.startup", -1, "time_to_solution.parts.startup"),
+        ("parts.startup", ..., "startup"),
+        ("cached", ["network"], "time_to_solution.cached"),
+        ("of", "user", "time_to_solution.of"),
+    ):
+        refuses(said, check_record, changed(record, f"time_to_solution.{key}", value), "r")
+    other = changed(changed(record, "time_to_solution.parts.inference", 0.3), "time_to_solution.seconds", 2.4)
+    refuses(r"parts\.inference: 0\.3, but the first repeat took 0\.4", check_record, other, "r")
+
+
+def test_times_of_stages(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("s\th:m:s\tmax_rss\n1.2500\t0:00:01\t5.0\n")
+    assert stage_seconds(path) == 1.25
+    for text in ("", "s\n", "h\n1\n", "s\nNA\n", "s\nnan\n", "s\n-1\n", "s\th\n1\n"):
+        path.write_text(text)
+        refuses("t.tsv: (not a job's time as Snakemake writes it|a job of)", stage_seconds, path)
+    refuses("not a job's time", stage_seconds, tmp_path / "none")
+
+
+def test_a_process_knows_how_old_it_is():
+    code = "import time; time.sleep(0.2); from spdnn.records.time_to_solution import process_seconds as p; print(p())"
+    begun = time.monotonic()
+    told = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert 0.2 <= told <= time.monotonic() - begun + 0.02

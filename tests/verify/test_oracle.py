@@ -1,0 +1,52 @@
+"""The oracle against a literal transcription of the specification."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spdnn.common.errors import InputError
+from spdnn.problem.features import Inputs
+from spdnn.verify import oracle as reference
+
+
+def literal(network, y):
+    """Loops over every product, in Python's own float64."""
+    y = [[float(v) for v in row] for row in y]
+    for layer in network.layers():
+        weights = layer.matrix().toarray().astype(float)
+        bias = np.broadcast_to(layer.bias, layer.outputs)
+        rows = []
+        for row in y:
+            sums = [
+                sum(row[i] * weights[i][j] for i in range(layer.inputs)) + float(bias[j]) for j in range(layer.outputs)
+            ]
+            rows.append([min(max(v, layer.activation.low), layer.activation.high) for v in sums])
+        y = rows
+    return np.array(y)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": "vector", "clip": 1.5}, {"bias": 0.3}, {"last": "none", "bias": "vector"}]
+)
+def test_specification(random_network, options):
+    network = random_network([7, 9, 5, 6], density=0.5, **options)
+    values = np.random.default_rng(3).normal(size=(12, 7)).astype(np.float32)
+    values[4] = 0
+    y, survivors = reference.forward(network, values)
+    np.testing.assert_allclose(y, literal(network, values), rtol=1e-12, atol=1e-12)
+    assert survivors[-1] == np.count_nonzero(y.any(axis=1))
+
+
+def test_some_rows_alone(random_network):
+    network = random_network([7, 9, 5], density=0.5)
+    inputs = Inputs.from_array(np.random.default_rng(3).normal(size=(12, 7)))
+    whole = reference.infer(network, inputs)
+    part = reference.infer(network, inputs, np.array([1, 4, 7]))
+    assert part.inputs == 3
+    np.testing.assert_array_equal(part.alive, np.intersect1d(whole.alive, [1, 4, 7]))
+
+
+def test_another_width(random_network):
+    with pytest.raises(InputError, match="inputs of 3 neurons for a network that takes 7"):
+        reference.infer(random_network([7, 2]), Inputs.from_array(np.ones((2, 3))))
