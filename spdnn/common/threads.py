@@ -8,29 +8,33 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-Item, Found = TypeVar("Item"), TypeVar("Found")
+Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
-def in_order(function: Callable[[Item], Found], items: Iterable[Item], most: int | None = None) -> Iterator[Found]:
+def in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None, ahead: int | None = None
+) -> Iterator[Result]:
     """`function` of each item, in order; threads work on the next few while one is used.
 
+    Whoever stops early does not wait for the threads. An iterator that an error left behind may be collected in any
+    thread, also in one that holds the locks which waiting for a thread needs.
+
     Args:
-        items: gone through by the caller's thread, no further than the threads have work for.
-        most: threads, and results that may wait; by default as many as this process may use cores.
+        items: gone through by the caller's thread, no further than `ahead`.
+        threads: by default as many as this process may use cores.
+        ahead: results that may wait, by default as many as there are threads.
 
     Raises:
         whatever `function` or `items` raise, in the order of the items.
     """
-    most = most or len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(most) as threads:
-        coming: deque = deque()
-        try:
-            for item in items:
-                if len(coming) == most:
-                    yield coming.popleft().result()
-                coming.append(threads.submit(function, item))
-            while coming:
+    threads = threads or len(os.sched_getaffinity(0))
+    pool, coming = ThreadPoolExecutor(threads), deque()
+    try:
+        for item in items:
+            if len(coming) == (ahead or threads):
                 yield coming.popleft().result()
-        finally:
-            for one in coming:
-                one.cancel()
+            coming.append(pool.submit(function, item))
+        while coming:
+            yield coming.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

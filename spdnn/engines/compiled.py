@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from spdnn.common.errors import SpdnnError
+from spdnn.common.threads import in_order
 from spdnn.engines.base import Engine, Prepared
 from spdnn.kernels import dispatch
 from spdnn.problem.network import Network
-from spdnn.reductions import reduce
 
 
 class CompiledEngine(Engine):
     """An engine that takes layers by output neuron and offers every reduction."""
 
-    offers = reduce.NAMES
+    offers = ("dead", "inputs", "neurons")
     on_kernels = True
     copies_weights = False
 
@@ -29,13 +28,7 @@ class CompiledEngine(Engine):
 
 def read_ahead(depth: int, read: Callable[[int], Any]) -> Iterator:
     """read(0), read(1), ... read(depth - 1), each in another thread while the one before it is in use."""
-    with ThreadPoolExecutor(1) as reader:
-        ahead = reader.submit(read, 0)
-        for k in range(depth):
-            layer = ahead.result()
-            if k + 1 < depth:
-                ahead = reader.submit(read, k + 1)
-            yield layer
+    return in_order(read, range(depth), threads=1, ahead=2)
 
 
 def past_float32(k: int) -> SpdnnError:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from spdnn.common.errors import Unsuitable
+from spdnn.common.threads import in_order
 from spdnn.engines.cuda.schedule import ALL_ROWS, BITS, CSR, ELL, STAGED, Variant
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
@@ -98,18 +97,7 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> HostLayer:
 
 def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[HostLayer]:
     """`arranged` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
-    with ThreadPoolExecutor(threads) as workers:
-        ahead: deque[Future[HostLayer]] = deque()
-        try:
-            for layer, kind in zip(layers, kinds, strict=True):
-                if len(ahead) > threads:
-                    yield ahead.popleft().result()
-                ahead.append(workers.submit(arranged, layer, kind, room))
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for one in ahead:
-                one.cancel()
+    return in_order(lambda one: arranged(*one, room), zip(layers, kinds, strict=True), threads, threads + 1)
 
 
 def to_device(device: Device, host: HostLayer) -> DeviceLayer:
