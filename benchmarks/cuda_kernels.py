@@ -37,7 +37,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
 from spdnn.problem.network import Layer
 from spdnn.records.limits import EDGE_BYTES, Machine
-from spdnn.reductions import reduce
+from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
 SPAN = "kernel only"
@@ -56,7 +56,7 @@ def layers(neurons: int) -> dict[str, Layer]:
     """The layers that are timed at one width."""
     block = RadixNet(neurons, 1).block
     network = RadixNet(neurons, block + 2)
-    merged, _ = reduce.merge_neurons(network, KEPT_BYTES)
+    merged, _ = merge_neurons(network, KEPT_BYTES)
     return {"plain": network.layer(block + 1), "merged": merged.layer(block + 1)}
 
 

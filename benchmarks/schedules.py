@@ -27,7 +27,7 @@ from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs, Result
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of
 from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
@@ -183,7 +183,7 @@ def main() -> None:
     runner, network = engine("taskgraph"), RadixNet(chosen.neurons, chosen.layers)
     inputs, told = named("mnist", chosen.neurons, chosen.count, None), {}
     for name in chosen.reductions.split(","):
-        prepared = runner.prepare(network, parse(name, runner.offers), None)
+        prepared = runner.prepare(network, parse_reductions(name, runner.offers), None)
         found = settings_of([int(part) for part in chosen.devices.split(",")], chosen.threads, chosen.batches)
         judged = [verified(one, prepared, inputs, runner) for one in found]
         end = time.monotonic() + chosen.seconds

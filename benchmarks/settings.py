@@ -19,7 +19,7 @@ from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured
 
@@ -45,7 +45,7 @@ def main() -> None:
     for setting in itertools.product(chosen.engines, chosen.reductions, chosen.threads):
         name, reductions, threads = setting
         runner = engine(name)
-        prepared = runner.prepare(network, parse(reductions, runner.offers))
+        prepared = runner.prepare(network, parse_reductions(reductions, runner.offers))
         sessions[setting], samples[setting] = runner.open(prepared, inputs, Options(threads, chosen.memory)), []
     for setting, session in sessions.items():
         verdict = measure.judge(network, inputs, session.run())

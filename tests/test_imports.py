@@ -103,7 +103,6 @@ def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):
         stream.write("// changed\n")
     kernel_changed = digest()
     assert before[0] != kernel_changed[0]
-    assert before[1] == kernel_changed[1]
     with open(next((copy / "report").glob("*.j2")), "a") as stream:
         stream.write("changed\n")
     assert digest()[0] == kernel_changed[0]

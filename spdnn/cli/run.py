@@ -25,7 +25,7 @@ from spdnn.measure.run import Loaded, Measurement
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs, Result
 from spdnn.records.time_to_solution import COMMAND, solution, text
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
 
 ROWS_BYTES = 1 << 24  # of last rows that are written at a time
@@ -209,7 +209,7 @@ def _checked(chosen, *paths: str | None) -> tuple:
     _check_targets(*paths)
     runner = engine(chosen.engine)
     arguments.wanted(chosen, runner)
-    return runner, parse(chosen.reductions or "all", runner.offers)
+    return runner, parse_reductions(chosen.reductions or "all", runner.offers)
 
 
 def _measured(

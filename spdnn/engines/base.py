@@ -15,7 +15,8 @@ from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs, Result, projection_weights
 from spdnn.problem.network import Layer, Network
 from spdnn.records.limits import Machine
-from spdnn.reductions import reduce
+from spdnn.reductions.dead import dead_from
+from spdnn.reductions.registry import REDUCTIONS
 from spdnn.taskgraph.decomposition import Wanted
 
 RESIDENT = "layer loop, resident"
@@ -68,26 +69,26 @@ class Prepared:
     layout: Sequence[tuple[np.ndarray, ...]] | None = None
 
     @classmethod
-    def look(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        """Look for the reductions that depend on the network alone; the engine keeps its layers by output neuron.
+    def reduced(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+        """Without what the reductions leave out of the network itself; the engine keeps its layers by output neuron.
 
         Args:
             memory: see Engine.prepare; merged layers take a part of what it leaves, others are merged again when read.
         """
-        found, merged = {}, network
-        if "dead" in reductions:
-            found["dead"] = {"layers_that_revive_zeros": reduce.reviving(network)}
-        if "neurons" in reductions:
+        found, prepared = {}, network
+        for name in reductions:
             room = max(0, limit_bytes(memory) - resident_bytes()) // KEPT_PART
-            merged, found["neurons"] = reduce.merge_neurons(network, room)
-        return cls(network, merged, reductions, found)
+            prepared, note = REDUCTIONS[name].prepare(prepared, room)
+            if note is not None:
+                found[name] = note
+        return cls(network, prepared, reductions, found)
 
     @property
     def dead_from(self) -> int:
         """The first layer (0-based) before which dead rows may leave; the depth when they may not."""
         if "dead" not in self.reductions:
             return self.network.depth
-        return reduce.dead_from(self.found["dead"]["layers_that_revive_zeros"], self.network.depth)
+        return dead_from(self.found["dead"]["layers_that_revive_zeros"], self.network.depth)
 
     def course(self) -> progress.Course:
         """What progress is told by; made when a session opens, for it reads every header."""
@@ -96,19 +97,14 @@ class Prepared:
         return progress.Course.of(given, prepared)
 
     def first(self, depth: int) -> Prepared:
-        """Of the first `depth` layers; what was found of neurons is then of these, and its seconds of all that were
-        prepared.
+        """Of the first `depth` layers; what was found is then of these, and its seconds of all that were prepared.
 
         Raises:
             InputError: there are fewer.
         """
         source, network, found = self.source.first(depth), self.network.first(depth), dict(self.found)
-        if "neurons" in found:
-            found["neurons"] = {
-                **found["neurons"],
-                **reduce.neurons_found(source, network),
-                "layers_prepared": self.network.depth,
-            }
+        for name, note in self.found.items():
+            found[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
         return Prepared(source, network, self.reductions, found)
 
 
@@ -170,8 +166,10 @@ class Session(abc.ABC):
     batches: int = 1
     turns: int | None = None
 
-    def __init__(self):
-        self.found: dict = {}
+    def __init__(self, prepared: Prepared):
+        notes = {name: REDUCTIONS[name].session_note(note, prepared.network.depth)
+                 for name, note in prepared.found.items()}  # fmt: skip
+        self.found: dict = {name: note for name, note in notes.items() if note is not None}
 
     @abc.abstractmethod
     def run(self, meetings: Meetings | None = None) -> Result:

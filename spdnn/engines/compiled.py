@@ -23,7 +23,7 @@ class CompiledEngine(Engine):
         return dispatch.missing()
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.look(network, reductions, memory)
+        return Prepared.reduced(network, reductions, memory)
 
 
 def read_ahead(depth: int, read: Callable[[int], Any]) -> Iterator:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.engines.duplicates import Representatives
+from spdnn.reductions.inputs import Representatives
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,15 @@ class OracleEngine(Engine):
         return Prepared(network, network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return _OracleSession(prepared.network, inputs, options.values)
+        return _OracleSession(prepared, inputs, options.values)
 
 
 class _OracleSession(Session):
     span = STREAMED
 
-    def __init__(self, network: Network, inputs: Inputs, values: bool):
-        super().__init__()
-        self.network, self.inputs, self.values = network, inputs, values
+    def __init__(self, prepared: Prepared, inputs: Inputs, values: bool):
+        super().__init__(prepared)
+        self.network, self.inputs, self.values = prepared.network, inputs, values
 
     def run(self, meetings: Meetings | None = None) -> Result:
         return reference.infer(self.network, self.inputs, values=self.values)

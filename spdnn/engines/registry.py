@@ -9,7 +9,7 @@ from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.problem.features import Inputs, Result
 from spdnn.problem.network import Network
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.decomposition import Wanted
 
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
@@ -91,7 +91,7 @@ def infer(
             "make them with spdnn.from_matrices and spdnn.Inputs.from_array"
         )
     chosen = engine(engine_name)
-    prepared = chosen.prepare(network, parse(reductions, chosen.offers), memory)
+    prepared = chosen.prepare(network, parse_reductions(reductions, chosen.offers), memory)
     if wanted and not chosen.cuts:
         raise InputError(f"engine {engine_name} cuts nothing, so `wanted` is for taskgraph and taskgraph-cuda alone")
     options = Options(usable_cores() if threads is None else threads, memory, values, wanted=wanted)

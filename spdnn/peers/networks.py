@@ -12,7 +12,7 @@ from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
 
 REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
@@ -92,6 +92,8 @@ def compare_networks(
 
 def _opened(name: str, reductions: str, network: Network, inputs: Inputs, options: Options) -> _Runner:
     runner = engine(name)
-    prepared, spent = measure.timed(runner.prepare, network, parse(reductions, runner.offers), options.memory)
+    prepared, spent = measure.timed(
+        runner.prepare, network, parse_reductions(reductions, runner.offers), options.memory
+    )
     session, read = measure.timed(runner.open, prepared, inputs, options)
     return _Runner(name, prepared, session, read, spent)

@@ -294,8 +294,10 @@ class Network(abc.ABC):
         return sum(self.header(k).nbytes for k in range(self.depth))
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
-        """Where identical neurons were merged (spdnn/reductions/reduce.py): of each output of the original layer k, the
-        output here that has its values, an array of integers. None: the outputs are the original ones.
+        """Of each output of the original layer k, the output here that has its values: an array of integers.
+
+        None: the outputs are the original ones. They differ where identical neurons were merged
+        (spdnn/reductions/neurons.py).
         """
         return None
 

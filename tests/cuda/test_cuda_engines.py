@@ -30,7 +30,7 @@ from spdnn.engines.cuda.layers import arranged_ahead
 from spdnn.engines.registry import engine, infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.reductions import reduce
+from spdnn.reductions.registry import REDUCTIONS, parse_reductions
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
@@ -100,7 +100,7 @@ def test_batches_change_nothing(on_shim, name, kind, reductions):
     on_shim()
     digest = infer(network, inputs, "cuda-csr", reductions="none").digest
     chosen = engine(name)
-    prepared = chosen.prepare(network, reduce.parse(reductions))
+    prepared = chosen.prepare(network, parse_reductions(reductions))
     batched, _, _ = scarce(on_shim, lambda: chosen.open(prepared, inputs, Options(values=True)))
     assert batched.batches > 3
     for _ in range(2):  # and the second run begins as the first did
@@ -240,7 +240,7 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
         ranks = Ranks(world, chosen, way, None)
         options = Options(1, device=ranks.device)
         numbers = partition.part(way, inputs.count, 3, rank)
-        part = ranks._open(chosen.prepare(network, reduce.NAMES), inputs.part(numbers), options)
+        part = ranks._open(chosen.prepare(network, tuple(REDUCTIONS)), inputs.part(numbers), options)
         assert ranks.device == rank
         assert not part.meets  # so no row moves: what merges does so among its rank's
         result = gathered(world, part.run(), inputs.count)

@@ -28,7 +28,7 @@ from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
 from spdnn.records.limits import Machine
 from spdnn.records.run_record import read_records
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]
 
@@ -163,7 +163,7 @@ def test_bits_that_change_are_found(gpu, vendor, monkeypatch, case):
 
     def changed(got, reductions):
         told.append(got)
-        change = sorted(parse(reductions)) if wrong == "reductions" else len(told)
+        change = sorted(parse_reductions(reductions)) if wrong == "reductions" else len(told)
         return SimpleNamespace(digest=f"{got.digest} {change}", survivors=got.survivors)
 
     def same(name, network, inputs, reductions, real=correctness.assert_same):

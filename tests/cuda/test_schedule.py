@@ -99,5 +99,5 @@ def test_a_stage_leaves_room_for_other_blocks(footprint, shared):
 def test_bytes_of_an_input():
     """Two rows of the widest layer, what is kept beside them, and a bit for each layer and each input neuron."""
     network = RadixNet(64, 9, -0.1)
-    plan = Plan.of(ShimDevice(), Prepared.look(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None)
+    plan = Plan.of(ShimDevice(), Prepared.reduced(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None)
     assert plan.row_bytes == 2 * 4 * 64 + 192 + 10

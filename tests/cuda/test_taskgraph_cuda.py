@@ -28,7 +28,7 @@ from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.records.limits import Machine
-from spdnn.reductions import reduce
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph import decomposition
@@ -58,13 +58,13 @@ def devices_of(count, order=0, **arguments):
 
 
 def opened(network, inputs, wanted, reductions="none", order=0, kind="csr", values=False, **arguments):
-    prepared = ENGINE.prepare(network, reduce.parse(reductions, ENGINE.offers))
+    prepared = ENGINE.prepare(network, parse_reductions(reductions, ENGINE.offers))
     devices = devices_of(wanted.devices, order, **arguments)
     return CudaGraphSession(devices, prepared, inputs, Options(1, values=values, wanted=wanted), kind)
 
 
 def expected(network, inputs, reductions="none", kind="csr"):
-    prepared = ENGINE.prepare(network, reduce.parse(reductions, ENGINE.offers))
+    prepared = ENGINE.prepare(network, parse_reductions(reductions, ENGINE.offers))
     return CudaSession(ShimDevice(0), prepared, inputs, Options(1), kind).run()
 
 
@@ -415,7 +415,7 @@ def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
     network, inputs = deep()
     told = infer(network, inputs, "cuda")
     before = [device.launches.total() for device in devices]
-    prepared = ENGINE.prepare(network, reduce.NAMES)
+    prepared = ENGINE.prepare(network, parse_reductions("all"))
     session = ENGINE.open(prepared, inputs, Options(1, device=1, wanted=Wanted("pipeline", 2)))
     same(session.run(), told)
     after = [device.launches.total() for device in devices]

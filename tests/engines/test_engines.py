@@ -17,7 +17,7 @@ from spdnn.common.errors import SpdnnError
 from spdnn.engines.registry import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.reductions import reduce
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
 
@@ -86,7 +86,7 @@ def test_threads_batches_and_streaming_change_nothing(name, reductions):
         np.testing.assert_array_equal(got.survivors, one.survivors)
         np.testing.assert_array_equal(got.row_projection, one.row_projection)
     for resident_layers in (True, False):
-        session = opened(name, network, inputs, reduce.parse(reductions), threads=2)
+        session = opened(name, network, inputs, parse_reductions(reductions), threads=2)
         session.batch = 64
         session.layers = session.layers if resident_layers else None
         batched = session.run()

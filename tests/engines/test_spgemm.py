@@ -12,7 +12,6 @@ from engine_cases import assert_same, opened, rows
 from ladders import LEVELS
 
 from spdnn.common.errors import InputError
-from spdnn.engines import duplicates
 from spdnn.engines.base import RESIDENT, STREAMED, Options
 from spdnn.engines.memory import resident_bytes
 from spdnn.engines.registry import engine, infer
@@ -21,6 +20,7 @@ from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
 from spdnn.records.run_record import check_record
+from spdnn.reductions import inputs as identical
 from spdnn.sources.radixnet import RadixNet
 
 CHOICES = range(spgemm.BEST, len(spgemm.ACCUMULATORS))
@@ -126,13 +126,13 @@ def test_only_rows_that_are_equal_are_merged():
         return np.array([pair != (4, 1) for pair in asked])
 
     hashes = np.array([7, 5, 7, 9, 5, 5], np.uint64)  # row 4 collides with row 1 without being equal to it
-    found = duplicates.representatives(hashes, same)
+    found = identical.representatives(hashes, same)
     np.testing.assert_array_equal(found, [0, 1, 0, 3, 4, 1])
     assert sorted(asked) == [(2, 0), (4, 1), (5, 1)]
 
 
 def test_representatives_stand_for_their_inputs():
-    inputs = duplicates.Representatives(np.array([10, 11, 12, 13, 14]))
+    inputs = identical.Representatives(np.array([10, 11, 12, 13, 14]))
     np.testing.assert_array_equal(inputs.merge(np.array([0, 1, 0, 3, 1])), [True, True, False, True, False])
     np.testing.assert_array_equal(inputs.row_of, [0, 1, 0, 2, 1])
     np.testing.assert_array_equal(inputs.weights, [2, 2, 1])
@@ -143,8 +143,8 @@ def test_representatives_stand_for_their_inputs():
 
 
 def test_looks_wait_for_work_and_twice_as_long_after_one_in_vain():
-    looks = duplicates.Looks()
-    due = duplicates.PATIENCE * (duplicates.COST_OF_NONZERO * 1000 + duplicates.COST_OF_ROW * 10)
+    looks = identical.Looks()
+    due = identical.PATIENCE * (identical.COST_OF_NONZERO * 1000 + identical.COST_OF_ROW * 10)
     assert not looks.due(due - 1, 1000, 10)
     assert looks.due(1, 1000, 10)
     looks.looked(rows=10, merged=0)

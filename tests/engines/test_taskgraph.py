@@ -19,7 +19,7 @@ from spdnn.engines.taskgraph.cpu import session as executor
 from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.check import wrong
 from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
@@ -189,7 +189,7 @@ def test_values_come_in_the_order_of_the_inputs():
 def test_a_session_runs_again_and_again():
     network, inputs = problem()
     chosen = engine("taskgraph")
-    prepared = chosen.prepare(network, parse("all", chosen.offers))
+    prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
     session = chosen.open(prepared, inputs, Options(4, wanted=Wanted("stream", 2, pipeline=2, batches=3)))
     assert len({session.run().digest for _ in range(4)}) == 1
 
@@ -266,7 +266,7 @@ def test_wishes_out_of_range_are_one_sentence(wanted):
 def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
     """Every schedule on devices of which each may take less than weights and inputs of its batches need."""
     network, chosen, inputs = RadixNet(neurons, 120), engine("taskgraph"), official_inputs(neurons, mnist_file)
-    prepared = chosen.prepare(network, parse("all", chosen.offers))
+    prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
     official = verify.official(neurons, inputs.count)
     assert measure.official(network, inputs)
     for schedule in SCHEDULES:

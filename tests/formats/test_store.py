@@ -21,7 +21,7 @@ from spdnn.formats import inputs as inputs_store
 from spdnn.problem import network
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Activation, Layer, MemoryNetwork
-from spdnn.reductions import reduce
+from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -114,12 +114,12 @@ def test_prepared(path, net):
 def test_a_prepared_official_network_is_many_times_smaller(path, tmp_path):
     network = RadixNet(16384, 40)
     store.write_network(tmp_path / "whole.safetensors", network)
-    store.write_prepared(path, reduce.merge_neurons(network)[0], {})
+    store.write_prepared(path, merge_neurons(network)[0], {})
     assert (tmp_path / "whole.safetensors").stat().st_size / path.stat().st_size > 13
 
 
 def test_merged_neurons_keep_their_classes(path):
-    merged, _ = reduce.merge_neurons(RadixNet(256, 6, -0.3))
+    merged, _ = merge_neurons(RadixNet(256, 6, -0.3))
     store.write_prepared(path, merged, {})
     read, _ = store.read_prepared(path)
     for k in range(6):
@@ -337,7 +337,7 @@ def small(monkeypatch):
 @pytest.mark.parametrize("step", [97, pytest.param(7, marks=pytest.mark.full("flips"))])
 def test_any_bit_changed_is_refused_or_harmless(path, net, small, tmp_path, step):
     """Explicit layers with classes, a formula in both of its forms, inputs of each kind."""
-    merged, _ = reduce.merge_neurons(RadixNet(32, 2, -0.3))
+    merged, _ = merge_neurons(RadixNet(32, 2, -0.3))
     store.write_prepared(path, merged, {"found": 1})
 
     def layers():

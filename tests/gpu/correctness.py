@@ -18,7 +18,7 @@ from spdnn.kernels.cuda import cupy_device, settings
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network, from_matrices
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
 
@@ -118,7 +118,7 @@ def _agrees(name: str, network: Network, inputs: Inputs) -> dict[bool, str]:
             same = digests.setdefault(reductions == "all", got.digest)
             assert got.digest == same, f"{reductions}: other bits than without it"
     for reductions in REDUCTIONS[name][:1] if ours else REDUCTIONS[name]:
-        session = opened(name, network, inputs, parse(reductions, engine(name).offers))
+        session = opened(name, network, inputs, parse_reductions(reductions, engine(name).offers))
         repeats = {first[reductions], *(session.run().digest for _ in range(3))}
         assert len(repeats) == 1, f"{reductions}: {len(repeats)} outputs of three repeats and a run before them"
     return digests

@@ -24,7 +24,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.decomposition import SCHEDULES, Wanted
 
 ENGINE = "taskgraph-cuda"
@@ -66,7 +66,7 @@ def agrees(network: Network, inputs: Inputs, schedule: str) -> None:
     runner = engine(ENGINE)
     for reductions in REDUCTIONS:
         told = infer(network, inputs, "cuda", reductions=reductions)
-        prepared = runner.prepare(network, parse(reductions, runner.offers))
+        prepared = runner.prepare(network, parse_reductions(reductions, runner.offers))
         # Without rows that leave, few layers are one stage.
         several = network.depth >= LEAST_DEEP and (reductions != "none" or schedule != "pipeline")
         for count in DEVICES if several else DEVICES[:1]:

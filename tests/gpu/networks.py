@@ -15,7 +15,7 @@ from spdnn.measure import run as measure
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.records import limits
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.decomposition import Wanted
@@ -156,7 +156,10 @@ class Networks:
     def prepared(self, runner, case: Case, depth: int) -> tuple[Prepared, float]:
         key = case.problem.neurons, case.engine, case.reductions
         if key not in self._prepared:
-            network, reductions = RadixNet(case.problem.neurons, depth), parse(case.reductions, runner.offers)
+            network, reductions = (
+                RadixNet(case.problem.neurons, depth),
+                parse_reductions(case.reductions, runner.offers),
+            )
             self._prepared[key] = measure.timed(runner.prepare, network, reductions)
         return self._prepared[key]
 

@@ -32,7 +32,7 @@ from spdnn.measure import run as measure
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.reductions.reduce import parse
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 
 EXACT = ("cpu", "tiled", "csr", "spgemm", "reference")  # a row's bits do not depend on what other rows there are
@@ -83,7 +83,7 @@ def covered(what, last):
 def run(ranks, name, reductions, network, inputs, partitions):
     """(partition, measurement, result) of each partition."""
     runner = engine(name)
-    chosen = parse(reductions, runner.offers)
+    chosen = parse_reductions(reductions, runner.offers)
     several = Ranks(ranks, runner, "static", None)
     loaded = several.load(lambda _: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
     options = several.options(1, True)
@@ -132,7 +132,7 @@ def main(arguments):
             for reductions in offers if not given.only or what in given.only else ():
                 partitions = PARTITIONS if given.every else covered(what, reductions == offers[-1])
                 try:
-                    engine(name).prepare(network, parse(reductions, engine(name).offers))
+                    engine(name).prepare(network, parse_reductions(reductions, engine(name).offers))
                 except Unsuitable:
                     continue
                 if not partitions:

@@ -9,7 +9,7 @@ from spdnn.common.errors import InputError
 from spdnn.engines.registry import engine
 from spdnn.pipeline import config
 from spdnn.problem import challenge
-from spdnn.reductions import reduce
+from spdnn.reductions.registry import parse_reductions
 
 OWN = {"name": "mine", "path": "net.safetensors", "layers": 3, "inputs": "x.npy"}
 
@@ -49,7 +49,7 @@ def test_presets_and_how_many_cases_they_have(root, checked):
         found = config.cases(checked(yaml.safe_load((root / f"config/{preset}.yaml").read_text())))
         assert len(found) == cases, preset
         for case in found:
-            reduce.parse(case.reductions, engine(case.engine, usable=False).offers)
+            parse_reductions(case.reductions, engine(case.engine, usable=False).offers)
         if preset == "challenge":
             problems = {(f"radixnet-{problem.neurons}", problem.layers) for problem in challenge.PROBLEMS}
             assert {(case.network, case.layers) for case in found} == problems

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from spdnn.common.errors import InputError
 from spdnn.kernels import dispatch, layer_rows
 from spdnn.problem.network import Layer, MemoryNetwork, from_matrices
-from spdnn.reductions import reduce
+from spdnn.reductions.dead import dead_from, reviving
+from spdnn.reductions.neurons import merge_layer, merge_neurons
+from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -22,22 +24,22 @@ from spdnn.sources.radixnet import RadixNet
     [("none", ()), ("all", ("dead", "inputs")), ("inputs,dead", ("dead", "inputs")), ("dead", ("dead",)), ([], ())],
 )
 def test_names(text, names):
-    assert reduce.parse(text, ("dead", "inputs")) == names
+    assert parse_reductions(text, ("dead", "inputs")) == names
 
 
 @pytest.mark.parametrize("text", ["", "dead,none", "Dead", "neurons"])
 def test_unknown_names(text):
     with pytest.raises(InputError, match="is not offered here: use one or more of dead, inputs, all, none"):
-        reduce.parse(text, ("dead", "inputs"))
+        parse_reductions(text, ("dead", "inputs"))
 
 
 @pytest.mark.parametrize(
     ("biases", "first"), [([-1, -1, 0], 0), ([1, -1, 0], 1), ([-1, 0.1, -1], 2), ([-1, -1, [-1, 0, 0.1]], 3)]
 )
 def test_dead_rows_may_leave_after_the_last_positive_bias(biases, first):
-    layers = reduce.reviving(from_matrices([np.eye(3)] * 3, biases))
-    assert reduce.dead_from(layers, 3) == first
-    assert reduce.dead_from(layers, 1) == (0 in layers)
+    layers = reviving(from_matrices([np.eye(3)] * 3, biases))
+    assert dead_from(layers, 3) == first
+    assert dead_from(layers, 1) == (0 in layers)
 
 
 def doubled(rng, inputs, outputs, copies, degrees, valued, bias):
@@ -59,7 +61,7 @@ def test_identical_neurons_are_merged_and_restored(degrees, valued, bias):
     wide = 1200 if degrees == 1100 else 30
     layers = [doubled(rng, wide if k == 0 else 30, 10, 3, degrees if k == 0 else 4, valued, bias) for k in range(4)]
     network = MemoryNetwork(layers)
-    merged, found = reduce.merge_neurons(network)
+    merged, found = merge_neurons(network)
     assert found["neurons"] == 120
     assert found["neurons_left"] == sum(merged.header(k).outputs for k in range(4)) <= 40
     assert found["edges_left"] == merged.edges < network.edges / 2.9
@@ -76,7 +78,7 @@ def test_identical_neurons_are_merged_and_restored(degrees, valued, bias):
 def test_neurons_that_become_identical_by_merging_their_inputs():
     first = np.array([[1, 1, 0], [0, 0, 1.0]])  # outputs 0 and 1 are alike
     second = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1.0]])  # so here too, though no two columns are
-    merged, found = reduce.merge_neurons(from_matrices([first, second]))
+    merged, found = merge_neurons(from_matrices([first, second]))
     assert [merged.header(k).outputs for k in range(2)] == [2, 2]
     np.testing.assert_array_equal(merged.neuron_classes(1), [0, 0, 1])
     assert found["edges_left"] == 4
@@ -85,10 +87,10 @@ def test_neurons_that_become_identical_by_merging_their_inputs():
 def test_edges_on_one_class_are_summed_even_to_zero():
     first = np.array([[1.0, 1.0, 2.0]])
     second = np.array([[1.5], [-1.5], [1.0]])
-    merged, _ = reduce.merge_neurons(from_matrices([first, second], 0.0, last="none"))
+    merged, _ = merge_neurons(from_matrices([first, second], 0.0, last="none"))
     np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[0], [1.0]])
     huge = from_matrices([first, np.array([[3e38], [3e38], [1]])])
-    merged, found = reduce.merge_neurons(huge)
+    merged, found = merge_neurons(huge)
     assert merged is huge
     assert found["left_as_it_is"] == "weights of layer 2 would add up past float32"
     assert found["neurons_left"] == found["neurons"] == 4
@@ -97,14 +99,14 @@ def test_edges_on_one_class_are_summed_even_to_zero():
 def test_sums_are_taken_in_double_precision():
     first = np.ones((1, 3))
     second = np.array([[1e8], [1.0], [-1e8]])
-    merged, _ = reduce.merge_neurons(from_matrices([first, second], 0.0, last="none"))
+    merged, _ = merge_neurons(from_matrices([first, second], 0.0, last="none"))
     np.testing.assert_array_equal(merged.layer(1).matrix().toarray(), [[1.0]])
 
 
 def test_layers_beyond_the_memory_are_merged_again_when_read():
     network = RadixNet(256, 9, -0.3)
-    whole, _ = reduce.merge_neurons(network)
-    some, found = reduce.merge_neurons(network, memory=whole.header(0).nbytes + whole.header(1).nbytes)
+    whole, _ = merge_neurons(network)
+    some, found = merge_neurons(network, memory=whole.header(0).nbytes + whole.header(1).nbytes)
     assert found["edges_left"] == whole.edges == some.edges
     for k in (8, 0, 5, 4, 1):
         assert some.layer(k).sha256() == whole.layer(k).sha256()
@@ -116,7 +118,7 @@ def test_layers_beyond_the_memory_are_merged_again_when_read():
 def test_a_network_without_identical_neurons_is_left_as_it_is():
     rng = np.random.default_rng(0)
     network = from_matrices([rng.normal(size=(20, 20)) for _ in range(3)])
-    merged, found = reduce.merge_neurons(network)
+    merged, found = merge_neurons(network)
     assert merged is network
     assert found["neurons_left"] == found["neurons"] == 60
     assert merged.neuron_classes(2) is None
@@ -144,10 +146,10 @@ def chains(draw):
 
 
 def in_numpy(layer, previous):
-    """`reduce.merge_layer` where nothing is compiled: the oracle."""
+    """`merge_layer` where nothing is compiled: the oracle."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "on_rows", lambda: layer_rows)
-        return reduce.merge_layer(layer, previous)
+        return merge_layer(layer, previous)
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,7 +157,7 @@ def in_numpy(layer, previous):
 def test_merged_layers_are_those_of_numpy_to_the_bit(layers):
     previous = expected = None
     for layer in layers:
-        (merged, previous), (oracle, expected) = reduce.merge_layer(layer, previous), in_numpy(layer, expected)
+        (merged, previous), (oracle, expected) = merge_layer(layer, previous), in_numpy(layer, expected)
         assert merged.check("merged").sha256() == oracle.sha256()
         np.testing.assert_array_equal(previous, expected, strict=True)
 
@@ -165,7 +167,7 @@ def test_wide_layers_are_numbered_in_32_bits():
     matrix = sp.random_array((70_000, 66_000), density=1e-4, rng=random, format="csc")
     layer = Layer.from_matrix(sp.hstack([matrix, matrix[:, :4_000]], format="csc"))
     for previous in (None, random.integers(0, 65_700, 70_000)):
-        (merged, found), (oracle, expected) = (merge(layer, previous) for merge in (reduce.merge_layer, in_numpy))
+        (merged, found), (oracle, expected) = (merge(layer, previous) for merge in (merge_layer, in_numpy))
         assert merged.sha256() == oracle.sha256()
         assert found.dtype == np.uint32
         np.testing.assert_array_equal(found, expected)
@@ -173,7 +175,7 @@ def test_wide_layers_are_numbered_in_32_bits():
 
 def test_official_networks_are_sixteen_times_smaller():
     network = RadixNet(1024, 24)
-    merged, found = reduce.merge_neurons(network)
+    merged, found = merge_neurons(network)
     assert found["neurons"] / found["neurons_left"] > 16
     assert found["edges"] / found["edges_left"] > 16
     # The first block is not permuted: after merging, two edges a neuron are left, all of one value.

@@ -9,7 +9,7 @@ import pytest
 
 from spdnn.common.errors import InputError
 from spdnn.kernels import dispatch, layer_rows
-from spdnn.reductions.reduce import merge_neurons
+from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from spdnn.common.errors import InputError
-from spdnn.reductions import reduce
+from spdnn.reductions.dead import reviving
+from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.unstructured import LEAST, MOST, Unstructured
 
 
@@ -27,8 +28,8 @@ def test_layers_are_sound_and_repeat(neurons):
 
 def test_no_reduction_finds_anything():
     network = Unstructured(256, 5)
-    assert reduce.reviving(network) == [0, 1, 2, 3, 4]
-    assert reduce.merge_neurons(network)[0] is network
+    assert reviving(network) == [0, 1, 2, 3, 4]
+    assert merge_neurons(network)[0] is network
 
 
 def test_features_keep_their_size():

@@ -10,7 +10,7 @@ from snakemake.settings.types import DeploymentMethod
 
 from spdnn.pipeline import config as settings
 from spdnn.pipeline import estimates
-from spdnn.reductions import reduce as exact_reductions
+from spdnn.reductions.registry import parse_reductions
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.common.errors import SpdnnError
 from spdnn.common.provenance import code_digest
@@ -23,7 +23,7 @@ try:
     for case in CASES.values():
         known = engine(case.engine, usable=False)
         runner = known if ELSEWHERE and known.devices() is not None else engine(case.engine)
-        exact_reductions.parse(case.reductions, runner.offers)
+        parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
 OWN = {own["name"]: own for own in config["networks"]}

@@ -7,11 +7,11 @@ with logged(snakemake.log[0]):
     from spdnn.formats.readers import open_network
     from spdnn.formats.store import write_prepared
     from spdnn.measure.run import timed
-    from spdnn.reductions.reduce import parse
+    from spdnn.reductions.registry import parse_reductions
 
     params = snakemake.params
     runner = engine(params.engine, usable=False)  # what it runs on may be on other nodes than this one
     network = open_network(snakemake.input[0])
-    prepared, seconds = timed(runner.prepare, network, parse(params.reductions, runner.offers), params.memory)
+    prepared, seconds = timed(runner.prepare, network, parse_reductions(params.reductions, runner.offers), params.memory)
     info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
     write_prepared(snakemake.output[0], prepared.network, info)

@@ -18,6 +18,7 @@ from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.kernels.layouts.tiles import active_slots, best_tile, tiles_of
 from spdnn.problem.features import Inputs, Result
+from spdnn.reductions.inputs import searched
 
 LOGGED = 512  # passes whose cost a run tells
 
@@ -221,14 +222,12 @@ class CpuWork:
             self.kernels.untile(rows.source, values, rows.tile, rows.threads)
         return Part(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
-    def found(self, tally: Tally) -> dict:
-        """What was found of the reductions that depend on the inputs, for Session.found."""
-        told = {}
+    def note(self, tally: Tally, found: dict) -> None:
+        """Add to Session.found what a run found of the reductions that depend on the inputs."""
         if "dead" in self.reductions:
-            told["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1, "seconds": tally.closing}
+            found["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:
-            told["inputs"] = {"looks": tally.looks, "rows_merged": tally.merged, "seconds": tally.looking}
-        return told
+            found["inputs"] = searched(tally.looks, tally.merged, tally.looking)
 
     def result(self, parts: Sequence[Part], tally: Tally, notes: dict) -> Result:
         """The result of all batches; `notes` are added to what is told of any run."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
-from spdnn.engines.duplicates import Representatives
 from spdnn.engines.exchange import HeldRows, Parcel
 from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.reductions.inputs import Representatives
 
 if TYPE_CHECKING:
     from spdnn.engines.cpu.batch import Tally

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.duplicates import Representatives, representatives
 from spdnn.kernels.layouts.tiles import tiles_of
+from spdnn.reductions.inputs import Representatives, representatives
 
 
 class Rows:

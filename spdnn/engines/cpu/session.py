@@ -4,8 +4,7 @@ Algorithm: the inputs of a batch, in tiles, pass through as many layers as their
 tile; between passes, rows that died leave (*dead*) and rows that became identical share one representative (*inputs*),
 when that pays; what is left moves to fewer, at last to smaller tiles. *neurons* is done in `prepare`. Batches are as
 large as the memory allows; weights stay in memory when they fit, else the next layer is read while one is computed.
-Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights);
-merging: spdnn/reductions/reduce.py.
+Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class CpuSession(Session):
         most: int = plan.MOST_LAYERS,
         tile: int | None = None,
     ):
-        super().__init__()
+        super().__init__(prepared)
         self.work, self.threads, self.most = CpuWork(prepared, inputs, options, tile), options.threads, most
         self.course = prepared.course()
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
@@ -92,7 +91,7 @@ class CpuSession(Session):
         tally = work.tally()
         with progress.Inference(self.course, work.inputs.count, turns) as stage:
             parts = [self._batch(turn * size, size, tally, stage, meetings) for turn in range(turns)]
-        self.found |= work.found(tally)
+        work.note(tally, self.found)
         return work.result(parts, tally, {"batch_inputs": size})
 
     def _batch(self, start: int, size: int, tally: Tally, stage: progress.Inference, meetings: Meetings | None) -> Part:

@@ -13,7 +13,6 @@ from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.records.limits import Machine
-from spdnn.reductions import reduce
 
 MOST_INPUTS = 2**31 - 1  # that kernels count
 
@@ -23,7 +22,7 @@ class CudaEngine(Engine):
 
     name = "cuda"
     summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, found by timing them"
-    offers = reduce.NAMES
+    offers = ("dead", "inputs", "neurons")
     kind: str | None = None
 
     def missing(self) -> str | None:
@@ -41,7 +40,7 @@ class CudaEngine(Engine):
         return ceilings.measure(cupy_device.open_device(options.device), options.threads, seconds)
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        return Prepared.look(network, reductions, memory)
+        return Prepared.reduced(network, reductions, memory)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.cuda.session import CudaSession

@@ -38,11 +38,9 @@ class CudaSession(Session):
     """
 
     def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None):
-        super().__init__()
+        super().__init__(prepared)
         inputs.check_width(prepared.network.inputs)
         self.device, self.inputs, self.keep_values = device, inputs, options.values
-        if "dead" in prepared.reductions:
-            self.found["dead"] = {"rows_may_leave_before_layer": prepared.dead_from + 1}
         self.course = prepared.course()
         device.trim()
         begun = time.perf_counter()

@@ -19,10 +19,10 @@ import numpy as np
 from spdnn.common import progress
 from spdnn.common.errors import InputError, Unsuitable
 from spdnn.engines.base import Engine, Options, Prepared, Session
-from spdnn.engines.duplicates import Representatives
 from spdnn.engines.exchange import HeldRows, Meetings, Parcel
 from spdnn.problem.features import BLOCK, Inputs, Result, projection_weights, row_hashes
 from spdnn.problem.network import Header, Layer, Network
+from spdnn.reductions.inputs import Representatives
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 MEMORY_SHARE = 0.7  # of the machine's memory, when no limit was given
@@ -153,7 +153,7 @@ class PeerEngine(Engine):
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         for k in range(network.depth):
             self.library.check(network.header(k), reductions)
-        return Prepared.look(network, reductions)
+        return Prepared.reduced(network, reductions)
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return PeerSession(self.library, prepared, inputs, options)
@@ -165,14 +165,12 @@ class PeerSession(Session):
     meets = True
 
     def __init__(self, library: Library, prepared: Prepared, inputs: Inputs, options: Options):
-        super().__init__()
+        super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
         _check_memory(library, network, inputs, options)
         self.library, self.outputs, self.keep_values = library, network.outputs, options.values
         self.dead_from = prepared.dead_from
-        if "dead" in prepared.reductions:
-            self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         self.device = options.device
         library.use(self.device)
         self.notes = library.start(options.threads)

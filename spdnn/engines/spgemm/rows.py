@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spdnn.engines.duplicates import Representatives
 from spdnn.engines.exchange import HeldRows, Parcel
+from spdnn.reductions.inputs import Representatives
 
 if TYPE_CHECKING:
     from spdnn.engines.spgemm.session import SpgemmSession

@@ -7,7 +7,7 @@ accumulators or the instruction set. `edges_computed` counts the multiply-adds r
 features, the length of its weight row; on sparse rows that is far less than inputs x edges.
 
 Reductions: `dead`, rows that became empty leave while no later bias revives them; `inputs`, rows that became identical
-share one representative (engines/duplicates.py). To leave costs nothing, as rows are found by their places.
+share one representative (spdnn/reductions/inputs.py). To leave costs nothing, as rows are found by their places.
 Source: Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC 2019.
 """
 
@@ -23,13 +23,13 @@ from spdnn.common import progress
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import RESIDENT, STREAMED, LastLayer, Options, Prepared, Session, values_bytes
 from spdnn.engines.compiled import CompiledEngine, past_float32, read_ahead
-from spdnn.engines.duplicates import Looks, representatives
 from spdnn.engines.exchange import Meetings
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.engines.spgemm.rows import NONZERO_BYTES, Buffer, SparseRows, SpgemmRows
 from spdnn.kernels import dispatch
 from spdnn.problem.features import Inputs, Result
 from spdnn.problem.network import Header, Layer, Network, index_dtype
+from spdnn.reductions.inputs import Looks, representatives, searched
 
 ACCUMULATORS = ("hash", "touched", "sweep", "panel")  # as the kernels number them
 BEST = -1  # the kernels choose for each row
@@ -54,15 +54,13 @@ class SpgemmSession(Session):
     meets = True
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
-        super().__init__()
+        super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
         self.network, self.inputs = network, inputs
         self.threads, self.keep_values = options.threads, options.values
         self.kernels, self.accumulator = level(), BEST
         self.dead_from = prepared.dead_from
-        if "dead" in prepared.reductions:
-            self.found["dead"] = {"rows_may_leave_before_layer": self.dead_from + 1}
         self.looking = "inputs" in prepared.reductions
         self.batch, resident = _plan(network, inputs, options, self.kernels.panel, prepared.layout is not None)
         self.edges = 0
@@ -88,7 +86,7 @@ class SpgemmSession(Session):
         turns, self.edges = self.turns or self.batches, 0
         size = -(-self.inputs.count // turns)
         if self.looking:
-            self.found["inputs"] = {"looks": 0, "rows_merged": 0, "seconds": 0.0}
+            self.found["inputs"] = searched()
         with progress.Inference(self.course, self.inputs.count, turns) as stage:
             parts = [self._batch(turn * size, size, stage, meetings) for turn in range(turns)]
         alive, hashes, sums, projections, mins, maxs = (np.concatenate([part[i] for part in parts]) for i in range(6))

@@ -10,14 +10,8 @@ from collections.abc import Sequence
 from spdnn.problem import challenge
 from spdnn.records import limits
 from spdnn.records.published import SPANS
+from spdnn.reductions.registry import REDUCTIONS
 
-REDUCTIONS = {"dead": "dead inputs", "inputs": "identical inputs", "neurons": "identical neurons"}
-REDUCTION_MEANINGS = {
-    "dead": "Dead inputs: rows that became all zero are dropped.",
-    "inputs": "Identical inputs: one representative of equal rows is kept.",
-    "neurons": "Identical neurons: outputs with the same inputs, weights and bias are computed once; their sums are "
-    "taken in another order, so rounding may differ.",
-}
 MOST_ACCENTS = 2
 STREAMED = "layer loop, weights streamed"
 ONE_LAYER = "one layer, features in the engine's layout"
@@ -189,7 +183,7 @@ def _unpiled(text: str) -> str:
 
 def reductions(names: list[str]) -> str:
     """The reductions that were on, in words."""
-    return ", ".join(REDUCTIONS[name] for name in REDUCTIONS if name in names) or "none"
+    return ", ".join(one.label for one in REDUCTIONS.values() if one.name in names) or "none"
 
 
 def definitions(names: set[str], limited: bool, several: bool, devices: bool = False) -> list[tuple[str, str]]:
@@ -199,7 +193,7 @@ def definitions(names: set[str], limited: bool, several: bool, devices: bool = F
         devices: some of the limits are of a GPU.
     """
     terms = DEFINITIONS + (SEVERAL_DEFINITIONS if several else ()) + (LIMIT_DEFINITIONS if limited else ())
-    told = " ".join(meaning for name, meaning in REDUCTION_MEANINGS.items() if name == "dead" or name in names)
+    told = " ".join(one.meaning for one in REDUCTIONS.values() if one.name == "dead" or one.name in names)
     filled = {"reductions": told, **{name: text if devices else "" for name, text in GPU.items()}}
     return [(term, meaning.format(**filled)) for term, meaning in terms]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.report.common.drawing import INK, About, Drawing, drawn, libraries, plain, style
 from spdnn.report.reductions.values import STEPS, titled
 
-LEAVE_OUT = {"dead": "inputs that died", "inputs": "inputs that became identical", "neurons": "identical neurons"}
-HUES = {"dead": 0, "inputs": 1, "neurons": 2}  # of the palette that the colour-blind tell apart
+HUES = {name: hue for hue, name in enumerate(STEPS)}  # of the palette that the colour-blind tell apart
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
 MOST = 12  # times the most edges: room for what all factors make together
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -63,7 +63,8 @@ def edges(networks: Sequence[dict], about: About) -> Drawing:
         seaborn.despine(fig=figure, ax=axes, left=True)
         _legend(figure, palette)
         columns = ["network and inputs", "edges counted"]
-        columns += [text for name in STEPS for text in (f"edges left without {LEAVE_OUT[name]}", f"{name}, factor")]
+        for name in STEPS:
+            columns += [f"edges left without {REDUCTIONS[name].left_out}", f"{name}, factor"]
         return drawn(figure, about, [*columns, "all factors", "edges really computed"], map(_row, networks))
 
 
@@ -93,7 +94,7 @@ def _legend(figure, palette: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=palette[HUES[name]], label=f"left out: {LEAVE_OUT[name]}") for name in STEPS]
+    handles = [Patch(color=palette[HUES[name]], label=f"left out: {REDUCTIONS[name].left_out}") for name in STEPS]
     handles.append(Line2D([], [], color=INK, linestyle="", marker="|", markersize=12, label="as the challenge counts"))
     handles.append(Line2D([], [], color=INK, linestyle="", marker="D", markersize=5, label="really computed"))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)

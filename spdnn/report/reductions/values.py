@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from spdnn.problem import challenge
+from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import series, words
 from spdnn.report.reductions import facts
 
-STEPS = ("dead", "inputs", "neurons")  # in the order in which they are counted
+STEPS = tuple(REDUCTIONS)  # in the order in which they are counted
 PREFIXES = tuple(frozenset(STEPS[:size]) for size in range(len(STEPS) + 1))
 COUNTED, COMPUTED = "counted", "computed"
 

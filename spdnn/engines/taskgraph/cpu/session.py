@@ -35,7 +35,7 @@ class CpuGraphSession(Session):
     """Feature buffers for the places of all devices, weights that stay, and a graph to go through in every run."""
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
-        super().__init__()
+        super().__init__(prepared)
         self.wanted = options.wanted or Wanted()
         if self.wanted.devices > options.threads:
             raise InputError(
@@ -147,7 +147,7 @@ class CpuGraphSession(Session):
             run_threads(execution, going.do, lanes_of(made), check_ended)
         spent = time.process_time() - begun
         tally = going.tally()
-        self.found |= work.found(tally)
+        work.note(tally, self.found)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
         told = notes(made, self.sizes, self.wanted, self.why, execution.graph)
         told["processor_seconds"] = spent  # of all threads, in the same run as the timeline

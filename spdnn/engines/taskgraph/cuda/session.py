@@ -50,14 +50,12 @@ class CudaGraphSession(Session):
         options: Options,
         kind: str | None = None,
     ):
-        super().__init__()
+        super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
         self.inputs, self.keep_values, self.wanted = inputs, options.values, options.wanted or Wanted()
         if len(devices) != self.wanted.devices:
             raise InputError(f"{len(devices)} devices, and {self.wanted.devices} were asked for")
-        if "dead" in prepared.reductions:
-            self.found["dead"] = {"rows_may_leave_before_layer": prepared.dead_from + 1}
         memory = min(self._allowed(device) for device in devices)
         begun = time.perf_counter()
         given: dict[int, Given] = {0: Given(devices[0], inputs)}

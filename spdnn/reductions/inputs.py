@@ -1,7 +1,7 @@
-"""Rows that are equal need to be computed once: which row stands for which inputs, and when to look for equal rows.
+"""The reduction `inputs`: rows of features that became equal are computed once.
 
-The reduction `inputs`. Equal rows of features have equal rows ever after, so one of them, the representative, is kept.
-In saturating networks almost all rows become one: after some layers, every survivor of a RadiX-Net is the same row.
+Equal rows of features have equal rows ever after, so one of them, the representative, is kept. In saturating networks
+almost all rows become one: after some layers, every survivor of a RadiX-Net is the same row.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from spdnn.reductions.base import Reduction
+
 # What a look costs in multiply-adds of the engine `spgemm`, about: to hash a nonzero; to sort and compare a row.
 COST_OF_NONZERO = 4
 COST_OF_ROW = 400
@@ -17,6 +19,18 @@ COST_OF_ROW = 400
 # time at most; a look that found less than WORTH of the rows equal to others doubles the wait, any other resets it.
 PATIENCE = 16
 WORTH = 1 / 16
+
+
+class IdenticalInputs(Reduction):
+    name = "inputs"
+    label = "identical inputs"
+    meaning = "Identical inputs: one representative of equal rows is kept."
+    left_out = "inputs that became identical"
+
+
+def searched(searches: int = 0, merged: int = 0, seconds: float = 0.0) -> dict:
+    """The note of a run: so many searches for equal rows, which merged so many rows, in so many seconds."""
+    return {"looks": searches, "rows_merged": merged, "seconds": seconds}
 
 
 class Representatives:

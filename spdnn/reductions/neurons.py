@@ -1,7 +1,7 @@
-"""The exact reductions: what a network's own data allows to leave out without changing any result.
+"""The reduction `neurons`: outputs with the same inputs, weights and bias are computed once.
 
-Each is found by looking, never assumed. What depends on the network alone is here: `dead` (from which layer on rows of
-zeros may leave) and `neurons` (identical ones, merged). `inputs` depends on the features and is the engines' part.
+The next layer's indices are mapped onto the classes of equal outputs, and edges that fall on one class are summed. It
+pays whenever there are such outputs, and is done once, in *prepare*.
 """
 
 from __future__ import annotations
@@ -9,58 +9,33 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from spdnn.common import progress
-from spdnn.common.errors import InputError
 from spdnn.common.threads import in_order
 from spdnn.kernels import dispatch
 from spdnn.problem.network import Header, Layer, Network, index_dtype, shared_value
-
-NAMES = ("dead", "inputs", "neurons")
-
-
-def parse(text: str | Iterable[str], offered: Iterable[str] = NAMES) -> tuple[str, ...]:
-    """The reductions named by `text`: 'none', 'all' (of those offered), or names separated by commas.
-
-    Raises:
-        InputError: a name that is not known, or not offered by the engine.
-    """
-    offered = tuple(offered)
-    if not isinstance(text, (str, list, tuple)):
-        raise InputError(f"reductions {text!r}: give all, none, or names")
-    names = [part.strip() for part in text.split(",")] if isinstance(text, str) else list(text)
-    if names == ["none"] or names == []:
-        return ()
-    if names == ["all"]:
-        return offered
-    for name in names:
-        if name not in offered:
-            allowed = ", ".join((*offered, "all", "none"))
-            raise InputError(f"reduction {name!r} is not offered here: use one or more of {allowed}")
-    return tuple(name for name in NAMES if name in names)
+from spdnn.reductions.base import Reduction
 
 
-def reviving(network: Network) -> list[int]:
-    """The layers (0-based) after which a row of zeros need not be zeros: those where activation(bias) is not 0.
+class IdenticalNeurons(Reduction):
+    name = "neurons"
+    label = "identical neurons"
+    meaning = (
+        "Identical neurons: outputs with the same inputs, weights and bias are computed once; their sums are taken in "
+        "another order, so rounding may differ."
+    )
+    left_out = "identical neurons"
 
-    No positive bias under a ReLU, no bias at all without an activation: else the layer is one of them. Source: the
-    "dead inputs" of every entry to the challenge, here with the condition that they need.
-    """
-    depth = network.depth
-    return [k for k in progress.bar(range(depth), "prepare, biases", depth) if not network.header(k).keeps_zero]
+    def prepare(self, network: Network, memory: float) -> tuple[Network, dict]:
+        return merge_neurons(network, memory)
 
-
-def dead_from(layers: Iterable[int], depth: int) -> int:
-    """The first layer (0-based) before which a row of zeros may leave a network of `depth` layers.
-
-    Args:
-        layers: those that revive zeros (`reviving`). `depth` when the last layer is one: no row may leave early.
-    """
-    return 1 + max((k for k in layers if k < depth), default=-1)
+    def first(self, note: dict, source: Network, network: Network, layers: int) -> dict:
+        """What is left is then of these layers, and the seconds of all that were prepared."""
+        return {**note, **neurons_found(source, network), "layers_prepared": layers}
 
 
 class MergedNetwork(Network):

@@ -1,0 +1,37 @@
+"""The exact reductions, by name, in the order in which they are taken and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spdnn.common.errors import InputError
+from spdnn.reductions.base import Reduction
+from spdnn.reductions.dead import DeadInputs
+from spdnn.reductions.inputs import IdenticalInputs
+from spdnn.reductions.neurons import IdenticalNeurons
+
+REDUCTIONS: dict[str, Reduction] = {one.name: one for one in (DeadInputs(), IdenticalInputs(), IdenticalNeurons())}
+
+
+def parse_reductions(text: str | Iterable[str], offered: Iterable[str] | None = None) -> tuple[str, ...]:
+    """The reductions named by `text`: 'none', 'all' (of those offered), or names separated by commas.
+
+    Args:
+        offered: by an engine; None: all that there are.
+
+    Raises:
+        InputError: a name that is not known, or not offered by the engine.
+    """
+    offered = tuple(REDUCTIONS if offered is None else offered)
+    if not isinstance(text, (str, list, tuple)):
+        raise InputError(f"reductions {text!r}: give all, none, or names")
+    names = [part.strip() for part in text.split(",")] if isinstance(text, str) else list(text)
+    if names == ["none"] or names == []:
+        return ()
+    if names == ["all"]:
+        return offered
+    for name in names:
+        if name not in offered:
+            allowed = ", ".join((*offered, "all", "none"))
+            raise InputError(f"reduction {name!r} is not offered here: use one or more of {allowed}")
+    return tuple(name for name in REDUCTIONS if name in names)
