@@ -12,6 +12,7 @@ with logged(snakemake.log[0]):
     params = snakemake.params
     runner = engine(params.engine, usable=False)  # what it runs on may be on other nodes than this one
     network = open_network(snakemake.input[0])
-    prepared, seconds = timed(runner.prepare, network, parse_reductions(params.reductions, runner.offers), params.memory)
+    reductions = parse_reductions(params.reductions, runner.offers)
+    prepared, seconds = timed(runner.prepare, network, reductions, params.memory)
     info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
     write_prepared(snakemake.output[0], prepared.network, info)
