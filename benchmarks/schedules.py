@@ -26,7 +26,8 @@ from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of

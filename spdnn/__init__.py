@@ -22,7 +22,7 @@ _NAMES = {
     "Layer": "spdnn.problem.network",
     "Network": "spdnn.problem.network",
     "RadixNet": "spdnn.sources.radixnet",
-    "Result": "spdnn.problem.features",
+    "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",
     "Wanted": "spdnn.taskgraph.decomposition",
     "from_matrices": "spdnn.problem.network",

@@ -23,7 +23,8 @@ from spdnn.engines.registry import ENGINES, engine
 from spdnn.measure import run as measure
 from spdnn.measure.run import Loaded, Measurement
 from spdnn.problem import challenge
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
 from spdnn.records.time_to_solution import COMMAND, solution, text
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify

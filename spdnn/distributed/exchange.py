@@ -17,7 +17,7 @@ import numpy as np
 
 from spdnn.distributed import partition
 from spdnn.distributed.world import World
-from spdnn.engines.exchange import HeldRows, Meetings, Parcel, parcels
+from spdnn.engines.exchange import HeldRows, Parcel, RowExchange, parcels
 
 # In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms and
 # is counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.
@@ -43,7 +43,7 @@ class Exchange:
 
 @dataclass
 class Log:
-    """What the meetings of one run did.
+    """What the ranks did for each other in one run.
 
     Attributes:
         waiting, communication: seconds of this rank.
@@ -74,8 +74,8 @@ class _State:
     may_leave: np.ndarray
 
 
-class RankMeetings(Meetings):
-    """The meetings of the ranks that have inputs.
+class RankExchange(RowExchange):
+    """Meetings of the ranks that have inputs: what is left of rows is compared, and rows move where that pays.
 
     Args:
         comm: of these ranks.

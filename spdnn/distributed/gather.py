@@ -9,10 +9,10 @@ from statistics import median
 import numpy as np
 
 from spdnn.distributed.world import World
-from spdnn.problem.features import Result
+from spdnn.problem.result import Result, RowStatistics
 
 SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
-PER_INPUT = ("alive", "row_sum", "row_projection", "row_min", "row_max", "row_hash")
+PER_INPUT = ("alive", *RowStatistics._fields)
 
 
 def gathered(world: World, mine: Result | None, count: int) -> Result | None:

@@ -17,7 +17,7 @@ from spdnn.common.errors import MemoryTooSmall, SpdnnError
 from spdnn.common.files import check_ended
 from spdnn.distributed import partition as parts
 from spdnn.distributed.devices import device
-from spdnn.distributed.exchange import Log, RankMeetings
+from spdnn.distributed.exchange import Log, RankExchange
 from spdnn.distributed.gather import gathered, messages_cost, with_values
 from spdnn.distributed.shared import room, share_inputs, share_prepared
 from spdnn.distributed.world import World
@@ -25,7 +25,8 @@ from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.measure import run as measure
 from spdnn.measure.run import Loaded
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
 from spdnn.records.rank_checks import computing, imbalance
 from spdnn.taskgraph.decomposition import Wanted
 
@@ -117,24 +118,24 @@ class Ranks:
         begun = time.perf_counter()
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
         session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
-        meetings = self._meetings(session, prepared)
+        exchange = self._exchange(session, prepared)
         timer, digests, result = _Times(), [], None
         for turn in range(repeats):
             check_ended()
             with progress_output.repeat(turn, repeats):
-                mine, result = self._repeat(session, meetings, inputs, timer)
+                mine, result = self._repeat(session, exchange, inputs, timer)
             digests.append(result.digest if result else "")
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
         if options.values:
             result = with_values(world, result, mine)
-        told = self._told(meetings, mine, numbers, timer)
+        told = self._told(exchange, mine, numbers, timer)
         told |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
         found = (session.found, session.span) if session is not None else None
         del session
-        if meetings:
-            meetings.comm.Free()
+        if exchange:
+            exchange.comm.Free()
         ceilings = measure.ceilings(self.engine, options, world.local_size)
         messages = messages_cost(world)
         everyone = world.comm.gather((told, found, self.shared))
@@ -158,45 +159,45 @@ class Ranks:
                 least,
             ) from error
 
-    def _meetings(self, session: Session | None, prepared: Prepared) -> RankMeetings | None:
-        """The meetings of the ranks that have inputs; None where there is nothing to meet for."""
+    def _exchange(self, session: Session | None, prepared: Prepared) -> RankExchange | None:
+        """What moves rows between the ranks that have inputs; None where there is nothing to move."""
         world = self.world
         comm = world.comm.Split(0 if session else world.mpi.UNDEFINED, world.rank)
-        self.meets = session is not None and session.meets
+        self.exchanges_rows = session is not None and session.exchanges_rows
         rebalanced = self.partition == parts.REBALANCED and "dead" in prepared.reductions
         merging = "inputs" in prepared.reductions
-        if not self.meets or not (rebalanced or merging) or comm.size == 1:
+        if not self.exchanges_rows or not (rebalanced or merging) or comm.size == 1:
             if session is not None:
                 comm.Free()
             return None
         session.turns = comm.allreduce(session.batches, world.mpi.MAX)
-        return RankMeetings(world, comm, rebalanced, merging)
+        return RankExchange(world, comm, rebalanced, merging)
 
-    def _repeat(self, session, meetings, inputs: Inputs, timer: _Times) -> tuple[Result | None, Result | None]:
+    def _repeat(self, session, exchange, inputs: Inputs, timer: _Times) -> tuple[Result | None, Result | None]:
         """(this rank's result, on rank 0 the whole one) of one run, timed."""
         world = self.world
-        if meetings:
-            meetings.begin()
+        if exchange:
+            exchange.begin()
         world.barrier()
         start = time.perf_counter()
         mine = None
         if session is not None:
-            mine = session.run(meetings) if meetings else session.run()
+            mine = session.run(exchange) if exchange else session.run()
         waited = world.barrier()
         gathering = time.perf_counter()
         whole = gathered(world, mine, inputs.count)
         end = time.perf_counter()
         waited += world.barrier()
-        log = meetings.log if meetings else Log()
+        log = exchange.log if exchange else Log()
         timer.inference.append(time.perf_counter() - start)
         timer.waiting.append(waited + log.waiting)
         timer.communication.append(end - gathering + log.communication)
         timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
         return mine, whole
 
-    def _told(self, meetings: RankMeetings | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
+    def _told(self, exchange: RankExchange | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
         """This rank's entry in the record, less what came before the repeats."""
-        log = meetings.log if meetings else Log()
+        log = exchange.log if exchange else Log()
         self.log = log
         edges = mine.edges_computed if mine else 0
         from_exchange = None
@@ -277,7 +278,7 @@ class Ranks:
         if log.exchanges:
             rows = sum(one.rows for one in log.exchanges)
             return f"{rows} rows were exchanged, first before layer {log.exchanges[0].before_layer}"
-        if not self.meets:
+        if not self.exchanges_rows:
             return f"no rows were exchanged: engine {self.engine.name} hands none over"
         if "dead" not in prepared.reductions:
             return "no rows were exchanged: without the reduction dead all ranks keep the same number"

@@ -10,10 +10,11 @@ import numpy as np
 
 from spdnn.common import progress
 from spdnn.common.errors import InputError
-from spdnn.engines.exchange import Meetings
+from spdnn.engines.exchange import RowExchange
 from spdnn.engines.memory import limit_bytes, resident_bytes
-from spdnn.problem.features import Inputs, Result, projection_weights
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
+from spdnn.problem.result import Result
 from spdnn.records.limits import Machine
 from spdnn.reductions.dead import dead_from
 from spdnn.reductions.registry import REDUCTIONS
@@ -108,61 +109,19 @@ class Prepared:
         return Prepared(source, network, self.reductions, found)
 
 
-BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their places, twice for their classes
-
-
-def values_bytes(inputs: int, outputs: int) -> int:
-    """Bytes that `LastLayer.gathered` holds of so many inputs: values of the batches, of all together, and a block."""
-    return 8 * inputs * outputs + max(BLOCK_BYTES, 8 * outputs)
-
-
-class LastLayer:
-    """The outputs of a prepared network, and those of the original one where identical neurons were merged.
-
-    Attributes:
-        outputs: of the original network.
-        counts: float64 (outputs here,), how many of the original outputs each stands for.
-        weights: float64 (outputs here,), for projections: the sum of `projection_weights` over these.
-    """
-
-    def __init__(self, network: Network):
-        self._classes = network.neuron_classes(network.depth - 1)
-        classes = np.arange(network.outputs) if self._classes is None else self._classes
-        self.outputs = classes.size
-        self.counts = np.bincount(classes).astype(np.float64)
-        self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
-
-    def gathered(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], places: np.ndarray | None = None) -> np.ndarray:
-        """float32 (inputs, outputs of the original network), from parts of (values, rows): float32 (distinct rows,
-        outputs here), and int64, for each input the row that has its values. `values_bytes` tells what it holds.
-
-        Args:
-            places: int64, where each of the inputs goes; None: they stay in their order.
-        """
-        found, place = np.empty((sum(rows.size for _, rows in parts), self.outputs), np.float32), 0
-        most = max(1, BLOCK_BYTES // (8 * self.outputs))
-        for values, rows in parts:
-            for start in range(0, rows.size, most):
-                block = values[rows[start : start + most]]
-                where = slice(place, place + len(block)) if places is None else places[place : place + len(block)]
-                found[where] = block if self._classes is None else block[:, self._classes]
-                place += len(block)
-        return found
-
-
 class Session(abc.ABC):
     """An inference that is ready to run: weights in memory (or streamed), buffers allocated.
 
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
         found: what was found of the reductions that depend on how many of the layers run; fit for JSON.
-        meets: whether `run` takes meetings, so that rows can move between ranks.
+        exchanges_rows: whether `run` takes an exchange, so that rows can move between ranks.
         batches: into how many batches the memory makes it split its inputs.
         turns: how many it makes of them all the same, the last ones possibly empty; None: as many as it must.
     """
 
     span: str = RESIDENT
-    meets: bool = False
+    exchanges_rows: bool = False
     batches: int = 1
     turns: int | None = None
 
@@ -172,11 +131,11 @@ class Session(abc.ABC):
         self.found: dict = {name: note for name, note in notes.items() if note is not None}
 
     @abc.abstractmethod
-    def run(self, meetings: Meetings | None = None) -> Result:
+    def run(self, exchange: RowExchange | None = None) -> Result:
         """Run once, from inputs and weights in memory to categories and row sums. Its time is the inference time.
 
-        The result numbers inputs as the whole does that they are a part of. With meetings, rows may come from and go to
-        other ranks: it tells the survivors and work of rows while they were here, and `alive` need not ascend.
+        The result numbers inputs as the whole does that they are a part of. With an exchange, rows may come from and go
+        to other ranks: it tells the survivors and work of rows while they were here, and `alive` need not ascend.
         """
 
     def tell(self, result: Result) -> None:  # noqa: B027  most have told everything

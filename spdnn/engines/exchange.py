@@ -1,6 +1,6 @@
 """What a session that is one rank of several offers between two layers: its rows, to be compared, moved and merged.
 
-A session calls `Meetings.meet` before the layers that `first` and `meet` name; every rank does so before the same
+A session calls `RowExchange.meet` before the layers that `first` and `meet` name; every rank does so before the same
 layers. What happens there (spdnn/distributed/exchange.py) reaches the rows through HeldRows, so that no engine knows
 of messages, and what moves rows knows of no engine.
 """
@@ -91,7 +91,7 @@ class HeldRows(abc.ABC):
         """So many rows left, or came to stand for others', since equal ones were on other ranks."""
 
 
-class Meetings(abc.ABC):
+class RowExchange(abc.ABC):
     """The other ranks, as a session sees them."""
 
     @abc.abstractmethod

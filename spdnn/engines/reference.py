@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
-from spdnn.engines.exchange import Meetings
-from spdnn.problem.features import Inputs, Result
+from spdnn.engines.exchange import RowExchange
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.result import Result
 from spdnn.verify import oracle as reference
 
 
@@ -30,5 +31,5 @@ class _OracleSession(Session):
         super().__init__(prepared)
         self.network, self.inputs, self.values = prepared.network, inputs, values
 
-    def run(self, meetings: Meetings | None = None) -> Result:
+    def run(self, exchange: RowExchange | None = None) -> Result:
         return reference.infer(self.network, self.inputs, values=self.values)

@@ -7,8 +7,9 @@ import os
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Engine, Options, Prepared, Session
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.decomposition import Wanted
 
@@ -17,10 +18,10 @@ __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engi
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured beside our own engines
 CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
 ENGINES = {
-    "cpu": "spdnn.engines.cpu.session:CpuEngine",
-    "tiled": "spdnn.engines.cpu.session:TiledEngine",
-    "csr": "spdnn.engines.cpu.session:CsrEngine",
-    "spgemm": "spdnn.engines.spgemm.session:SpgemmEngine",
+    "cpu": "spdnn.engines.cpu.engine:CpuEngine",
+    "tiled": "spdnn.engines.cpu.engine:TiledEngine",
+    "csr": "spdnn.engines.cpu.engine:CsrEngine",
+    "spgemm": "spdnn.engines.spgemm.engine:SpgemmEngine",
     "taskgraph": "spdnn.engines.taskgraph.engine:TaskgraphEngine",
     "reference": "spdnn.engines.reference:OracleEngine",
     "cuda": "spdnn.engines.cuda.engine:CudaEngine",

@@ -28,8 +28,9 @@ from spdnn.formats.checks import sound
 from spdnn.formats.container import check_unchanged
 from spdnn.measure import machine
 from spdnn.problem import challenge
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.result import Result, RowStatistics
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -356,10 +357,7 @@ NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}
 
 def write_result(path: str | Path, result: Result) -> None:
     """Write survivors, row sums, extremes and hashes as .npz (not the values)."""
-    arrays = {
-        name: getattr(result, name)
-        for name in ("alive", "row_sum", "row_projection", "row_min", "row_max", "row_hash", "survivors")
-    }
+    arrays = {name: getattr(result, name) for name in ("alive", *RowStatistics._fields, "survivors")}
     numbers = {name: getattr(result, name) for name in NUMBERS if getattr(result, name) is not None}
     with replacing(path) as temporary, open(temporary, "wb") as stream:
         np.savez_compressed(stream, **arrays, **numbers)

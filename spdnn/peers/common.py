@@ -15,7 +15,7 @@ from spdnn.common.files import check_ended
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.measure import run as measure
-from spdnn.problem.features import Result
+from spdnn.problem.result import Result
 from spdnn.records.run_record import write_record
 
 OURS = "cpu"

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.base import Options
-from spdnn.engines.libraries.library import Library, bound, summarised
+from spdnn.engines.libraries.library import Library, bound
 from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
 from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
+from spdnn.problem.result import Result, RowStatistics
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -183,7 +184,8 @@ def _one_width(
 
 def _layer_result(program: _Program, rows: np.ndarray) -> Result:
     alive = np.flatnonzero(rows.any(axis=1))
-    return summarised(len(rows), alive, rows[alive], np.array([alive.size]), program.edges, False, program.notes)
+    statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
+    return Result(len(rows), rows.shape[1], alive, *statistics, survivors, program.edges, notes=program.notes)
 
 
 def _row_digest(rows: np.ndarray) -> str:

@@ -1,10 +1,9 @@
-"""The inputs of an inference (rows of the first Y), and what comes out of it."""
+"""The inputs of an inference: the rows of the first Y, as bits, dense or sparse, and parts of them."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -157,94 +156,3 @@ def _pack_sparse(rows: sp.csr_array) -> np.ndarray:
     column = rows.indices
     np.bitwise_or.at(packed, (row, column >> 3), np.uint8(128) >> (column & 7).astype(np.uint8))
     return packed
-
-
-@dataclass
-class Result:
-    """What an inference gives.
-
-    Attributes:
-        inputs, outputs: the number of inputs, and the width of the last layer.
-        alive: int64, ascending 0-based inputs whose last row has a nonzero value.
-        row_sum, row_projection: float64 (alive,); row_min, row_max: float32 (alive,): of each such last row; the
-            projection is on the fixed pseudo-random `projection_weights`, so that it knows the places of values.
-        survivors: int64 (layers,): inputs with a nonzero row after each layer.
-        row_hash: uint64 (alive,), of the bits of each such last row; hashes of different engines are not comparable.
-        edges_computed: inputs x edges that were really gone through.
-        values: float32 (alive, outputs), the last rows, when they were asked for.
-        notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
-        bytes_loaded: that the edges gathered, from whichever cache; None: a float32 for each edge and input.
-        bytes_moved: read and written past the caches by design: inputs, weights, features between passes; None where
-            the engine does not count them.
-    """
-
-    inputs: int
-    outputs: int
-    alive: np.ndarray
-    row_sum: np.ndarray
-    row_projection: np.ndarray
-    row_min: np.ndarray
-    row_max: np.ndarray
-    row_hash: np.ndarray
-    survivors: np.ndarray
-    edges_computed: int
-    values: np.ndarray | None = None
-    notes: dict = field(default_factory=dict)
-    bytes_moved: int | None = None
-    bytes_loaded: int | None = None
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over `alive` and the hashes: two runs of one engine with equal digests have equal values to the bit,
-        whatever the number of ranks.
-        """
-        return hashlib.sha256(self.alive.tobytes() + self.row_hash.tobytes()).hexdigest()
-
-    @property
-    def categories(self) -> np.ndarray:
-        """The challenge's result: ascending 1-based inputs whose last row has a nonzero sum."""
-        return self.alive[self.row_sum != 0] + 1
-
-    def all_values(self) -> np.ndarray:
-        """float32 (inputs, outputs): every last row, zeros where nothing survived."""
-        rows = np.zeros((self.inputs, self.outputs), dtype=np.float32)
-        rows[self.alive] = self._kept()
-        return rows
-
-    def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k largest last-layer values of each input, largest first, and their neurons (0-based).
-
-        Returns:
-            int64 (inputs, k) and float32 (inputs, k). Ties go to the lower neuron.
-
-        Raises:
-            InputError: more than there are outputs, or the values were not kept.
-        """
-        if not 1 <= k <= self.outputs:
-            raise InputError(f"the {k} largest asked for; the last layer has {self.outputs}")
-        neurons = np.tile(np.arange(k), (self.inputs, 1))
-        values = np.zeros((self.inputs, k), np.float32)
-        for start in range(0, self.alive.size, BLOCK):
-            rows, part = self.alive[start : start + BLOCK], self._kept()[start : start + BLOCK]
-            neurons[rows] = np.argsort(-part, axis=1, kind="stable")[:, :k]
-            values[rows] = np.take_along_axis(part, neurons[rows], axis=1)
-        return neurons, values
-
-    def _kept(self) -> np.ndarray:
-        if self.values is None:
-            raise InputError("the values were not kept; ask for them before the inference")
-        return self.values
-
-
-def row_hashes(rows: np.ndarray) -> np.ndarray:
-    """uint64 (count,): a hash of the bits of each row, any type (count, neurons)."""
-    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
-    return np.frombuffer(b"".join(digests), np.uint64)
-
-
-BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
-
-
-def projection_weights(outputs: int) -> np.ndarray:
-    """float32 (outputs,), from -1 to 1: the same on every machine (NumPy's frozen generator, seed 0)."""
-    return (2 * np.random.RandomState(0).random_sample(outputs) - 1).astype(np.float32)

@@ -12,13 +12,9 @@ import numpy as np
 
 from spdnn.reductions.base import Reduction
 
-# What a look costs in multiply-adds of the engine `spgemm`, about: to hash a nonzero; to sort and compare a row.
-COST_OF_NONZERO = 4
-COST_OF_ROW = 400
-# A look is due when the work since the last one is PATIENCE times its cost, so that looking takes about 1/16 of the
-# time at most; a look that found less than WORTH of the rows equal to others doubles the wait, any other resets it.
-PATIENCE = 16
-WORTH = 1 / 16
+SHARE, SHARE_AGAIN = 0.005, 0.03  # of the work ahead that a search may cost; the same after one that paid
+SETTLED = 0.05  # of the rows may die in a layer when searching makes sense
+PAID = 0.1  # of the rows, merged: search again before the next layer; else after twice as many layers
 
 
 class IdenticalInputs(Reduction):
@@ -82,26 +78,38 @@ class Representatives:
         self.weights, self.moved = np.bincount(self.row_of, minlength=count), True
 
 
-class Looks:
-    """When to look for equal rows, by the rule above. It depends on work, not on clocks: every run looks alike."""
+class DuplicateSearch:
+    """When to search a batch for identical rows.
 
-    def __init__(self):
-        self.work, self.patience = 0, PATIENCE
+    A search must cost little against the work ahead, so that a run which gains nothing loses next to nothing; it waits
+    until few rows die; each one without success doubles the layers until the next. All of it depends on work, never on
+    clocks, so that a run repeats to the bit. Costs are in any unit of the engine's.
 
-    def due(self, work: int, nonzeros: int, rows: int) -> bool:
-        """Whether to look now.
+    Args:
+        share: of the work ahead that a search may cost, until one has paid.
+    """
+
+    def __init__(self, share: float = SHARE):
+        self.share, self._next, self._distance, self._paid = share, 1, 1, False
+
+    def wait(self, k: int, rows: int, deaths: float, cost: float, ahead: float, stopped: bool = False) -> int | None:
+        """How many layers from layer k on until the next search among `rows` rows; None: none is in sight.
 
         Args:
-            work: multiply-adds since the last call.
-            nonzeros, rows: of the features.
+            deaths: the share of the rows that died in the last layer.
+            cost, ahead: of the search, and of all rows through the layers from k on.
+            stopped: the batch is interrupted before layer k in any case, and others may hold equal rows.
         """
-        self.work += work
-        return rows > 1 and self.work >= self.patience * (COST_OF_NONZERO * nonzeros + COST_OF_ROW * rows)
+        share = SHARE_AGAIN if self._paid or stopped else self.share
+        if rows <= 1 or deaths > SETTLED or cost > share * ahead:
+            return None
+        return max(0, self._next - k)
 
-    def looked(self, rows: int, merged: int) -> None:
-        """A look at `rows` rows found `merged` of them equal to others."""
-        self.work = 0
-        self.patience = PATIENCE if merged >= WORTH * rows else 2 * self.patience
+    def ended(self, k: int, rows: int, merged: int) -> None:
+        """A search among the rows before layer k merged so many of them."""
+        self._paid = merged > PAID * rows
+        self._distance = 1 if self._paid else 2 * self._distance
+        self._next = k + self._distance
 
 
 def representatives(hashes: np.ndarray, same: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from spdnn.common import progress
-from spdnn.problem.features import Inputs, Result, projection_weights, row_hashes
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.result import Result, RowStatistics
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
 
@@ -74,39 +75,24 @@ def infer(
     """
     inputs.check_width(network.inputs)
     rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
-    weights = projection_weights(network.outputs).astype(np.float64)
     chunk = max(1, CHUNK_BYTES // (8 * network.width))
-    survivors, parts, kept = np.zeros(network.depth, np.int64), [], []
+    survivors, alive, statistics, kept = np.zeros(network.depth, np.int64), [], [], []
     edges = [network.header(k).edges for k in range(network.depth)]
     with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as told:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
             y, alive_after = forward(network, inputs.dense(numbers, np.float64), told)
             survivors += alive_after
-            alive = np.flatnonzero(y.any(axis=1))
-            last = y[alive]
-            parts.append(
-                (
-                    numbers[alive],
-                    last.sum(axis=1),
-                    last @ weights,
-                    last.min(axis=1, initial=np.inf),
-                    last.max(axis=1, initial=-np.inf),
-                    row_hashes(last),
-                )
-            )
+            nonzero = np.flatnonzero(y.any(axis=1))
+            alive.append(numbers[nonzero])
+            statistics.append(RowStatistics.of(y[nonzero]))
             if values:
-                kept.append(last.astype(np.float32))
-    alive, sums, projections, mins, maxs, hashes = (np.concatenate([part[i] for part in parts]) for i in range(6))
+                kept.append(y[nonzero].astype(np.float32))
     return Result(
         rows.size if inputs.numbers is None else inputs.total,
         network.outputs,
-        alive,
-        sums,
-        projections,
-        mins.astype(np.float32),
-        maxs.astype(np.float32),
-        hashes,
+        np.concatenate(alive),
+        *RowStatistics.joined(statistics),
         survivors,
         int(np.concatenate([[rows.size], survivors[:-1]]) @ edges),
         np.concatenate(kept) if values else None,

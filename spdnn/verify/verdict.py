@@ -19,8 +19,9 @@ from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.formats.categories import read_categories
 from spdnn.problem import challenge
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.result import Result
 from spdnn.verify import oracle as reference
 
 BORDERLINE = 1e-5

@@ -242,7 +242,7 @@ def test_ranks_of_parts_of_the_inputs_give_the_whole(on_shim, name, way, kind):
         numbers = partition.part(way, inputs.count, 3, rank)
         part = ranks._open(chosen.prepare(network, tuple(REDUCTIONS)), inputs.part(numbers), options)
         assert ranks.device == rank
-        assert not part.meets  # so no row moves: what merges does so among its rank's
+        assert not part.exchanges_rows  # so no row moves: what merges does so among its rank's
         result = gathered(world, part.run(), inputs.count)
     assert 0 < whole.alive.size < 157
     assert result.digest == whole.digest

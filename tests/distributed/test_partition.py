@@ -57,7 +57,7 @@ def test_moves_give_each_what_it_wants_and_no_rank_both_sends_and_receives(pairs
 
 def test_the_layer_before_which_an_exchange_paid_most_is_told():
     log = SimpleNamespace(exchanges=[], best=(2e9, 3e9, 4))
-    ranks = SimpleNamespace(partition=partition.REBALANCED, meets=True)
+    ranks = SimpleNamespace(partition=partition.REBALANCED, exchanges_rows=True)
     told = Ranks._sentence(ranks, log, SimpleNamespace(reductions=("dead",)))
     assert told == (
         "no rows were exchanged: the largest gain, 2e+09 edges of one rank before layer 5, "

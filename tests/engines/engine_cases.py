@@ -9,8 +9,9 @@ import scipy.sparse as sp
 
 from spdnn.engines.base import Options, Session
 from spdnn.engines.registry import engine, infer
-from spdnn.problem.features import Inputs, projection_weights
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
+from spdnn.problem.result import projection_weights
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.verify import oracle as reference
 

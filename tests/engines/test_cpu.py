@@ -9,11 +9,13 @@ from engine_cases import rows
 from spdnn.common.errors import InputError
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.session import CpuEngine
+from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.memory import resident_bytes
 from spdnn.engines.registry import infer
-from spdnn.problem.features import Inputs, projection_weights
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
+from spdnn.problem.result import projection_weights
+from spdnn.reductions.inputs import DuplicateSearch
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
 
@@ -31,8 +33,8 @@ def merging(count=300, neurons=64, layers=60):
 
 
 def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
-    monkeypatch.setattr(plan, "LOOK", 0)  # so that looking pays in a small run too
-    monkeypatch.setattr(plan, "LOOK_ROW", 0)
+    monkeypatch.setattr(plan, "SEARCH", 0)  # so that a search pays in a small run too
+    monkeypatch.setattr(plan, "SEARCH_ROW", 0)
     network, inputs = merging()
     plain = infer(network, inputs, reductions="none", values=True)
     session = CpuEngine().open(CpuEngine().prepare(network, ("dead", "inputs")), inputs, Options(2, values=True))
@@ -49,7 +51,7 @@ def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
 
 
 def test_rows_of_equal_hash_and_other_values_stay_apart(monkeypatch):
-    for name, value in (("LOOK", 0), ("LOOK_ROW", 0), ("HASH", 0), ("COMPARE", 0)):
+    for name, value in (("SEARCH", 0), ("SEARCH_ROW", 0), ("HASH", 0), ("COMPARE", 0)):
         monkeypatch.setattr(plan, name, value)
     network, inputs = merging()
     plain = infer(network, inputs, reductions="none")
@@ -70,25 +72,13 @@ def test_rows_of_equal_hash_and_other_values_stay_apart(monkeypatch):
     assert session.found["inputs"]["looks"] > 0
 
 
-def test_looking_costs_nothing_where_it_cannot_pay():
+def test_a_search_that_cannot_pay_is_not_made():
     rng = np.random.default_rng(0)
     matrices = [rng.normal(size=(64, 64)).astype(np.float32) / 8 for _ in range(4)]
     inputs = Inputs.from_array(rng.random((2000, 64)).astype(np.float32))
     session = CpuEngine().open(CpuEngine().prepare(from_matrices(matrices, 0.1), ("inputs",)), inputs, Options(1))
     session.run()
     assert session.found["inputs"] == {"looks": 0, "rows_merged": 0, "seconds": 0.0}
-    costs = plan.Costs.of(RadixNet(1024, 1920))
-    looks, due = plan.Looks(costs, 16), []
-    for k in range(1, 1920):
-        if looks.wait(k, 50_000, 0.0) == 0:
-            due.append(k)
-            looks.told(k, 50_000, 0)
-    assert due[0] == 1
-    assert len(due) <= 12  # each look without success doubles the distance to the next
-    looks.told(1000, 50_000, 20_000)
-    assert looks.wait(1001, 30_000, 0.0) == 0  # one that paid is followed up at once
-    assert looks.wait(1001, 30_000, 0.2) is None  # but not while many rows die
-    assert looks.wait(1001, 1, 0.0) is None
 
 
 def test_merged_neurons_are_restored_and_rounding_is_all_that_changes():
@@ -159,8 +149,10 @@ def test_bytes_are_counted_as_they_are_moved_and_gathered(monkeypatch):
     assert session.run().bytes_moved == network.nbytes + 640 * 128 + 23 * 640 * 4096
 
 
-def test_a_look_that_would_break_a_pass_must_be_worth_it():
-    costs = plan.Costs.of(RadixNet(4096, 24))
-    assert plan.Looks(costs, 16).wait(1, 12_000, 0.0) is None  # 200 MB of features through memory, for 23 layers
-    assert plan.Looks(costs, 16).wait(1, 1_000, 0.0) == 0  # 16 MB, which a cache holds
-    assert plan.Looks(plan.Costs.of(RadixNet(4096, 480)), 16).wait(1, 12_000, 0.0) == 0
+def test_a_search_that_would_break_a_pass_must_be_worth_it():
+    def due(depth, rows):
+        return DuplicateSearch().wait(1, rows, 0.0, *plan.Costs.of(RadixNet(4096, depth)).search(1, rows, 16)) == 0
+
+    assert not due(24, 12_000)  # 200 MB of features through memory, for 23 layers
+    assert due(24, 1_000)  # 16 MB, which a cache holds
+    assert due(480, 12_000)

@@ -18,20 +18,21 @@ import scipy.sparse as sp
 
 from spdnn import infer
 from spdnn.common.errors import Unsuitable
-from spdnn.distributed import exchange as meetings
+from spdnn.distributed import exchange as row_exchange
 from spdnn.distributed import gather
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.distributed.run import Ranks
 from spdnn.distributed.world import world
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu import session as cpu
+from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.registry import engine
-from spdnn.engines.spgemm import rows as sparse_rows
-from spdnn.engines.spgemm import session as spgemm
+from spdnn.engines.spgemm import schedule as spgemm_plan
+from spdnn.engines.spgemm.exchange import SpgemmRows
 from spdnn.measure import run as measure
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
+from spdnn.reductions import inputs as identical
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 
@@ -116,15 +117,15 @@ def main(arguments):
     parser.add_argument("engines", nargs="+")
     given = parser.parse_args(arguments)
     ranks, done, moved, merged = world(), 0, 0, 0
-    meetings.EXCHANGE = meetings.MOVE = 0  # so that rows move in problems as small as these
-    plan.LOOK, plan.LOOK_ROW, plan.SETTLED = 0, 0, 1.0  # and are looked at for equal ones
+    row_exchange.EXCHANGE = row_exchange.MOVE = 0  # so that rows move in problems as small as these
+    plan.SEARCH, plan.SEARCH_ROW, identical.SETTLED = 0, 0, 1.0  # and equal ones are searched for
     measure.ceilings, gather.TRIES, gather.LARGE = lambda *_: None, 1, 8  # nothing here is about time
     if given.collide:
-        for rows in (cpu.CpuRows, sparse_rows.SpgemmRows):
+        for rows in (CpuRows, SpgemmRows):
             rows.hashes = lambda self: np.zeros(self.count, np.uint64)
     if given.batches:
         plan.batches = lambda *_: (64, False)
-        spgemm._plan = lambda network, inputs, options, panel, shared: (64, shared)
+        spgemm_plan.batches = lambda network, inputs, options, panel, shared: (64, shared)
     for name in given.engines:
         offered = len(engine(name).offers)
         offers = ["none", *(["dead"] if offered > 1 else []), *(["all"] if offered else [])]

@@ -117,7 +117,7 @@ ON_DEVICES = """
 import os, sys
 from pathlib import Path
 from spdnn.cli import main
-from spdnn.engines.cpu.session import CpuEngine
+from spdnn.engines.cpu.engine import CpuEngine
 
 def device_identities(self):
     return {seen}[int(os.environ["PMI_RANK"])]
@@ -169,8 +169,8 @@ def test_a_defect_shows_its_traceback_and_ends_all(tmp_path):
         "from spdnn.distributed.world import world\n"
         "from spdnn.engines.cpu.session import CpuSession\n"
         "run = CpuSession.run\n"
-        "def broken(self, meetings=None):\n"
-        "    return run(self, meetings) if world().rank != 1 else 1 / 0\n"
+        "def broken(self, exchange=None):\n"
+        "    return run(self, exchange) if world().rank != 1 else 1 / 0\n"
         "CpuSession.run = broken\n"
         "from spdnn.cli import main\n"
         "sys.exit(main('challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1'.split()))\n"

@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from spdnn.common.errors import InputError
-from spdnn.problem.features import Inputs, Result, projection_weights
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result, projection_weights
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 100])

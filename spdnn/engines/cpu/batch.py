@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from spdnn.engines.base import LastLayer, Options, Prepared
+from spdnn.engines.base import Options, Prepared
 from spdnn.engines.compiled import past_float32
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.kernels.layouts.tiles import active_slots, best_tile, tiles_of
-from spdnn.problem.features import Inputs, Result
-from spdnn.reductions.inputs import searched
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
+from spdnn.reductions.inputs import DuplicateSearch, searched
 
 LOGGED = 512  # passes whose cost a run tells
 
@@ -32,8 +33,8 @@ class Tally:
         rows: int64 (layers,), rows that had to go through each layer: those that may be nonzero there, where identical
             ones were found one for all of them.
         edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
-        passes, looks, merged: how many, the last in rows.
-        closing, looking: seconds spent on closing the gaps of dead rows, and on looking for identical ones.
+        passes, searches (for identical rows), merged: how many, the last in rows.
+        closing, searching: seconds spent on closing the gaps of dead rows, and on those searches.
         log: of each of the first LOGGED passes: first layer, layers, lanes, edges, seconds.
     """
 
@@ -43,10 +44,10 @@ class Tally:
     loaded: int = 0
     moved: int = 0
     passes: int = 0
-    looks: int = 0
+    searches: int = 0
     merged: int = 0
     closing: float = 0.0
-    looking: float = 0.0
+    searching: float = 0.0
     log: list = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -54,17 +55,6 @@ class Tally:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
         self.log = self.log[:LOGGED]
-
-
-@dataclass(frozen=True)
-class Part:
-    """The outcome of one batch: each array has an entry for every input that is nonzero at the end, but `values`,
-    which has a row for each distinct one, `rows` of it."""
-
-    alive: np.ndarray
-    rows: np.ndarray
-    statistics: list
-    values: np.ndarray | None
 
 
 class CpuWork:
@@ -103,16 +93,16 @@ class CpuWork:
         """The rows of the inputs `numbers` (int64, ascending), before the first layer, in two feature buffers."""
         return Rows(self.kernels, threads, self.tile_for, numbers, self.tile, source, target)
 
-    def looks(self) -> plan.Looks:
-        return plan.Looks(self.costs, self.lanes)
-
     def deaths(self, k: int, rows: Rows) -> float:
         """The share of the rows that leave in a layer; none while they may not. What is dead then is identical."""
         return rows.deaths if k >= self.dead_from else 0.0
 
-    def wait(self, k: int, rows: Rows, looks: plan.Looks, stopped: bool = False) -> int | None:
-        """Layers until the next look for identical rows, or None; `stopped` as Looks.wait takes it."""
-        return looks.wait(k, rows.count, self.deaths(k, rows), stopped) if "inputs" in self.reductions else None
+    def wait(self, k: int, rows: Rows, search: DuplicateSearch, stopped: bool = False) -> int | None:
+        """Layers until the next search for identical rows, or None; `stopped` as DuplicateSearch.wait takes it."""
+        if "inputs" not in self.reductions:
+            return None
+        cost = self.costs.search(k, rows.count, self.lanes, stopped)
+        return search.wait(k, rows.count, self.deaths(k, rows), *cost, stopped)
 
     def through(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
         """All rows through the layers from k on; the slots that are nonzero after them.
@@ -189,69 +179,55 @@ class CpuWork:
             rows.keep(slots, neurons)
             tally.closing += time.perf_counter() - start
 
-    def merge(self, k: int, rows: Rows, looks: plan.Looks, tally: Tally) -> None:
-        """Look for rows that became identical, and let one of each group stand for all."""
+    def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Tally) -> None:
+        """Search for rows that became identical, and let one of each group stand for all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
         zeros = rows.alive < size  # rows of zeros still have slots; they are identical, so one of them is left
-        merged = rows.merge(neurons, lambda candidates: looks.whole(k, size, candidates, neurons))
+        merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
         rows.alive -= int(zeros and merged > 0)
-        looks.told(k, size, merged)
-        tally.looks += 1
+        search.ended(k, size, merged)
+        tally.searches += 1
         tally.merged += merged
-        tally.looking += time.perf_counter() - begun
+        tally.searching += time.perf_counter() - begun
 
-    def compact(self, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally) -> np.ndarray:
+    def compact(self, k: int, rows: Rows, slots: np.ndarray, search: DuplicateSearch, tally: Tally) -> np.ndarray:
         """What is due before layer k: dead rows leave, identical ones are merged; the slots of nonzero rows."""
         before = rows.count
         self.leave(k, rows, slots, tally)
-        if rows.count and self.wait(k, rows, looks) == 0:
-            self.merge(k, rows, looks, tally)
+        if rows.count and self.wait(k, rows, search) == 0:
+            self.merge(k, rows, search, tally)
         return slots if rows.count == before else np.arange(rows.count)
 
-    def finish(self, rows: Rows, slots: np.ndarray) -> Part:
+    def finish(self, rows: Rows, slots: np.ndarray) -> LastRows:
         """What is told of the rows that are nonzero at the end."""
         count, neurons = slots.size, self.network.outputs
         rows.keep(slots, neurons)
-        kinds = (np.float64, np.float64, np.float32, np.float32, np.uint64)
-        statistics = [np.empty(count, kind) for kind in kinds]
-        last = self.last
+        statistics, last, values = RowStatistics.empty(count), self.last, None
         self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, rows.threads)
-        values = None
         if self.keep_values:
             values = np.empty((count, neurons), np.float32)
             self.kernels.untile(rows.source, values, rows.tile, rows.threads)
-        return Part(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
+        return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
     def note(self, tally: Tally, found: dict) -> None:
         """Add to Session.found what a run found of the reductions that depend on the inputs."""
         if "dead" in self.reductions:
             found["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:
-            found["inputs"] = searched(tally.looks, tally.merged, tally.looking)
+            found["inputs"] = searched(tally.searches, tally.merged, tally.searching)
 
-    def result(self, parts: Sequence[Part], tally: Tally, notes: dict) -> Result:
+    def result(self, batches: Sequence[LastRows], tally: Tally, notes: dict) -> Result:
         """The result of all batches; `notes` are added to what is told of any run."""
-        alive = np.concatenate([part.alive for part in parts])
-        columns = [np.concatenate([part.statistics[i][part.rows] for part in parts]) for i in range(5)]
-        values, places = None, None
-        if (np.diff(alive) < 0).any():  # batches whose rows were joined
-            order = np.argsort(alive)
-            places = np.empty_like(order)
-            places[order] = np.arange(order.size)
-            alive, columns = alive[order], [column[order] for column in columns]
-        if self.keep_values:
-            values = self.last.gathered([(part.values, part.rows) for part in parts], places)
-        sums, projections, mins, maxs, hashes = columns
         told = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
-            "batches": len(parts),
+            "batches": len(batches),
             "passes": tally.passes,
             "pass_log": tally.log,
             "layer_rows": tally.rows.tolist(),
             "layer_edges": self.edges.tolist(),
         }
-        return Result(
-            self.inputs.total, self.last.outputs, alive, sums, projections, mins, maxs, hashes, tally.survivors,
-            tally.edges, values, told | notes, tally.moved, tally.loaded,
+        return self.last.result(
+            self.inputs.total, batches, self.keep_values, survivors=tally.survivors, edges_computed=tally.edges,
+            notes=told | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
         )  # fmt: skip

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-from spdnn.engines.cpu import schedule as plan
+from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import HeldRows, Parcel
 from spdnn.kernels.layouts.tiles import tiles_of
-from spdnn.reductions.inputs import Representatives
-
-if TYPE_CHECKING:
-    from spdnn.engines.cpu.batch import Tally
-    from spdnn.engines.cpu.session import CpuSession
+from spdnn.reductions.inputs import DuplicateSearch, Representatives
 
 
 class CpuRows(HeldRows):
-    """The rows of a batch before layer k, less the dead ones. Equal ones are merged where that is due."""
+    """The rows of a batch before layer k, less the dead ones. Equal ones are merged where that is due.
 
-    def __init__(self, session: CpuSession, k: int, rows: Rows, slots: np.ndarray, looks: plan.Looks, tally: Tally):
-        work = session.work
-        self._k, self._rows, self._looks, self._tally = k, rows, looks, tally
+    Args:
+        slots: of the rows that are nonzero, int64, ascending.
+        capacity: rows that the batch has room for.
+        planned: gives the layers of the next pass.
+    """
+
+    def __init__(
+        self, work: CpuWork, k: int, rows: Rows, slots: np.ndarray, search: DuplicateSearch, tally: Tally,
+        capacity: int, planned: Callable[[], int],
+    ):  # fmt: skip
+        self._k, self._rows, self._search, self._tally = k, rows, search, tally
         self.neurons = int(work.costs.outputs[k - 1])
         self.may_leave = k >= work.dead_from
         self._slots = np.arange(rows.count)  # where the rows are, until gaps are closed
@@ -32,14 +36,14 @@ class CpuRows(HeldRows):
             kept[slots] = True
             rows.inputs.keep(kept)
             self._slots = slots
-        self.looked = bool(rows.count) and work.wait(k, rows, looks, stopped=True) == 0
+        self.looked = bool(rows.count) and work.wait(k, rows, search, stopped=True) == 0
         if self.looked:
             self.settle()
-            work.merge(k, rows, looks, tally)
+            work.merge(k, rows, search, tally)
             self._slots = np.arange(rows.count)
-        self.capacity = tiles_of(session.batch, work.tile) * work.tile
+        self.capacity = tiles_of(capacity, work.tile) * work.tile
         self.edges, self.work = tally.edges, work.edges.astype(np.float64)
-        self.planned = session.depth(k, rows, looks)
+        self.planned = planned()
 
     def inputs(self) -> Representatives:
         return self._rows.inputs
@@ -82,4 +86,4 @@ class CpuRows(HeldRows):
         self._rows.merged = bool((self._rows.inputs.weights != 1).any())
         self._tally.merged += rows
         if self.looked and rows:
-            self._looks.told(self._k, 1, rows)
+            self._search.ended(self._k, 1, rows)

@@ -1,4 +1,4 @@
-"""What the engine `cpu` decides before and while it runs: batches within the memory, layers in a pass, when to look.
+"""What the engine `cpu` decides: batches within the memory, layers in a pass, what a search for equal rows costs.
 
 Costs are in vector operations for each vector of inputs, and depend on the data alone, never on the clock or the number
 of threads, so that a run repeats to the bit whatever the machine does. The factors were measured (benchmarks/).
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
-from spdnn.engines.base import Options, values_bytes
+from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.kernels.layouts.tiles import feature_bytes, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.result import values_bytes
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
@@ -26,14 +27,11 @@ CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level c
 STEP_FEATURES = 16 << 20  # bytes of two buffers of all tiles, when they go through the layers in step
 MOST_LAYERS = 128  # of a pass: a signal is answered between passes
 
-SAMPLE = 64  # neurons whose values sign a row in a first look
-LOOK, LOOK_ROW = 400_000, 300  # of a look: as such, and for each row (sorting its signature)
-BREAK = 14  # for each neuron of a row: ending a pass for a look sends features that no cache holds through memory
+SAMPLE = 64  # neurons whose values sign a row at first; rows are hashed whole where signatures are equal
+SEARCH, SEARCH_ROW = 400_000, 300  # of a search for identical rows: as such, and for each row (sorting its signature)
+BREAK = 14  # for each neuron of a row: ending a pass for a search sends features that no cache holds through memory
 HASH, COMPARE = 4, 20  # for each neuron: a row's hash, and comparing two rows
-LOOK_SHARE, AGAIN_SHARE = 0.005, 0.03  # of the work ahead that a look may cost; the same after one that paid
 WHOLE_SHARE = 0.02  # of the work ahead of rows of equal signature, that hashing and comparing them may cost
-SETTLED = 0.05  # of the rows may die in a layer when looking makes sense
-WORTHWHILE = 0.1  # of the rows, merged: look again at the next pass; else after twice as many layers
 
 
 @dataclass(frozen=True)
@@ -78,41 +76,17 @@ class Costs:
         useful = np.cumsum(work * alive[:-1])
         return 1 + int(np.argmin((cost / useful)[: max(1, int(fits.sum()))]))
 
+    def search(self, k: int, rows: int, lanes: int, stopped: bool = False) -> tuple[float, float]:
+        """(cost, work ahead) of a search for identical rows before layer k, as DuplicateSearch.wait takes them."""
+        features = 0 if stopped else rows * int(self.outputs[max(0, k - 1)])
+        out_of_cache = BREAK * features / lanes if 8 * features > CACHED_FEATURES else 0
+        return SEARCH + SEARCH_ROW * rows + out_of_cache, self.ahead[k] * rows / lanes
 
-class Looks:
-    """When to look for identical rows, and whether that paid.
-
-    A look signs each row with the values of SAMPLE neurons; when some have equal signatures, rows are hashed whole, and
-    those of equal hash compared. Both must cost little against the work ahead, so that a run which gains nothing loses
-    next to nothing; a look waits until few rows die; each one without success doubles the layers until the next.
-    """
-
-    def __init__(self, costs: Costs, lanes: int):
-        self.costs, self.lanes = costs, lanes
-        self.next, self.distance, self.paid = 1, 1, False
-
-    def wait(self, k: int, rows: int, deaths: float, stopped: bool = False) -> int | None:
-        """How many layers from layer k on until the next look at `rows` rows; None: no look is in sight.
-
-        Args:
-            stopped: the rows have left the caches before layer k in any case, and others may hold equal ones.
-        """
-        allowed = (AGAIN_SHARE if self.paid or stopped else LOOK_SHARE) * self.costs.ahead[k] * rows / self.lanes
-        features = 0 if stopped else rows * int(self.costs.outputs[max(0, k - 1)])
-        cost = LOOK + LOOK_ROW * rows + (BREAK * features / self.lanes if 8 * features > CACHED_FEATURES else 0)
-        if rows <= 1 or deaths > SETTLED or cost > allowed:
-            return None
-        return max(0, self.next - k)
-
-    def whole(self, k: int, rows: int, candidates: int, neurons: int) -> bool:
-        """Whether the `candidates` among the rows may be hashed and compared whole."""
-        return (HASH * rows + COMPARE * candidates) * neurons <= WHOLE_SHARE * candidates * self.costs.ahead[k]
-
-    def told(self, k: int, rows: int, merged: int) -> None:
-        """A look before layer k merged so many of the rows."""
-        self.paid = merged > WORTHWHILE * rows
-        self.distance = 1 if self.paid else 2 * self.distance
-        self.next = k + self.distance
+    def compares(self, k: int, rows: int, candidates: int) -> bool:
+        """Whether the `candidates`, rows before layer k with the signature of another, are worth hashing and comparing
+        whole."""
+        neurons = int(self.outputs[k - 1])
+        return (HASH * rows + COMPARE * candidates) * neurons <= WHOLE_SHARE * candidates * self.ahead[k]
 
 
 def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, tile: int) -> int:

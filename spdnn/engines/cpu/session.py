@@ -1,54 +1,44 @@
-"""Engine `cpu`: the fused sparse product + bias + activation on tiled features, with all three exact reductions.
-
-Algorithm: the inputs of a batch, in tiles, pass through as many layers as their features stay in the cache, tile by
-tile; between passes, rows that died leave (*dead*) and rows that became identical share one representative (*inputs*),
-when that pays; what is left moves to fewer, at last to smaller tiles. *neurons* is done in `prepare`. Batches are as
-large as the memory allows; weights stay in memory when they fit, else the next layer is read while one is computed.
-Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
-"""
+"""A session of the engine `cpu`: batches through the layers, one after the other, their rows in tiles."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from spdnn.common import progress
 from spdnn.common.files import check_ended
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
-from spdnn.engines.compiled import CompiledEngine, read_ahead
+from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.batch import CpuWork, Part, Tally
+from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.cpu.rows import Rows
-from spdnn.engines.exchange import Meetings
+from spdnn.engines.exchange import RowExchange
 from spdnn.kernels.layouts.tiles import bind, buffer, tiles_of, touch
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import LastRows, Result
+from spdnn.reductions.inputs import DuplicateSearch
 
 
-class CpuEngine(CompiledEngine):
-    name = "cpu"
-    summary = "fused sparse product, bias and clip in C++ on tiled features, all threads"
+@dataclass
+class Batch:
+    """A batch on its way through the layers.
 
-    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return CpuSession(prepared, inputs, options)
+    Attributes:
+        slots: of the rows that were nonzero after the last pass, int64, ascending.
+        exchange_at: the layer before which rows may next move between ranks; the depth: none is left.
+        k: the next layer.
+    """
 
-
-class TiledEngine(CpuEngine):
-    name = "tiled"
-    summary = "rung of the ladder: as cpu, but all inputs go through one layer before the next"
-
-    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return CpuSession(prepared, inputs, options, most=1)
-
-
-class CsrEngine(CpuEngine):
-    name = "csr"
-    summary = "rung of the ladder: a plain loop over the rows of CSR weights, one input at a time, row-major features"
-    offers = ()
-
-    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
-        return CpuSession(prepared, inputs, options, most=1, tile=1)
+    rows: Rows
+    search: DuplicateSearch
+    tally: Tally
+    slots: np.ndarray
+    exchange_at: int
+    k: int = 0
 
 
 class CpuSession(Session):
@@ -59,7 +49,7 @@ class CpuSession(Session):
         tile: of the features, always; None: what fits the rows that are left.
     """
 
-    meets = True
+    exchanges_rows = True
 
     def __init__(
         self,
@@ -85,55 +75,70 @@ class CpuSession(Session):
     def batches(self) -> int:
         return -(-self.work.inputs.count // self.batch)
 
-    def run(self, meetings: Meetings | None = None) -> Result:
+    def run(self, exchange: RowExchange | None = None) -> Result:
         work, turns = self.work, self.turns or self.batches
         size = min(self.batch, tiles_of(-(-work.inputs.count // turns), work.tile) * work.tile)
         tally = work.tally()
         with progress.Inference(self.course, work.inputs.count, turns) as stage:
-            parts = [self._batch(turn * size, size, tally, stage, meetings) for turn in range(turns)]
+            parts = [self._batch(turn * size, size, tally, stage, exchange) for turn in range(turns)]
         work.note(tally, self.found)
         return work.result(parts, tally, {"batch_inputs": size})
 
-    def _batch(self, start: int, size: int, tally: Tally, stage: progress.Inference, meetings: Meetings | None) -> Part:
+    def _batch(
+        self, start: int, size: int, tally: Tally, stage: progress.Inference, exchange: RowExchange | None
+    ) -> LastRows:
         """One batch through all layers."""
-        work, depth = self.work, self.work.depth
-        numbers = work.inputs.numbered(start, start + size)
-        rows, looks = work.begin(numbers, self.threads, *self.buffers), work.looks()
-        slots = np.arange(numbers.size)
-        stage.begin(numbers.size, lambda k: (tally.edges, rows.lanes))
-        meeting = meetings.first(self.depth(0, rows, looks), depth, numbers.size) if meetings else depth
-        with contextlib.closing(read_ahead(depth, lambda k: bind(work.network.layer(k)))) as stream:
-            k = 0
-            while k < depth:
+        batch = self._begin(start, size, tally)
+        stage.begin(batch.rows.count, lambda k: (tally.edges, batch.rows.lanes))
+        if exchange:
+            batch.exchange_at = exchange.first(self._planned(batch), self.work.depth, batch.rows.count)
+        with contextlib.closing(read_ahead(self.work.depth, lambda k: bind(self.work.network.layer(k)))) as stream:
+            while batch.k < self.work.depth:
                 check_ended()
-                most = min(self.depth(k, rows, looks), meeting - k) if rows.count else meeting - k
-                layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
-                if rows.count:
-                    slots = work.through(k, layers, rows, tally)
-                k += most
-                stage.at(k, rows.left)
-                if k == depth:
-                    break
-                if k == meeting:
-                    held = CpuRows(self, k, rows, slots, looks, tally)
-                    meeting = meetings.meet(k, held)
-                    held.settle()
-                    slots = np.arange(rows.count)
-                else:
-                    slots = work.compact(k, rows, slots, looks, tally)
-                if not rows.count:
-                    slots = np.empty(0, np.int64)
-                    if meeting == depth:
-                        stage.at(depth, 0)
+                self._pass(batch, stream)
+                stage.at(batch.k, batch.rows.left)
+                if batch.k < self.work.depth:
+                    self._between_passes(batch, exchange)
+                if not batch.rows.count:
+                    batch.slots = np.empty(0, np.int64)
+                    if batch.exchange_at == self.work.depth:  # no rows left, and none can come
+                        stage.at(self.work.depth, 0)
                         break
-        if meetings:
-            meetings.end(tally.edges)
-        return work.finish(rows, slots)
+        if exchange:
+            exchange.end(tally.edges)
+        return self.work.finish(batch.rows, batch.slots)
 
-    def depth(self, k: int, rows: Rows, looks: plan.Looks) -> int:
-        """How many layers the next pass has, from layer k on."""
+    def _begin(self, start: int, size: int, tally: Tally) -> Batch:
+        """The batch of `size` inputs from `start` on, before the first layer."""
+        numbers = self.work.inputs.numbered(start, start + size)
+        rows = self.work.begin(numbers, self.threads, *self.buffers)
+        return Batch(rows, DuplicateSearch(), tally, np.arange(numbers.size), self.work.depth)
+
+    def _pass(self, batch: Batch, stream: Iterator) -> None:
+        """All rows through the layers of the next pass, which come from memory or the stream."""
+        k, most = batch.k, batch.exchange_at - batch.k
+        if batch.rows.count:
+            most = min(most, self._planned(batch))
+        layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
+        if batch.rows.count:
+            batch.slots = self.work.through(k, layers, batch.rows, batch.tally)
+        batch.k += most
+
+    def _between_passes(self, batch: Batch, exchange: RowExchange | None) -> None:
+        """Rows move between ranks, or dead ones leave and identical ones merge."""
+        k, rows, search, tally = batch.k, batch.rows, batch.search, batch.tally
+        if k < batch.exchange_at:
+            batch.slots = self.work.compact(k, rows, batch.slots, search, tally)
+            return
+        held = CpuRows(self.work, k, rows, batch.slots, search, tally, self.batch, lambda: self._planned(batch))
+        batch.exchange_at = exchange.meet(k, held)
+        held.settle()
+        batch.slots = np.arange(rows.count)
+
+    def _planned(self, batch: Batch) -> int:
+        """How many layers the next pass has."""
+        work, rows, k = self.work, batch.rows, batch.k
         if self.layers is None or not rows.count:
             return 1
-        work = self.work
-        wait = work.wait(k, rows, looks) or self.most
+        wait = work.wait(k, rows, batch.search) or self.most
         return work.costs.layers(k, rows.tiles, rows.tile, work.deaths(k, rows), min(wait, self.most))

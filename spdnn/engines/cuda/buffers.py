@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.base import LastLayer, Prepared
+from spdnn.engines.base import Prepared
 from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
 from spdnn.engines.cuda.inputs import TILE, Given
@@ -25,6 +25,7 @@ from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, v
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.problem.features import Inputs
+from spdnn.problem.result import LastLayer
 
 ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
 

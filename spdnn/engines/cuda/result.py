@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.cuda.buffers import Plan
-from spdnn.problem.features import Inputs, Result
-
-COLUMNS = "sums", "projections", "least", "most", "hashes"
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import LastRows, Result
 
 
 def result(
     plan: Plan, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], notes: dict, values: bool
 ) -> Result:
     """`parts`: of each batch, the numbers of its inputs, and what Place.finish gave; `notes` are added to."""
-    alive, columns, kept = [], [[] for _ in COLUMNS], []
+    batches = []
     for numbers, found in parts:
         living = np.flatnonzero(found["row_of"] >= 0)
         row_of = found["row_of"][living].astype(np.int64)
-        alive.append(numbers[living])
-        for column, name in zip(columns, COLUMNS, strict=True):
-            column.append(found[name][row_of])
-        kept.append((found.get("values"), row_of))
+        batches.append(LastRows(numbers[living], row_of, found["statistics"], found.get("values")))
     work = np.sum([found["work"] for _, found in parts], axis=0, dtype=np.int64)
     computed = int(work @ plan.edges)
     loaded = 4 * computed
@@ -32,7 +28,6 @@ def result(
         loaded -= int(work[0] * plan.edges[0]) * 31 // 8  # a bit for each edge, not a float
     told = {"batches": len(parts), "rows_merged": int(sum(found["merged"] for _, found in parts)), **notes}
     survivors = np.sum([found["survivors"] for _, found in parts], axis=0, dtype=np.int64)
-    return Result(
-        inputs.total, plan.last.outputs, np.concatenate(alive), *(np.concatenate(column) for column in columns),
-        survivors, computed, plan.last.gathered(kept) if values else None, told, bytes_loaded=loaded,
-    )  # fmt: skip
+    return plan.last.result(
+        inputs.total, batches, values, survivors=survivors, edges_computed=computed, notes=told, bytes_loaded=loaded
+    )

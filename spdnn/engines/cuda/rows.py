@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.base import LastLayer
 from spdnn.engines.cuda.layers import Run
 from spdnn.engines.cuda.schedule import SETTLED, Pass
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
+from spdnn.problem.result import LastLayer, RowStatistics
 
 # Of a row, as row_statistics in last.cu writes it.
-STATISTICS = np.dtype(
-    [("sums", "f8"), ("projections", "f8"), ("least", "f4"), ("most", "f4"), ("hashes", "u8")], align=True
-)
+STATISTICS = np.dtype(list(zip(RowStatistics._fields, ("f8", "f8", "f4", "f4", "u8"), strict=True)), align=True)
 COLUMNS = STATISTICS.itemsize // 8
 Launch = Callable[[], None]
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
@@ -198,7 +196,7 @@ class DeviceRows:
         rows = int(counts[-1])
         found = found[: rows * COLUMNS].view(STATISTICS)
         return {
-            **{name: found[name] for name in STATISTICS.names or ()},
+            "statistics": RowStatistics(*(found[name] for name in RowStatistics._fields)),
             "row_of": row_of,
             "survivors": survivors,
             "work": work,

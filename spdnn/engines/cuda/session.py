@@ -24,7 +24,8 @@ from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.tiles import tiles_of
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
 
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
 CHECKED = 64  # launches between two looks at signals
@@ -62,7 +63,7 @@ class CudaSession(Session):
     def batches(self) -> int:
         return len(self.told)
 
-    def run(self, meetings=None) -> Result:
+    def run(self, exchange=None) -> Result:
         """As Session.run. The host knows of a batch when it is through, so progress is told of batches alone."""
         seconds, parts = 0.0, []
         with progress.Batches(self.course, self.inputs.count, len(self.told)) as stage:

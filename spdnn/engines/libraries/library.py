@@ -19,9 +19,10 @@ import numpy as np
 from spdnn.common import progress
 from spdnn.common.errors import InputError, Unsuitable
 from spdnn.engines.base import Engine, Options, Prepared, Session
-from spdnn.engines.exchange import HeldRows, Meetings, Parcel
-from spdnn.problem.features import BLOCK, Inputs, Result, projection_weights, row_hashes
+from spdnn.engines.exchange import HeldRows, Parcel, RowExchange
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Header, Layer, Network
+from spdnn.problem.result import Result, RowStatistics, row_hashes
 from spdnn.reductions.inputs import Representatives
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -162,7 +163,7 @@ class PeerEngine(Engine):
 class PeerSession(Session):
     """All weights, and the features of all inputs, in the library's layout."""
 
-    meets = True
+    exchanges_rows = True
 
     def __init__(self, library: Library, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)
@@ -187,12 +188,12 @@ class PeerSession(Session):
         if library.compiles:
             self.run()
 
-    def run(self, meetings: Meetings | None = None) -> Result:
+    def run(self, exchange: RowExchange | None = None) -> Result:
         library, depth = self.library, len(self.weights)
         library.use(self.device)
         features, spare, numbers = self.first, None, self.inputs.numbered(0, self.inputs.count)
         survivors, computed = np.zeros(depth, np.int64), 0
-        meeting = meetings.first(1, depth, numbers.size) if meetings else depth
+        exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
         with progress.Inference(self.course, numbers.size) as stage:
             stage.begin(numbers.size, lambda k: (computed, self._rows(features, numbers.size, k)))
             for k, weights in enumerate(self.weights, 1):
@@ -209,25 +210,28 @@ class PeerSession(Session):
                 if k >= self.dead_from:
                     if not left:
                         numbers = numbers[:0]  # nothing revives a row from here on
-                        if meeting == depth:
+                        if exchange_at == depth:
                             stage.at(depth, 0)
                             break
                     elif left <= SHRINK_SHARE * numbers.size:
                         spare = None  # its memory is free while both copies exist
                         features, numbers = library.take(features, alive), numbers[alive]
-                if k == meeting:
+                if k == exchange_at:
                     held = PeerRows(self, k, features, numbers, computed)
-                    meeting = meetings.meet(k, held)
+                    exchange_at = exchange.meet(k, held)
                     if held.rows is not None:
                         numbers, spare = held.inputs().numbers, None
                         features = library.features(held.rows) if numbers.size else features
-        if meetings:
-            meetings.end(computed)
+        if exchange:
+            exchange.end(computed)
         rows, spare = np.zeros((0, self.outputs), np.float32), None
         if alive.any():
             rows = library.dense(features if alive.all() else library.take(features, alive))
         numbers = numbers[alive] if numbers.size else numbers
-        return summarised(self.inputs.total, numbers, rows, survivors, computed, self.keep_values, self.notes)
+        values = rows if self.keep_values else None
+        return Result(
+            self.inputs.total, rows.shape[1], numbers, *RowStatistics.of(rows), survivors, computed, values, self.notes
+        )
 
     def _rows(self, features: Any, count: int, layer: int) -> float:
         """Rows of work in the coming layer (0-based), for features of `count` inputs before it."""
@@ -276,38 +280,6 @@ class PeerRows(HeldRows):
         if not self.count:
             return np.zeros((0, self.neurons), np.float32)
         return np.ascontiguousarray(self._library.dense(self._features), np.float32)
-
-
-def summarised(
-    count: int, alive: np.ndarray, rows: np.ndarray, survivors: np.ndarray, computed: int, values: bool, notes: dict
-) -> Result:
-    """The Result of last rows.
-
-    Args:
-        alive: int64, ascending inputs with a nonzero value, of `count`; rows: float32 (alive, outputs), theirs.
-        survivors, computed: see Result.
-        values: keep the rows.
-    """
-    directions = projection_weights(rows.shape[1]).astype(np.float64)
-    sums, projections = np.empty(len(rows)), np.empty(len(rows))
-    for start in range(0, len(rows), BLOCK):
-        part = slice(start, start + BLOCK)
-        block = rows[part].astype(np.float64)
-        sums[part], projections[part] = block.sum(axis=1), block @ directions
-    return Result(
-        count,
-        rows.shape[1],
-        alive,
-        sums,
-        projections,
-        rows.min(axis=1, initial=np.inf),
-        rows.max(axis=1, initial=-np.inf),
-        row_hashes(rows),
-        survivors,
-        computed,
-        rows if values else None,
-        notes,
-    )
 
 
 def bound(layer: Layer, largest: float, k: int, name: str) -> float:

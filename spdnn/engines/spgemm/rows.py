@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from spdnn.engines.exchange import HeldRows, Parcel
+from spdnn.engines.exchange import Parcel
 from spdnn.reductions.inputs import Representatives
-
-if TYPE_CHECKING:
-    from spdnn.engines.spgemm.session import SpgemmSession
 
 NONZERO_BYTES = 8  # a column and a value
 
@@ -108,31 +103,3 @@ class SparseRows:
         begin, lengths = self.source.begin[places], self.source.length[places]
         starts = np.cumsum(lengths) - lengths
         return np.arange(lengths.sum()) + np.repeat(begin - starts, lengths)
-
-
-class SpgemmRows(HeldRows):
-    """The rows of a batch before layer k; those that died have left."""
-
-    def __init__(self, session: SpgemmSession, k: int, rows: SparseRows, looked: bool):
-        self._session, self._rows, self.looked = session, rows, looked
-        self.may_leave = k >= session.dead_from
-        self.neurons = session.network.header(k - 1).outputs
-        self.capacity, self.edges = session.batch, session.edges
-        self.work = rows.nonzeros / max(1, rows.count * self.neurons) * session.layer_edges
-
-    def inputs(self) -> Representatives:
-        return self._rows.inputs
-
-    def hashes(self) -> np.ndarray:
-        found = np.empty(self.count, np.uint64)
-        self._session.kernels.hashes(self._rows.features(), found, self._session.threads)
-        return found
-
-    def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        return self._rows.pack(rows)
-
-    def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
-        self._rows.replace(kept, arrived)
-
-    def merged(self, rows: int) -> None:
-        self._session.found["inputs"]["rows_merged"] += rows

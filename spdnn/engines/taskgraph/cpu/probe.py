@@ -14,6 +14,7 @@ from spdnn.costmodel.costs import Device, Messages, Work
 from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.kernels.layouts.tiles import bind, buffer
 from spdnn.problem.network import Layer
+from spdnn.reductions.inputs import DuplicateSearch
 from spdnn.taskgraph.simulation import TaskCosts
 
 LAYERS = 32  # that are probed; deeper ones are taken to be like the last of them
@@ -95,7 +96,8 @@ def _through(work: CpuWork, count: int, threads: int, copied: Callable[[Layer], 
     buffers = [buffer(count, work.widest, work.tile) for _ in range(2)]
     for memory in buffers:
         memory.fill(0)
-    rows, looks, tally, computed, copying = work.begin(numbers, threads, *buffers), work.looks(), work.tally(), [], []
+    rows, search, tally = work.begin(numbers, threads, *buffers), DuplicateSearch(), work.tally()
+    computed, copying = [], []
     depth = min(LAYERS, work.depth)
     for k in range(depth):
         begun = time.perf_counter()
@@ -107,7 +109,7 @@ def _through(work: CpuWork, count: int, threads: int, copied: Callable[[Layer], 
         computed.append(rows.count)
         slots = work.through(k, [bind(layer)], rows, tally)
         if k + 1 < depth:
-            work.compact(k + 1, rows, slots, looks, tally)
+            work.compact(k + 1, rows, slots, search, tally)
         if not rows.count:
             break
     edges, seconds = np.array([entry[3:5] for entry in tally.log], float).T

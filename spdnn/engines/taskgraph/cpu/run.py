@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from spdnn.common import progress
-from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.cpu.batch import CpuWork, Part, Tally
+from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels.layouts.tiles import bind, buffer, touch
 from spdnn.problem.network import Layer
+from spdnn.problem.result import LastRows
+from spdnn.reductions.inputs import DuplicateSearch
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.execution import lanes_of
 from spdnn.taskgraph.graph import Kind, Task
@@ -37,7 +38,7 @@ class Batch:
     """
 
     rows: Rows
-    looks: plan.Looks
+    search: DuplicateSearch
     slots: np.ndarray
     inputs: int
     left: int
@@ -77,7 +78,7 @@ class Going:
         self.work, self.cut, self.devices, self.kept = work, cut, devices, kept
         self.batches: dict[int, Batch] = {}
         self.waiting: list[list[tuple[np.ndarray, np.ndarray, int, Batch]]] = [[] for _ in self.devices]
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, LastRows] = {}
         self.spans: list[Span] = []
         # A tally for each lane, which one thread writes.
         self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
@@ -114,7 +115,7 @@ class Going:
             numbers = self.work.inputs.numbered(*self.cut.members(task.batch))
             rows = self.work.begin(numbers, device.threads, *device.places[task.place])
             slots = np.arange(numbers.size)
-            self.batches[task.batch] = Batch(rows, self.work.looks(), slots, numbers.size, numbers.size)
+            self.batches[task.batch] = Batch(rows, DuplicateSearch(), slots, numbers.size, numbers.size)
         batch, layers = self.batches[task.batch], device.weights[task.buffer]
         rows, first, tally = batch.rows, k, self.tallies[task.lane]
         before = tally.edges
@@ -151,7 +152,7 @@ class Going:
     def _compact(self, task: Task) -> int:
         batch, tally, k = self.batches[task.batch], self.tallies[task.lane], self.cut.stages[task.stage][1]
         if batch.rows.count:
-            batch.slots = self.work.compact(k, batch.rows, batch.slots, batch.looks, tally)
+            batch.slots = self.work.compact(k, batch.rows, batch.slots, batch.search, tally)
         return self._left(batch, k).size
 
     def _left(self, batch: Batch, k: int) -> np.ndarray:
@@ -179,12 +180,12 @@ class Going:
         rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.places[task.place])
         rows.join(numbers, row_of, device.pool[:count])
         inputs, left, edges = (sum(getattr(one, name) for *_, one in waiting) for name in ("inputs", "left", "edges"))
-        batch = Batch(rows, self.work.looks(), np.arange(count), inputs, left, k, len(waiting), edges)
+        batch = Batch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
         self.batches[task.batch] = batch
         waiting.clear()
         self._moved(task, count)
         if count:
-            batch.slots = self.work.compact(k, rows, batch.slots, batch.looks, self.tallies[task.lane])
+            batch.slots = self.work.compact(k, rows, batch.slots, batch.search, self.tallies[task.lane])
 
     def _move(self, task: Task) -> None:
         """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""

@@ -20,7 +20,8 @@ from spdnn.engines.taskgraph.cpu.probe import measured
 from spdnn.engines.taskgraph.cpu.run import CpuDevice, Going, copied
 from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.kernels.layouts.tiles import bind
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
 from spdnn.taskgraph.decomposition import STREAM, Decomposition, Room, Sizes, Wanted, cut
 from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
@@ -139,7 +140,7 @@ class CpuGraphSession(Session):
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
-    def run(self, meetings=None) -> Result:
+    def run(self, exchange=None) -> Result:
         made, work = self.decomposition, self.work
         execution = Execution(made)
         going, begun = Going(work, made, self.devices, self.kept, self.course), time.process_time()

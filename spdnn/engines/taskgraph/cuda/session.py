@@ -26,7 +26,8 @@ from spdnn.engines.taskgraph.cuda.probe import measured
 from spdnn.engines.taskgraph.cuda.run import Going, busy
 from spdnn.engines.taskgraph.notes import notes, timeline
 from spdnn.kernels.cuda.device import Device
-from spdnn.problem.features import Inputs, Result
+from spdnn.problem.features import Inputs
+from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
 from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, Sizes, Wanted, cut
 
@@ -89,7 +90,7 @@ class CudaGraphSession(Session):
             "moves": self._moves(devices),
         }
 
-    def run(self, meetings=None) -> Result:
+    def run(self, exchange=None) -> Result:
         made = self.cut
         going = Going(made, self.devices, self.told, self.results, self.blocks, self.graphs, self.keep_values)
         begun = time.perf_counter()

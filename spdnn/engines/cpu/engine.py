@@ -1,0 +1,40 @@
+"""Engine `cpu`: the fused sparse product + bias + activation on tiled features, with all three exact reductions.
+
+Algorithm: the inputs of a batch, in tiles, pass through as many layers as their features stay in the cache, tile by
+tile; between passes, rows that died leave (*dead*) and rows that became identical share one representative (*inputs*),
+when that pays; what is left moves to fewer, at last to smaller tiles. *neurons* is done in `prepare`. Batches are as
+large as the memory allows; weights stay in memory when they fit, else the next layer is read while one is computed.
+Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
+"""
+
+from __future__ import annotations
+
+from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.compiled import CompiledEngine
+from spdnn.engines.cpu.session import CpuSession
+from spdnn.problem.features import Inputs
+
+
+class CpuEngine(CompiledEngine):
+    name = "cpu"
+    summary = "fused sparse product, bias and clip in C++ on tiled features, all threads"
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return CpuSession(prepared, inputs, options)
+
+
+class TiledEngine(CpuEngine):
+    name = "tiled"
+    summary = "rung of the ladder: as cpu, but all inputs go through one layer before the next"
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return CpuSession(prepared, inputs, options, most=1)
+
+
+class CsrEngine(CpuEngine):
+    name = "csr"
+    summary = "rung of the ladder: a plain loop over the rows of CSR weights, one input at a time, row-major features"
+    offers = ()
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return CpuSession(prepared, inputs, options, most=1, tile=1)

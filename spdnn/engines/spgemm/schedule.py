@@ -1,0 +1,57 @@
+"""What the engine `spgemm` decides before it runs: batches within the memory. What a search for equal rows costs."""
+
+from __future__ import annotations
+
+from spdnn.common.errors import MemoryTooSmall
+from spdnn.engines.base import Options
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.engines.spgemm.layers import bytes_by_input
+from spdnn.engines.spgemm.rows import NONZERO_BYTES
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.problem.result import LastLayer, values_bytes
+
+ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representatives, statistics
+SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
+# What a search for equal rows costs in multiply-adds, about: to hash a nonzero; to sort and compare a row.
+SEARCH_NONZERO, SEARCH_ROW = 4, 400
+SEARCH_SHARE = 0.03  # of the work ahead that a search may cost: equal rows are common where rows are sparse
+
+
+def batches(network: Network, inputs: Inputs, options: Options, panel: int, shared: bool = False) -> tuple[int, bool]:
+    """(inputs in a batch, whether all weights stay in memory) within the memory allowed, were every row full.
+
+    Args:
+        shared: the weights are in memory by input neuron already.
+
+    Raises:
+        MemoryTooSmall: not even one input fits; the sentence says the least that does.
+    """
+    from spdnn.kernels import _cpu
+
+    held, limit = resident_bytes(), limit_bytes(options.memory)
+    headers = [network.header(k) for k in range(network.depth)]
+    moved = [bytes_by_input(header) for header in headers]
+    # The layer in use, the next one as it is read and by input, and the arrays that reading it needs.
+    reading = 4 * max(header.nbytes for header in headers) + 2 * max(moved)
+    widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
+    scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
+    given = 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
+    kept = values_bytes(inputs.count, LastLayer(network).outputs) if options.values else 0
+    one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
+    fixed = held + reading + scratch + given + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
+    room = limit - fixed
+    # All weights, when what is left still takes some rows for each thread.
+    weights = 0 if shared else sum(moved)
+    resident = shared or weights + min(inputs.count, 64 * options.threads) * one_row <= room
+    room -= weights if resident else 0
+    if room < one_row:
+        raise MemoryTooSmall(
+            f"memory of {limit:,} bytes is too small for one input at a time; this network, these inputs and "
+            f"{options.threads} threads need at least {fixed + one_row:,} (--memory)",
+            fixed + one_row,
+        )
+    rows = min(inputs.count, room // one_row)
+    batches = -(-inputs.count // rows)
+    return -(-inputs.count // batches), resident
