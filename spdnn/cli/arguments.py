@@ -9,8 +9,7 @@ import sys
 from spdnn.common.errors import InputError
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.engines.base import MAX_THREADS, Engine
-from spdnn.engines.registry import usable_cores
-from spdnn.pipeline.config import CUTTING
+from spdnn.engines.registry import engines_that_cut, usable_cores
 from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, Wanted
 
 LARGEST = 10**9
@@ -104,7 +103,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 def add_cut(command: argparse.ArgumentParser) -> None:
     """How engines that cut an inference into tasks do so; each is None where it is not given."""
-    group = command.add_argument_group(f"task graph (engines {', '.join(CUTTING)})")
+    group = command.add_argument_group("task graph (engines of that kind alone)")
     group.add_argument(
         "--schedule",
         choices=(AUTO, *SCHEDULES),
@@ -145,7 +144,7 @@ def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
         return Wanted(**given)
     if given:
         option = next(iter(given)).replace("_", "-").replace("join", "no-join")
-        raise InputError(f"engine {engine.name} takes no --{option}; the engines {' and '.join(CUTTING)} do")
+        raise InputError(f"engine {engine.name} takes no --{option}; the engines {' and '.join(engines_that_cut())} do")
     return None
 
 

@@ -53,7 +53,7 @@ class Ranks:
 
     def _device(self) -> int | None:
         world, engine = self.world, self.engine
-        if engine.devices() is None:
+        if not engine.on_device:
             return None
         seen = world.local.allgather(world.together(engine.device_identities))
         each = self.wanted.devices if self.wanted else 1

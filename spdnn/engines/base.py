@@ -152,6 +152,9 @@ class Engine(abc.ABC):
         on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit; `ceilings` otherwise.
         copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
         cuts: it takes Options.wanted.
+        on_device: weights and features are in the memory of devices, of which each rank takes its own.
+        edge_seconds: at most, of an edge and input: on one thread, or on one device. From it the workflow asks a
+            scheduler for time, so it is an upper bound, not a prediction.
     """
 
     name: str
@@ -160,6 +163,8 @@ class Engine(abc.ABC):
     on_kernels: bool = False
     copies_weights: bool = True
     cuts: bool = False
+    on_device: bool = False
+    edge_seconds: float = 1e-9
 
     @abc.abstractmethod
     def missing(self) -> str | None:
@@ -182,13 +187,10 @@ class Engine(abc.ABC):
         """
         return None
 
-    def devices(self) -> int | None:
-        """How many devices this process sees for the engine; None when it needs none. Which of them a rank takes is
-        decided from `device_identities` of all ranks of its node (distributed/devices.py)."""
-        return None
-
     def device_identities(self) -> tuple[str, ...] | None:
-        """Of each of `devices`, what tells it from all others on this node, in every process; None when it needs none.
+        """Of each device that this process sees, what tells it from all others on this node, in every process; None
+        when the engine is not `on_device`. From those of all ranks it is decided which takes which
+        (distributed/devices.py).
 
         Raises:
             Unavailable: they cannot be told apart.

@@ -52,6 +52,11 @@ def engine(name: str, usable: bool = True) -> Engine:
     return found
 
 
+def engines_that_cut() -> list[str]:
+    """The names of the engines that take a schedule."""
+    return [name for name in ENGINES if engine(name, usable=False).cuts]
+
+
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
@@ -94,7 +99,8 @@ def infer(
     chosen = engine(engine_name)
     prepared = chosen.prepare(network, parse_reductions(reductions, chosen.offers), memory)
     if wanted and not chosen.cuts:
-        raise InputError(f"engine {engine_name} cuts nothing, so `wanted` is for taskgraph and taskgraph-cuda alone")
+        others = " and ".join(engines_that_cut())
+        raise InputError(f"engine {engine_name} cuts nothing, so `wanted` is for {others} alone")
     options = Options(usable_cores() if threads is None else threads, memory, values, wanted=wanted)
     session = chosen.open(prepared, inputs, options)
     result = session.run()

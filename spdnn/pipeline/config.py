@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spdnn.common.errors import InputError
+from spdnn.engines.registry import engine
 from spdnn.problem import challenge
 
 # `--config count=null layers=[120]` gives the texts null and 120
@@ -25,7 +26,6 @@ LISTS = (
     "schedules",
     "devices",
 )
-CUTTING = ("taskgraph", "taskgraph-cuda")  # engines that schedules, devices and device_memory are for
 SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
 
 
@@ -116,12 +116,13 @@ def check(config: dict, schema: str | Path) -> dict:
 
 def _check_devices(config: dict) -> None:
     """Raise InputError where the task graph's devices, parts of the threads, would have none."""
-    engines = [*config["engines"], *(rung["engine"] for rung in config["ladder"])]
-    if "taskgraph" in engines and max(config["devices"]) > min(config["threads"]):
-        raise InputError(
-            f"config: devices: {max(config['devices'])} devices of {min(config['threads'])} threads; each device of "
-            "the engine taskgraph takes one thread at least"
-        )
+    for name in [*config["engines"], *(rung["engine"] for rung in config["ladder"])]:
+        one = engine(name, usable=False)
+        if one.cuts and not one.on_device and max(config["devices"]) > min(config["threads"]):
+            raise InputError(
+                f"config: devices: {max(config['devices'])} devices of {min(config['threads'])} threads; each device "
+                f"of the engine {name} takes one thread at least"
+            )
 
 
 def cases(config: dict) -> list[Case]:
@@ -152,9 +153,9 @@ def cases(config: dict) -> list[Case]:
     return list(dict.fromkeys(found))
 
 
-def _cuts(engine: str, config: dict) -> list[tuple]:
-    """(schedule, devices, device_memory) of the cases of that engine."""
-    if engine not in CUTTING:
+def _cuts(name: str, config: dict) -> list[tuple]:
+    """(schedule, devices, device_memory) of the cases of the engine of that name."""
+    if not engine(name, usable=False).cuts:
         return [(None, None, None)]
     pairs = itertools.product(config["schedules"], config["devices"])
     return [(schedule, devices, config["device_memory"]) for schedule, devices in pairs]

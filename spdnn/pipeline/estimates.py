@@ -1,4 +1,4 @@
-"""What a job of the workflow needs at most, told before anything is made: memory and time, for a cluster's scheduler.
+"""What a job of the workflow needs at most, before anything is made: memory and time, for a cluster's scheduler.
 
 Upper bounds of simple models, not predictions: a job that asks for too little is killed, one that asks for too much
 waits a little longer. Constants were measured (README, "Measured"; two cores of an AMD EPYC, Zen 5) and are rounded up;
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from spdnn.engines.registry import Engine, engine
 from spdnn.pipeline.config import Case
 from spdnn.problem import challenge
 
@@ -28,14 +29,7 @@ START_SECONDS = 60  # until a job's script begins: two Snakemakes and their impo
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
 ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle goes through
-# Of each edge and input, on one thread.
-EDGE_SECONDS = {"cpu": 5e-11, "taskgraph": 5e-11, "tiled": 1e-10, "csr": 3e-10}
-OTHER_EDGE_SECONDS = 1e-9
-# Engines `cuda...`: weights and features are in the device's memory, and the host lays out a layer at a time. What the
-# device does was not measured here: kernels of others compute 3e11 edges a second on an A100, and the first rungs are
-# slower.
-DEVICE_EDGE_SECONDS = {"cuda": 3e-12, "taskgraph-cuda": 3e-12, "cuda-staged": 3e-12, "cuda-persistent": 3e-12}
-OTHER_DEVICE_EDGE_SECONDS = 1e-11
+# Engines on devices: weights and features are in the device's memory, and the host lays out a layer at a time.
 DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
 LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
 LAYOUT_SECONDS = 3.5e-7  # for each edge: in stages, at 65536 neurons
@@ -72,14 +66,14 @@ def infer(case: Case, config: dict, files: int) -> Need:
     if size is None:
         return _own(files)
     neurons, count = size
-    if _on_device(case):
+    if _engine(case).on_device:
         return _infer_on_device(case, config, neurons, count)
     merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons
     features = 2 * 4 * count * neurons / (MERGED if merged else 1)
     inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
     memory = case.ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
     memory += LAYER_COPIES * EDGE_BYTES * edges * case.ranks
-    each = EDGE_SECONDS.get(case.engine, OTHER_EDGE_SECONDS) * _work(case, edges, count) / (case.threads * case.ranks)
+    each = _engine(case).edge_seconds * _work(case, edges, count) / (case.threads * case.ranks)
     return _need(config["memory"] or memory, READ_SECONDS * edges * case.layers + (config["repeats"] + 1) * each)
 
 
@@ -88,7 +82,7 @@ def _infer_on_device(case: Case, config: dict, neurons: int, count: int) -> Need
     edges = challenge.NONZEROS_PER_NEURON * neurons
     memory = case.ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
     laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
-    each = DEVICE_EDGE_SECONDS.get(case.engine, OTHER_DEVICE_EDGE_SECONDS) * _work(case, edges, count) / case.ranks
+    each = _engine(case).edge_seconds * _work(case, edges, count) / case.ranks
     opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
     return _need(config["memory"] or memory, opening + (config["repeats"] + 1) * each)
 
@@ -140,13 +134,12 @@ def _telling(case: Case) -> bool:
 
 
 def _merges(case: Case) -> bool:
-    """Whether identical neurons are merged, and there are some. Engines of other kinds may not offer it."""
-    return (case.engine in ("cpu", "taskgraph") or _on_device(case)) and _telling(case) and _removes(case, "neurons")
+    """Whether identical neurons are merged, and there are some."""
+    return "neurons" in _engine(case).offers and _telling(case) and _removes(case, "neurons")
 
 
-def _on_device(case: Case) -> bool:
-    """Whether the engine is one of those on our CUDA kernels."""
-    return case.engine in ("cuda", "taskgraph-cuda") or case.engine.startswith("cuda-")
+def _engine(case: Case) -> Engine:
+    return engine(case.engine, usable=False)
 
 
 def _weights(case: Case, edges: int) -> float:

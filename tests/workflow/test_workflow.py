@@ -463,6 +463,7 @@ def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_
     for rule, part in (part.split(":", 1) for part in text.split("\nrule ")[1:]):
         words = re.search(r"resources: (.*)", part)[1].split(", ")
         told.setdefault(rule, []).append(dict(word.split("=", 1) for word in words if "=" in word))
+    assert {job["gpu"] for job in told["infer"]} == {"1"}
     assert {(job["tasks"], job["gpu"]) for job in told["infer_ranks"]} == {("2", "2")}
     for rule in ("prepare", "infer", "infer_ranks", "verify"):  # what estimates say, where 2000 and 15 are for others
         assert {job["mem_mb"] for job in told[rule]}.isdisjoint({"2000"})

@@ -22,7 +22,7 @@ try:
     ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
     for case in CASES.values():
         known = engine(case.engine, usable=False)
-        runner = known if ELSEWHERE and known.devices() is not None else engine(case.engine)
+        runner = known if ELSEWHERE and known.on_device else engine(case.engine)
         parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
@@ -57,7 +57,7 @@ def options(**values):
 
 def gpus(case):
     """GPUs that a case needs: one for each rank of an engine that runs on GPUs, or as many as it has devices."""
-    return 0 if engine(case.engine, usable=False).devices() is None else case.ranks * (case.devices or 1)
+    return case.ranks * (case.devices or 1) if engine(case.engine, usable=False).on_device else 0
 
 
 def every_core(threads):

@@ -21,6 +21,7 @@ rule infer:
     threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
     resources:
         **needed(estimates.infer),
+        gpu=lambda wildcards: gpus(CASES[wildcards.case]),
     params:
         case=lambda wildcards: CASES[wildcards.case],
         repeats=config["repeats"],

@@ -113,6 +113,7 @@ class Cusparse(Columns):
     summary = "cuSPARSE: the vendor's CSR product with dense features on a GPU, through CuPy"
     holds = "the first and the last features and one layer, the rest on the device"
     compiles = True  # CuPy makes its elementwise kernels when they are first called
+    on_device = True
 
     def __init__(self):
         self._modules: Modules | None = None

@@ -62,6 +62,7 @@ class Library(abc.ABC):
         value_bytes: of one feature, at most.
         holds: what it keeps in this machine's memory, for the sentence on what does not fit.
         compiles: whether the first run compiles, so that one is made before the clock starts.
+        on_device: as Engine.on_device.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Library(abc.ABC):
     value_bytes = 4
     holds = "all weights and features"
     compiles = False
+    on_device = False
 
     @abc.abstractmethod
     def missing(self) -> str | None:
@@ -82,10 +84,6 @@ class Library(abc.ABC):
         Raises:
             InputError: its threads were set before, and cannot be set again in this process.
         """
-
-    def devices(self) -> int | None:
-        """As Engine.devices."""
-        return None
 
     def use(self, device: int | None) -> None:  # noqa: B027  most libraries run on the processor
         """Work on that device from here on; None: on the first, where the library needs one.
@@ -144,12 +142,10 @@ class PeerEngine(Engine):
 
     def __init__(self):
         self.name, self.summary, self.offers = self.library.name, self.library.summary, self.library.offers
+        self.on_device = self.library.on_device
 
     def missing(self) -> str | None:
         return self.library.missing()
-
-    def devices(self) -> int | None:
-        return self.library.devices()
 
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
         for k in range(network.depth):

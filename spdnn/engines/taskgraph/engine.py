@@ -22,6 +22,7 @@ class TaskgraphEngine(CompiledEngine):
     name = "taskgraph"
     summary = "the kernels of cpu as a graph of tasks: batches, streamed weights, pipelines on parts of the processor"
     cuts = True
+    edge_seconds = 5e-11
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.taskgraph.cpu.session import CpuGraphSession
