@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.base import Options
-from spdnn.engines.libraries.library import Library, bound
+from spdnn.engines.libraries.library import Library
+from spdnn.engines.libraries.session import bound
 from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
@@ -19,7 +20,7 @@ from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
-from spdnn.problem.result import Result, RowStatistics
+from spdnn.problem.result import LastRows, Result
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -183,9 +184,11 @@ def _one_width(
 
 
 def _layer_result(program: _Program, rows: np.ndarray) -> Result:
-    alive = np.flatnonzero(rows.any(axis=1))
-    statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
-    return Result(len(rows), rows.shape[1], alive, *statistics, survivors, program.edges, notes=program.notes)
+    last = LastRows.of(np.arange(len(rows)), rows, values=False)
+    return Result(
+        len(rows), rows.shape[1], last.alive, *last.statistics, np.array([last.alive.size]), program.edges,
+        notes=program.notes,
+    )  # fmt: skip
 
 
 def _row_digest(rows: np.ndarray) -> str:

@@ -147,6 +147,20 @@ class LastRows(NamedTuple):
     statistics: RowStatistics
     values: np.ndarray | None = None
 
+    @classmethod
+    def of(cls, numbers: np.ndarray, rows: np.ndarray, values: bool) -> LastRows:
+        """Of inputs `numbers` (int64), each with a row of its own, float32 or float64 (numbers, outputs); rows of zeros
+        are left out.
+
+        Args:
+            values: keep them, as float32.
+        """
+        nonzero = rows.any(axis=1)
+        if not nonzero.all():
+            numbers, rows = numbers[nonzero], rows[nonzero]
+        kept = rows.astype(np.float32, copy=False) if values else None
+        return cls(numbers, np.arange(numbers.size), RowStatistics.of(rows), kept)
+
 
 class LastLayer:
     """The outputs of a prepared network, and those of the original one where identical neurons were merged.

@@ -97,7 +97,7 @@ def test_memory_that_others_take_meanwhile_is_a_sentence(gpu, monkeypatch):
 
 def test_the_machines_memory_holds_no_weights(gpu, monkeypatch):
     monkeypatch.setattr(
-        "spdnn.engines.libraries.library.resource.getrusage", lambda _: types.SimpleNamespace(ru_maxrss=0)
+        "spdnn.engines.libraries.session.resource.getrusage", lambda _: types.SimpleNamespace(ru_maxrss=0)
     )
     network, inputs = RadixNet(1024, 40), rows(3, 1024)
     assert 12 * network.edges > 15_000_000

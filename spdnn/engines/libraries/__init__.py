@@ -1,4 +1,4 @@
-"""Peers: other libraries behind the contract of the engines, so that they are run, judged and recorded like our own.
+"""Other libraries behind the contract of the engines, so that they are run, judged and recorded like our own.
 
-`base` holds what they share; each library has a file of its own, which says the layout that was fastest for it.
+`library` says what one must be able to do; each has a file of its own, with the layout that was fastest for it.
 """

@@ -25,7 +25,8 @@ import scipy.sparse as sp
 
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.library import EDGE_BYTES, PeerEngine, Weights
+from spdnn.engines.libraries.engine import LibraryEngine
+from spdnn.engines.libraries.library import EDGE_BYTES, Weights
 from spdnn.problem.network import Network
 
 ALGORITHMS = {"CSR_ALG2": 6, "CSR_ALG3": 12, "CSR_ALG1": 4}  # cusparseSpMMAlg_t; the first is made for rows
@@ -322,7 +323,7 @@ def fastest(found: Modules) -> tuple[str, int]:
     return best, ALGORITHMS[best]
 
 
-class CusparseEngine(PeerEngine):
+class CusparseEngine(LibraryEngine):
     library = Cusparse()
 
     def device_identities(self) -> tuple[str, ...] | None:

@@ -19,7 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.common.errors import Unsuitable
-from spdnn.engines.libraries.library import Library, PeerEngine, Weights, degree, uniform
+from spdnn.engines.libraries.engine import LibraryEngine
+from spdnn.engines.libraries.library import Library, Weights, degree, uniform
 from spdnn.problem.network import Header, Layer
 
 
@@ -123,5 +124,5 @@ def _parts(rows: sp.csr_array) -> dict:
     }
 
 
-class GraphblasEngine(PeerEngine):
+class GraphblasEngine(LibraryEngine):
     library = Graphblas()

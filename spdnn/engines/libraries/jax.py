@@ -18,7 +18,8 @@ import scipy.sparse as sp
 
 from spdnn.common.errors import InputError
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.library import PeerEngine, Weights
+from spdnn.engines.libraries.engine import LibraryEngine
+from spdnn.engines.libraries.library import Weights
 
 
 class Jax(Columns):
@@ -82,5 +83,5 @@ def _compiled() -> tuple:
     return jax.jit(step), jax.jit(lambda block: (block != 0).any(axis=0))
 
 
-class JaxEngine(PeerEngine):
+class JaxEngine(LibraryEngine):
     library = Jax()

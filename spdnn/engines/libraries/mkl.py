@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.library import PeerEngine, Weights
+from spdnn.engines.libraries.engine import LibraryEngine
+from spdnn.engines.libraries.library import Weights
 
 # MKL's waiting threads spin for 200 ms unless they are told otherwise, on cores that the next program timed needs.
 BLOCKTIME = "1"
@@ -74,5 +75,5 @@ def _short(version: str) -> str:
     return version.split("-Product")[0].replace("Intel(R) oneAPI Math Kernel Library Version", "oneMKL").strip()
 
 
-class MklEngine(PeerEngine):
+class MklEngine(LibraryEngine):
     library = Mkl()

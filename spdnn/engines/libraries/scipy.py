@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.library import PeerEngine, Weights
+from spdnn.engines.libraries.engine import LibraryEngine
+from spdnn.engines.libraries.library import Weights
 
 
 class Scipy(Columns):
@@ -32,5 +33,5 @@ class Scipy(Columns):
         return np.clip(product, weights.low, weights.high, out=product)
 
 
-class ScipyEngine(PeerEngine):
+class ScipyEngine(LibraryEngine):
     library = Scipy()

@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.library import PeerEngine, Weights
+from spdnn.engines.libraries.engine import LibraryEngine
+from spdnn.engines.libraries.library import Weights
 
 
 class Torch(Columns):
@@ -58,5 +59,5 @@ class Torch(Columns):
         return (block != 0).any(dim=0).numpy() if signed else (block.amax(dim=0) > 0).numpy()
 
 
-class TorchEngine(PeerEngine):
+class TorchEngine(LibraryEngine):
     library = Torch()

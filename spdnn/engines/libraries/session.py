@@ -1,0 +1,142 @@
+"""A session of an engine around a library: all inputs through one layer after the other.
+
+Weights and features are made when it opens, outside the clock. The clock holds, for every layer: product, bias,
+activation, and which rows are still nonzero.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+import numpy as np
+
+from spdnn.common import progress
+from spdnn.common.errors import InputError, Unsuitable
+from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.exchange import RowExchange
+from spdnn.engines.libraries.exchange import LibraryRows
+from spdnn.engines.libraries.library import Library
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Layer, Network
+from spdnn.problem.result import LastLayer, LastRows, Result
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+MEMORY_SHARE = 0.7  # of the machine's memory, when no limit was given
+# Rows that died are left behind when no more than this share lives: an input is then copied a few times at most.
+SHRINK_SHARE = 0.5
+
+
+class LibrarySession(Session):
+    """All weights, and the features of all inputs, in the library's layout."""
+
+    exchanges_rows = True
+
+    def __init__(self, library: Library, prepared: Prepared, inputs: Inputs, options: Options):
+        super().__init__(prepared)
+        network = prepared.network
+        inputs.check_width(network.inputs)
+        _check_memory(library, network, inputs, options)
+        self.library, self.last, self.keep_values = library, LastLayer(network), options.values
+        self.dead_from = prepared.dead_from
+        self.device = options.device
+        library.use(self.device)
+        self.notes = library.start(options.threads)
+        library.check_device(network, inputs.count)
+        self.weights, rows = [], inputs.dense(inputs.numbered(0, inputs.count))
+        largest = float(max(rows.max(), -rows.min()))
+        for k, layer in enumerate(progress.bar(network.layers(), "weights", network.depth)):
+            largest = bound(layer, largest, k, library.name)
+            self.weights.append(library.weights(layer))
+        self.course = prepared.course()
+        self.layer_edges = np.array([float(weights.edges) for weights in self.weights])
+        self.inputs, self.first = inputs, library.features(rows)
+        del rows
+        if library.compiles:
+            self.run()
+
+    def run(self, exchange: RowExchange | None = None) -> Result:
+        library, depth = self.library, len(self.weights)
+        library.use(self.device)
+        features, spare, numbers = self.first, None, self.inputs.numbered(0, self.inputs.count)
+        survivors, computed = np.zeros(depth, np.int64), 0
+        exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
+        with progress.Inference(self.course, numbers.size) as stage:
+            stage.begin(numbers.size, lambda k: (computed, self._rows(features, numbers.size, k)))
+            for k, weights in enumerate(self.weights, 1):
+                alive = np.zeros(0, bool)
+                if numbers.size:
+                    computed += library.work(features, weights, numbers.size)
+                    following = library.step(features, weights, spare)
+                    spare = None if features is self.first else features
+                    features, alive = following, library.alive(following, weights.low < 0)
+                left = survivors[k - 1] = np.count_nonzero(alive)
+                stage.at(k, left)
+                if k == depth:
+                    break
+                if k >= self.dead_from:
+                    if not left:
+                        numbers = numbers[:0]  # nothing revives a row from here on
+                        if exchange_at == depth:
+                            stage.at(depth, 0)
+                            break
+                    elif left <= SHRINK_SHARE * numbers.size:
+                        spare = None  # its memory is free while both copies exist
+                        features, numbers = library.take(features, alive), numbers[alive]
+                if k == exchange_at:
+                    held = LibraryRows(
+                        library, features, numbers, may_leave=k >= self.dead_from, edges=computed,
+                        neurons=self.weights[k].inputs, capacity=self.inputs.total, work=self.layer_edges,
+                    )  # fmt: skip
+                    exchange_at = exchange.meet(k, held)
+                    if held.rows is not None:
+                        numbers, spare = held.inputs().numbers, None
+                        features = library.features(held.rows) if numbers.size else features
+        if exchange:
+            exchange.end(computed)
+        rows, spare = np.zeros((0, self.last.outputs), np.float32), None
+        if alive.any():
+            rows = library.dense(features if alive.all() else library.take(features, alive))
+        numbers = numbers[alive] if numbers.size else numbers
+        return self.last.result(
+            self.inputs.total, [LastRows.of(numbers, rows, self.keep_values)], self.keep_values, survivors=survivors,
+            edges_computed=computed, notes=self.notes,
+        )  # fmt: skip
+
+    def _rows(self, features: Any, count: int, layer: int) -> float:
+        """Rows of work in the coming layer (0-based), for features of `count` inputs before it."""
+        weights = self.weights[min(layer, len(self.weights) - 1)]
+        return self.library.work(features, weights, count) / max(1, weights.edges) if count else 0.0
+
+
+def bound(layer: Layer, largest: float, k: int, name: str) -> float:
+    """No value after layer k is larger than this, given that none before it is larger than `largest`.
+
+    A library clips an infinity to YMAX and goes on, and to look for one in every product would be on its clock; so
+    what could pass float32 is refused before it starts.
+
+    Raises:
+        Unsuitable: a product may pass the range of float32.
+    """
+    weights = abs(layer.matrix(np.float64)).sum(axis=0).max(initial=0.0)
+    product = float(weights) * largest + float(abs(layer.bias).max(initial=0.0))
+    if product > LARGEST_FLOAT32:
+        raise Unsuitable(
+            f"engine {name} does not look for values past float32, and layer {k + 1} could give one; "
+            "--engine cpu looks at every value"
+        )
+    return min(product, layer.activation.high)
+
+
+def _check_memory(library: Library, network: Network, inputs: Inputs, options: Options) -> None:
+    """Refuse what would not fit this machine's memory, of which a device's is no part."""
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = options.memory if options.memory is not None else int(MEMORY_SHARE * whole)
+    least = held + library.host_bytes(network, inputs.count)
+    if least > limit:
+        raise InputError(
+            f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
+            "fewer inputs (--count) or more memory (--memory)"
+        )
