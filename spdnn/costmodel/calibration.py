@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.costs import Device, Messages, Work
-from spdnn.costmodel.order import official_shares
+from spdnn.costmodel.official import official_shares
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.problem import challenge
 
