@@ -76,8 +76,6 @@ PRESETS = {
     "medium": MobileNetConfig(width=1.0),
     "small": MobileNetConfig(width=0.25, size=64, classes=10),
 }
-# Sparse: dense, which the paper's code gives one accuracy (72.9 and 72.7 %, 73.8 both, 74.9 and 74.8).
-PAPER_WIDTHS = {1.3: 1.0, 1.5: 1.2, 1.8: 1.4}
 
 
 def tensor_shapes(config: MobileNetConfig) -> dict[str, tuple[int, ...]]:
