@@ -1,7 +1,5 @@
 """Types of arguments that several subcommands take."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

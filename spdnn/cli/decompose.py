@@ -1,7 +1,5 @@
 """`spdnn decompose`: how an inference would be cut for some devices, and the time predicted; nothing is run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

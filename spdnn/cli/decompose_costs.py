@@ -1,7 +1,5 @@
 """The problem and the costs that `spdnn decompose` predicts with: from a record, or from rates given by hand."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from pathlib import Path

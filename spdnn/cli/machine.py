@@ -1,7 +1,5 @@
 """`spdnn machine`: what this machine does at best, measured."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`spdnn network`: make, import, export, show."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

@@ -1,7 +1,5 @@
 """`spdnn plan`: predict runs on more devices than there are, and show how far off such predictions were."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """`spdnn challenge`, `infer`, `verify`, `engines`: run, judge, tell."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time

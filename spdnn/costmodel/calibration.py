@@ -1,7 +1,5 @@
 """The cost model's device and work from a run record of one rank, and how far off it is for records of several."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import statistics

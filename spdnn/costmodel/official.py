@@ -4,8 +4,6 @@ MNIST puts harder and easier writers in stretches and, within them, alternately:
 both end with up to half more categories than the mean. The official categories tell where they are.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -4,8 +4,6 @@ As layers, a matrix is inputs x outputs: one a file, a folder of them in natural
 files. As inputs, it is count x neurons. Nothing is ever unpickled.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What runs the operations: the contract of the processor's kernels (cpu.py) and of a GPU's (cuda.py)."""
 
-from __future__ import annotations
-
 import abc
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The operations on the processor: the compiled kernels, all threads, tiles found by timing them (tuning.py)."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

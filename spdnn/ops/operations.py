@@ -5,8 +5,6 @@ operands, or of both; what has none is shared by the whole batch. Outputs are of
 (NumPy, CuPy, torch), on its device, of its dtype.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

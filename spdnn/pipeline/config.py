@@ -1,7 +1,5 @@
 """The workflow's configuration: checked against its closed schema, and expanded into cases."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import re

@@ -7,8 +7,6 @@ Source: Kepner and Robinett, "RadiX-Net: Structured Sparse Matrices for Deep Neu
 permutations were found by comparison with the official files, which this reproduces byte for byte.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 

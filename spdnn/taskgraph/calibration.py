@@ -1,7 +1,5 @@
 """What tasks cost, from a run record: the rates that a simulation takes, and what of them the record does not tell."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

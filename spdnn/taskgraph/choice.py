@@ -3,8 +3,6 @@
 Among those that are as good as equally fast, the simplest: predictions are not so exact that it would be worth more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ first. Devices that are parts of one machine's threads share its cores, so a tas
 begins or ends. Nothing here was measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

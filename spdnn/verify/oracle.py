@@ -8,8 +8,6 @@ nothing to Y W, and its next row is activation(b): it is set to that directly, a
 Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.common import progress

@@ -8,8 +8,6 @@ nearly zero: float32 and float64 then differ by rounding alone. It is listed and
 passes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -16,8 +16,6 @@ Sources: Howard et al., "MobileNets", 2017; Gale, Zaharia, Young, Elsen, "Sparse
 first block), the first 1 x 1 dense, and 90 % sparsity at widths 1.3 to 1.8 against dense widths 1, 1.2 and 1.4.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
