@@ -104,12 +104,7 @@ class CpuBackend(Backend):
         return topology.offsets, topology.columns, order
 
     def _tuned(
-        self,
-        operation: str,
-        topology: Topology,
-        sizes: tuple[int, int],
-        given: tuple[tuple, tuple],
-        what: str,
+        self, operation: str, topology: Topology, sizes: tuple[int, int], given: tuple[tuple, tuple], what: str
     ) -> None:
         """Run with the setting of the class that the call belongs to, small work on one thread.
 

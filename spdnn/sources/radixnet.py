@@ -131,13 +131,7 @@ class RadixNet(Network):
         indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
         dispatch.on_rows().radixnet_rows(groups, 1 << (k % self.block), indices)
         return Layer(
-            self.neurons,
-            self.neurons,
-            self._offsets,
-            indices,
-            np.float32(challenge.WEIGHT),
-            self.bias,
-            self.activation,
+            self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation
         )
 
     def first(self, depth: int) -> Network:

@@ -15,10 +15,7 @@ from spdnn.taskgraph.timeline import Span
 
 
 def costs_of(
-    record: dict,
-    devices: int = 1,
-    messages: Messages | None = None,
-    copy_bytes_per_second: float | None = None,
+    record: dict, devices: int = 1, messages: Messages | None = None, copy_bytes_per_second: float | None = None
 ) -> tuple[TaskCosts, int | None]:
     """(costs of tasks, cores that the devices share) as a record of one rank and one device tells them.
 

@@ -197,12 +197,7 @@ def _candidates(schedule: str | None, devices: int, given: dict, short: int | No
                 yield name, settings
 
 
-_BUFFERS = {
-    RESIDENT: [None],
-    STREAM: [*MORE_BUFFERS],
-    GRAPH: [None, *MORE_BUFFERS],
-    PIPELINE: [None, *MORE_BUFFERS],
-}
+_BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFERS], PIPELINE: [None, *MORE_BUFFERS]}
 
 
 def _why(taken: Considered, considered: list[Considered]) -> str:

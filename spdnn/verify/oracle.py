@@ -55,11 +55,7 @@ def forward(
 
 
 def infer(
-    network: Network,
-    inputs: Inputs,
-    rows: np.ndarray | None = None,
-    values: bool = False,
-    stage: str | None = None,
+    network: Network, inputs: Inputs, rows: np.ndarray | None = None, values: bool = False, stage: str | None = None
 ) -> Result:
     """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
 

@@ -97,11 +97,7 @@ def tensor_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
             f"layers.{k}.down.weight": (width, between),
             f"layers.{k}.down.bias": (width,),
         }
-    return shapes | {
-        "norm.weight": (width,),
-        "norm.bias": (width,),
-        "logits.weight": (config.vocabulary, width),
-    }
+    return shapes | {"norm.weight": (width,), "norm.bias": (width,), "logits.weight": (config.vocabulary, width)}
 
 
 def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.ndarray]:
