@@ -1,7 +1,5 @@
 """The `spdnn` command: what it takes, and how it ends. Each group of subcommands has its own module."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Types of arguments that several subcommands take."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys
@@ -15,17 +13,7 @@ from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, Wanted
 LARGEST = 10**9
 CUT = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def positive(text: str) -> int:

@@ -5,8 +5,6 @@ package's code; those that were not used for longest go when all take more than 
 any store is, and made again when it is damaged. A record tells what came from here (`time_to_solution.cached`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

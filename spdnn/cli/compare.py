@@ -1,7 +1,5 @@
 """`spdnn compare`: two sets of records side by side."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

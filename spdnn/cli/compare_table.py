@@ -3,8 +3,6 @@
 Texts of records may hold anything: all of them go through `words.printable`, and columns count what a terminal shows.
 """
 
-from __future__ import annotations
-
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence

@@ -1,14 +1,11 @@
 """`spdnn decompose`: how an inference would be cut for some devices, and the time predicted; nothing is run."""
 
-from __future__ import annotations
-
 import json
-import statistics
 from dataclasses import asdict
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.cli.decompose_costs import RATES, problem_of
+from spdnn.cli.decompose_costs import problem_of
 from spdnn.common.errors import InputError
 
 
@@ -16,7 +13,7 @@ def add(command) -> None:
     command.description = (
         "Print the decomposition that would be chosen (batches, stages of layers, buffers of weights,\n"
         "devices), its memory and its predicted time, without running anything. What layers cost comes from a\n"
-        "measured record, or from rates given by hand; --published shows such predictions beside SNIG's table."
+        "measured record, or from rates given by hand."
     )
     _add_problem(command.add_argument_group("problem"))
     arguments.add_cut(command)
@@ -30,7 +27,6 @@ def _add_problem(group) -> None:
     what = group.add_mutually_exclusive_group()
     what.add_argument("--neurons", type=arguments.positive, metavar="N", help="of an official network, with --layers")
     what.add_argument("--network", metavar="net.safetensors", help="any network; no row is taken to die in it")
-    what.add_argument("--published", action="store_true", help="the simulator beside SNIG's published table")
     group.add_argument(
         "--record",
         metavar="run.json",
@@ -60,20 +56,9 @@ def _decompose(chosen) -> None:
             raise InputError(f"{path}: --json or --svg would replace it; name another file")
     if len(set(targets)) < len(targets):
         raise InputError(f"{chosen.svg}: --json and --svg are one file; name two")
-    if chosen.published:
-        _refuse_others(chosen)
-        content = _show_published()
-    else:
-        content = _show(chosen, *problem_of(chosen))
+    content = _show(chosen, *problem_of(chosen))
     if chosen.json:
         write_text(chosen.json, json.dumps({"schema": "spdnn-decomposition", "version": 1} | content) + "\n")
-
-
-def _refuse_others(chosen) -> None:
-    others = (*RATES, *arguments.CUT, "layers", "count", "record", "svg")
-    taken = [name for name in others if getattr(chosen, name)]
-    if taken:
-        raise InputError(f"--{taken[0].replace('_', '-')} says nothing of a published table; leave it out")
 
 
 def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str) -> dict:
@@ -173,45 +158,3 @@ def _draw(path: str, name: str, decomposition, predicted) -> None:
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
     panels = [("predicted", [span.listed() for span in predicted.timeline])]
     write_text(path, gantt(panels, About("timeline", "schedules", title, title)).svg + "\n")
-
-
-def _show_published() -> dict:
-    from spdnn.taskgraph.published import CLOSE, HARDWARE, SYSTEMS, snig_table
-
-    table = snig_table()
-    errors, (right, pairs), (clear, apart) = table.errors(), table.order(), table.order(CLOSE)
-    fitted = sum(row.calibration for row in table.rows)
-    print(
-        f"SNIG's published table on 1 to 4 {HARDWARE}, seconds: predicted / published; * the model was fitted to it\n"
-    )
-    short = dict(zip(SYSTEMS, ("SNIG", "BF", "GPipe*"), strict=True))
-    print(f"{'network':>12} {'devices':>7}" + "".join(f"{name:>28}" for name in short.values()))
-    known = {(row.neurons, row.layers, row.devices, row.system): row for row in table.rows}
-    for network in dict.fromkeys(key[:3] for key in known):
-        cells = "".join(f"{_cell(known.get((*network, system))):>28}" for system in SYSTEMS)
-        print(f"{network[0]:>7}-{network[1]:<4} {network[2]:>7}{cells}")
-    print(
-        f"\norder of two systems on one network and number of devices: right in {right} of {pairs} pairs "
-        f"({right / pairs:.0%}); of those that differ by more than {CLOSE - 1:.0%}, in {clear} of {apart} "
-        f"({clear / apart:.0%})\nerror of the {len(errors)} figures that nothing was fitted to: median "
-        f"{statistics.median(errors):.1%}, worst {errors[-1]:.1%}\nfitted: {fitted} "
-        f"figures; what networks share: page faults at {table.fault_bytes_per_second / 1e9:.1f} GB/s, "
-        f"{table.overhead_seconds * 1e3:.2f} ms a layer of BF, {table.graph_seconds * 1e3:.0f} ms a batch of SNIG"
-    )
-    return {
-        "predicted": True,
-        "snig": asdict(table),
-        "order": {"right": right, "pairs": pairs, "right_where_apart": clear, "pairs_apart": apart},
-        "median_error": statistics.median(errors),
-        "worst_error": errors[-1],
-    }
-
-
-def _cell(row) -> str:
-    if row is None:
-        return "-"
-    if not row.finished:
-        return f"{row.predicted_seconds:.4g} / >{row.published_seconds:.4g}"
-    return (
-        f"{row.predicted_seconds:.4g} / {row.published_seconds:.4g} {row.error:+.0%}{'*' if row.calibration else ' '}"
-    )

@@ -1,7 +1,5 @@
 """The problem and the costs that `spdnn decompose` predicts with: from a record, or from rates given by hand."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +64,7 @@ def _by_hand(chosen, messages) -> tuple:
     from spdnn.taskgraph.simulation import TaskCosts
 
     if not (chosen.neurons or chosen.network):
-        raise InputError("no problem is named: give --neurons and --layers, --network, --record or --published")
+        raise InputError("no problem is named: give --neurons and --layers, --network or --record")
     if not chosen.edges_per_second:
         raise InputError(
             "nothing tells what a layer costs: give --record run.json, or --edges-per-second and, for weights that are "
@@ -84,8 +82,7 @@ def _given(chosen) -> tuple:
     """(name, work, order of the batches' shares, how the rows were found) of the problem that the arguments name."""
     from spdnn.costmodel.calibration import WEIGHT_BYTES
     from spdnn.costmodel.costs import Work
-    from spdnn.costmodel.order import official_shares
-    from spdnn.costmodel.published import official_work
+    from spdnn.costmodel.official import official_shares, official_work
     from spdnn.formats.readers import open_network
 
     count = chosen.count or challenge.INPUTS

@@ -1,7 +1,5 @@
 """`spdnn machine`: what this machine does at best, measured."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import asdict
@@ -57,9 +55,5 @@ def _machine(chosen) -> None:
     for name, (what, unit, includes) in INCLUDES.items():
         print(f"{what:<13} {getattr(found, name) / 1e9:8.1f} {unit:<13} {includes}")
     if chosen.json:
-        content = {
-            "machine": asdict(found),
-            "caches": [asdict(one) for one in caches()],
-            "environment": environment,
-        }
+        content = {"machine": asdict(found), "caches": [asdict(one) for one in caches()], "environment": environment}
         write_text(chosen.json, json.dumps(content, indent=1) + "\n")

@@ -1,7 +1,5 @@
 """`spdnn network`: make, import, export, show."""
 
-from __future__ import annotations
-
 import argparse
 import json
 
@@ -27,11 +25,7 @@ def add(group) -> None:
     make.add_argument("--layers", type=arguments.positive, required=True, metavar="L")
     make.add_argument("--bias", type=float, metavar="B", help="of a RadiX-Net; default: the official one of the width")
     make.add_argument(
-        "--clip",
-        type=arguments.clip,
-        default=argparse.SUPPRESS,
-        metavar="Y|none",
-        help="of a RadiX-Net; default: 32",
+        "--clip", type=arguments.clip, default=argparse.SUPPRESS, metavar="Y|none", help="of a RadiX-Net; default: 32"
     )
     make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")
     make.add_argument(
@@ -50,10 +44,7 @@ def add(group) -> None:
     read.add_argument("path", metavar="PATH")
     read.add_argument("-o", "--output", required=True, metavar="net.safetensors")
     read.add_argument(
-        "--bias",
-        type=float,
-        metavar="B",
-        help="for formats that hold none; official text has a default by its width",
+        "--bias", type=float, metavar="B", help="for formats that hold none; official text has a default by its width"
     )
     read.add_argument(
         "--clip",
@@ -62,11 +53,7 @@ def add(group) -> None:
         metavar="Y|none",
         help="clip of the ReLU (default: 32 for official text, none otherwise)",
     )
-    read.add_argument(
-        "--last",
-        choices=["relu", "none"],
-        help="activation of the last layer (default: relu)",
-    )
+    read.add_argument("--last", choices=["relu", "none"], help="activation of the last layer (default: relu)")
     read.add_argument("--layers", type=arguments.positive, metavar="L", help="how many layers there must be")
     read.set_defaults(run=_import)
 

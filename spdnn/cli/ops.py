@@ -1,7 +1,5 @@
 """`spdnn ops`: sparse operations for deep learning beside other libraries, on problem sets or a matrix of one's own."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import statistics

@@ -1,7 +1,5 @@
 """`spdnn peers`: other libraries and our kernels on the same problems, timed in turn."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,13 +1,10 @@
 """`spdnn plan`: predict runs on more devices than there are, and show how far off such predictions were."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 
 from spdnn.cli import arguments
@@ -19,13 +16,11 @@ MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
 def add(plan) -> None:
     plan.description = (
         "Predict what a run would take on more devices and inputs, from a measured record of one rank;\n"
-        "--check compares such predictions with measured records of several ranks, and --published with\n"
-        "at-scale's figures for 1 to 768 V100."
+        "--check compares such predictions with measured records of several ranks."
     )
     what = plan.add_mutually_exclusive_group(required=True)
     what.add_argument("--record", metavar="run.json", help="a run record of one rank: calibrates the prediction")
     what.add_argument("--check", nargs="+", metavar="run.json", help="records of one rank and of several, measured")
-    what.add_argument("--published", action="store_true", help="the model beside at-scale's published scaling")
     plan.add_argument(
         "--few", metavar="few.json", help="a record of one rank on few inputs: what a run costs whatever it computes"
     )
@@ -76,8 +71,7 @@ def _plan(chosen) -> None:
         for path in filter(None, (chosen.record, chosen.few, *(chosen.check or ()))):
             if target == Path(path).resolve():
                 raise InputError(f"{path}: --json would replace a record; name another file")
-    show = _show_published if chosen.published else _show_check if chosen.check else _show_plan
-    content = show(chosen)
+    content = (_show_check if chosen.check else _show_plan)(chosen)
     if chosen.json:
         write_text(chosen.json, json.dumps({"schema": "spdnn-plan", "version": 1} | content, indent=1) + "\n")
 
@@ -164,32 +158,3 @@ def _show_check(chosen) -> dict:
     errors = [abs(one.error) for one in checked]
     print(f"error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
     return {"checked": [asdict(one) | {"error": one.error, "informed_error": one.informed_error} for one in checked]}
-
-
-def _show_published(chosen) -> dict:
-    from spdnn import costmodel
-
-    content = {}
-    for both in (False, True):
-        found = costmodel.at_scale(both=both)
-        errors = found.errors()
-        worst = max((row for row in found.rows if not row.calibration), key=lambda row: abs(row.error))
-        print(
-            f"{'two fitted constants' if both else 'one fitted constant beside one GPU'}: "
-            f"{found.seconds_per_layer * 1e6:.1f} us a layer, copies at {found.copy_bytes_per_second / 1e9:.1f} GB/s; "
-            f"{len(errors)} figures predicted, error: median {statistics.median(errors):.1%}, "
-            f"worst {errors[-1]:.1%} ({worst.neurons}-{worst.layers} on {worst.devices})"
-        )
-        if not both:
-            for (neurons, layers), rows in groupby(found.rows, key=lambda row: (row.neurons, row.layers)):
-                print(f"\n{neurons}-{layers}\n{'devices':>9} {'predicted':>11} {'published':>11} {'error':>7}")
-                for row in rows:
-                    used = "  calibration" if row.calibration else ""
-                    times = f"{row.predicted_seconds:>9.4f} s {row.published_seconds:>9.4f} s"
-                    print(f"{row.devices:>9} {times} {row.error:>+7.1%}{used}")
-            print()
-        content["two_constants" if both else "one_constant"] = asdict(found) | {
-            "median_error": statistics.median(errors),
-            "worst_error": errors[-1],
-        }
-    return {"predicted": True, "at_scale": content}

@@ -1,7 +1,5 @@
 """The files behind an argument RECORDS of `spdnn report` and `spdnn compare`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`spdnn report`: the page, from records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.cli.record_files import record_files

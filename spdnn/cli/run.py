@@ -1,7 +1,5 @@
 """`spdnn challenge`, `infer`, `verify`, `engines`: run, judge, tell."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time
@@ -83,9 +81,7 @@ def add_infer(infer) -> None:
     )
     infer.add_argument("--record", metavar="run.json", help="verify, and write the record")
     infer.add_argument(
-        "--truth",
-        metavar="official:N|oracle|FILE",
-        help="what to verify against (default: official, else oracle)",
+        "--truth", metavar="official:N|oracle|FILE", help="what to verify against (default: official, else oracle)"
     )
     infer.add_argument(
         "--prepared",
@@ -232,12 +228,7 @@ def _measured(
 
 
 def _judged(
-    chosen,
-    loaded: Loaded,
-    measurement: Measurement,
-    result: Result,
-    truth: str | None,
-    cached: Sequence[str] = (),
+    chosen, loaded: Loaded, measurement: Measurement, result: Result, truth: str | None, cached: Sequence[str] = ()
 ) -> tuple[dict | None, Measurement]:
     """(verdict, the measurement with its time to solution); no verdict where the oracle would only judge itself.
 

@@ -1,7 +1,5 @@
 """What a result was made by: the digest of the code that a module reaches, the commit, the machine."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.metadata

@@ -3,8 +3,6 @@
 Source: Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7(1), 1979.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

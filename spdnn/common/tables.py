@@ -1,7 +1,5 @@
 """Where the tables of `config/` are: beside a checkout's package, or inside an installed one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.common.errors import Unavailable

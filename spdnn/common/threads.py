@@ -1,7 +1,5 @@
 """Work on several items at once, with results in the order of the items."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Whether something follows a schema of `schemas/`, those of records and verdicts; if not, a sentence with the key."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache

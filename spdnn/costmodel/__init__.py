@@ -3,7 +3,6 @@
 from spdnn.costmodel.calibration import UNREADABLE, check, from_record, known_shares, reading_notes, run_seconds
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
 from spdnn.costmodel.prediction import PARTITIONS, Prediction, enough, predict
-from spdnn.costmodel.published import Scaling, at_scale
 
 __all__ = [
     "FREE",
@@ -12,9 +11,7 @@ __all__ = [
     "Device",
     "Messages",
     "Prediction",
-    "Scaling",
     "Work",
-    "at_scale",
     "check",
     "enough",
     "from_record",

@@ -1,7 +1,5 @@
 """The cost model's device and work from a run record of one rank, and how far off it is for records of several."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import statistics
@@ -12,7 +10,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.costs import Device, Messages, Work
-from spdnn.costmodel.order import official_shares
+from spdnn.costmodel.official import official_shares
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.problem import challenge
 

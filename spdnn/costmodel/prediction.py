@@ -4,8 +4,6 @@ A rank takes its share of the inputs through every layer, and rows leave on the 
 whole tiles, of what it pays whatever it computes, and of weights that it streams; the run ends with the slowest rank.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

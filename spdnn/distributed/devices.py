@@ -1,7 +1,5 @@
 """Which devices a rank takes, from what all ranks of its node see: pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from spdnn.common.errors import Unavailable

@@ -7,8 +7,6 @@ Both are counted in edges that a rank goes through, never measured: a run repeat
 Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static parts; imbalance limits 1024 neurons).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

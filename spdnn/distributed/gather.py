@@ -1,7 +1,5 @@
 """What ranks tell rank 0 at the end of a run, and what their messages cost. All through host buffers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from statistics import median

@@ -1,7 +1,5 @@
 """Copies of files on a disk of this node, made once by its leader, so that what is read again and again is near."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ Pure functions of counts that every rank knows, so that all ranks come to the sa
 Source of `static`: Hidayetoglu et al., HPEC 2020, section III.C (inputs split in equal, contiguous parts).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

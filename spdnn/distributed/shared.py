@@ -3,8 +3,6 @@
 Source: Hidayetoglu et al., HPEC 2020, replicate the weights on every device; a node's ranks can share theirs.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -3,8 +3,6 @@
 Nothing of MPI is imported until a launcher has started more than one process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

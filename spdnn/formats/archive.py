@@ -5,8 +5,6 @@ that any member can be reached again from the nearest copy: reading members in a
 MB), never the disk, and never the whole archive.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Lists of categories, one a line as the challenge's truth: the numbers, from 1, of the surviving inputs."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What all formats check before they read: that a place can be looked into, and that a width is not absurd."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

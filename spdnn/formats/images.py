@@ -4,8 +4,6 @@ Images of zeros and ones, as the official ones are, go straight into packed bits
 images take 0.5 GB, however long the text is.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -5,8 +5,6 @@ The record (container.py): format "spdnn-inputs", kind "bits", "dense" or "csr",
 neurons)); or `data`, `indices` and `indptr` (CSR).
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -5,8 +5,6 @@ be amiss and leaves every other block to the slow one, which finds the line at f
 with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

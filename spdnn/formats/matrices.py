@@ -4,8 +4,6 @@ As layers, a matrix is inputs x outputs: one a file, a folder of them in natural
 files. As inputs, it is count x neurons. Nothing is ever unpickled.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from pathlib import Path
@@ -147,11 +145,7 @@ def _matrix_market(content: bytes, where: str):
     if len(banner) != 5 or banner[:2] != [BANNER, "matrix"]:
         raise InputError(f"{where}:1: this is not Matrix Market; it begins with '%%MatrixMarket matrix ...'")
     layout, kind, symmetry = banner[2:]
-    if kind not in ("real", "integer", "pattern") or symmetry not in (
-        "general",
-        "symmetric",
-        "skew-symmetric",
-    ):
+    if kind not in ("real", "integer", "pattern") or symmetry not in ("general", "symmetric", "skew-symmetric"):
         raise InputError(f"{where}:1: a matrix that is {kind} and {symmetry}; weights are real, integer or pattern")
     sizes, number = _sizes(stream, where, layout)
     if symmetry != "general" and sizes[0] != sizes[1]:

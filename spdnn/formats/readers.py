@@ -1,7 +1,5 @@
 """Networks and inputs from files of any format: the store, the official text, other people's matrices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.common import files

@@ -4,8 +4,6 @@ The layers are in the natural order of their prefixes (fc2 before fc10); weights
 The file is mapped, so only one dense layer is in memory at a time.
 """
 
-from __future__ import annotations
-
 from spdnn.common.errors import InputError
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths

@@ -4,8 +4,6 @@ Three lines: `rows, columns, nonzeros`; the rows + 1 offsets; the columns of the
 Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-A.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

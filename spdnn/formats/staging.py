@@ -1,7 +1,5 @@
 """Several files that appear in a folder together, once all of them are whole."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -18,8 +18,6 @@ Where identical neurons were merged, `classes` holds what Network.neuron_classes
 `classes_start`, `classes_size`, `classes_blake3` of each, and for each layer `classes_of`, which one (-1: none).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

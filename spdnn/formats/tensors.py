@@ -1,7 +1,5 @@
 """Named arrays in a .safetensors or an .npz file: read one at a time, written whole or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -5,8 +5,6 @@ are sorted by j, then i; any order is read. The form holds weights only: bias, a
 reader's to say.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

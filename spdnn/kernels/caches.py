@@ -1,7 +1,5 @@
 """The data caches of this machine, as Linux tells them."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cache

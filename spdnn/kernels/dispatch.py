@@ -4,8 +4,6 @@ The best level that the processor can run is taken at import; the environment va
 (x86_64_v4, x86_64_v3, x86_64).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -3,8 +3,6 @@
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 # Odd numbers, drawn once, with which rows are hashed: position by position, and parts against each other.

@@ -8,8 +8,6 @@
 Source of the operations: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020 (Sputnik).
 """
 
-from __future__ import annotations
-
 from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.operations import (
     attention,

@@ -1,7 +1,5 @@
 """Arrays that callers hand in: NumPy's, CuPy's, torch's, and all that speak DLPack; without a copy, and back again."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What runs the operations: the contract of the processor's kernels (cpu.py) and of a GPU's (cuda.py)."""
 
-from __future__ import annotations
-
 import abc
 import os
 from typing import Any
@@ -59,15 +57,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def depthwise(
-        self,
-        x: Any,
-        weights: Any,
-        bias: Any | None,
-        low: float,
-        high: float,
-        stride: int,
-        nhwc: bool,
-        out: Any,
+        self, x: Any, weights: Any, bias: Any | None, low: float, high: float, stride: int, nhwc: bool, out: Any
     ) -> None:
         """3 x 3 convolution of each channel, padding 1.
 

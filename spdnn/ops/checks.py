@@ -1,7 +1,5 @@
 """What the operations ask of their arguments, and the shapes in which a backend takes them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The operations on the processor: the compiled kernels, all threads, tiles found by timing them (tuning.py)."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -106,12 +104,7 @@ class CpuBackend(Backend):
         return topology.offsets, topology.columns, order
 
     def _tuned(
-        self,
-        operation: str,
-        topology: Topology,
-        sizes: tuple[int, int],
-        given: tuple[tuple, tuple],
-        what: str,
+        self, operation: str, topology: Topology, sizes: tuple[int, int], given: tuple[tuple, tuple], what: str
     ) -> None:
         """Run with the setting of the class that the call belongs to, small work on one thread.
 

@@ -4,8 +4,6 @@ The kernels, and what they need of shapes and addresses, are in spdnn/kernels/cu
 spdnn/kernels/cuda/ops.py. Arrays are the device's own; those of a topology are in `Placed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ dlmc/MODEL/METHOD/SPARSITY/NAME.smtx; the names of some methods have an ending t
 Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-A.
 """
 
-from __future__ import annotations
-
 import gzip
 import tarfile
 import zlib

@@ -5,8 +5,6 @@ operands, or of both; what has none is shared by the whole batch. Outputs are of
 (NumPy, CuPy, torch), on its device, of its dtype.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -26,12 +24,7 @@ STRIDES = (1, 2)
 
 @on_callers_stream
 def spmm(
-    A: SparseMatrix,
-    B: Any,
-    bias: Any = None,
-    activation: Any = None,
-    out: Any = None,
-    threads: int | None = None,
+    A: SparseMatrix, B: Any, bias: Any = None, activation: Any = None, out: Any = None, threads: int | None = None
 ) -> Any:
     """Sparse times dense: activation(A B + bias), fused.
 
@@ -74,12 +67,7 @@ def spmm(
 
 @on_callers_stream
 def sddmm(
-    mask: SparseMatrix | Topology,
-    Q: Any,
-    K: Any,
-    scale: float = 1.0,
-    out: Any = None,
-    threads: int | None = None,
+    mask: SparseMatrix | Topology, Q: Any, K: Any, scale: float = 1.0, out: Any = None, threads: int | None = None
 ) -> SparseMatrix:
     """Dense times dense at the mask's nonzeros alone: scale * Q K^T, sampled.
 

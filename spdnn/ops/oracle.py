@@ -4,8 +4,6 @@ They share no code with the kernels; dense NumPy is used wherever a definition i
 the public functions, with or without a batch in front; results are float64.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse
 

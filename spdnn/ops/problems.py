@@ -12,8 +12,6 @@ archive's dlmc.csv and rn50_batchsizes.txt; batch columns of the authors' benchm
 sputnik/spmm/dlmc_benchmark.cu.cc): 256 and 2048 of the Transformer, an image and 256 images of ResNet-50.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import zlib

@@ -1,7 +1,5 @@
 """A call on the stream that its caller works on: torch has one of its own, which CuPy takes no notice of."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

@@ -8,8 +8,6 @@ cost more than it could save.
     SPDNN_TUNING    off: always the default; forget: what is in the file is not read (it is written)
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What both comparisons share: who takes part, the record of each, the rows of a table."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ else the machine does, so pairs of samples give ratios that can be trusted where
 verified before its program is timed, and every timed output must equal the verified one to the bit.
 """
 
-from __future__ import annotations
-
 from spdnn.engines.base import Options
 from spdnn.peers.common import installed, new_identity, rows, write_records
 from spdnn.peers.layers import compare_layers

@@ -1,7 +1,5 @@
 """One layer on dense features: product, bias and activation, with every program's layouts made outside the clock."""
 
-from __future__ import annotations
-
 import abc
 import hashlib
 import time

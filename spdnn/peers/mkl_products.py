@@ -4,8 +4,6 @@ sparse_dot_mkl makes a handle for every call; here it is made, told what it is f
 clock, as oneMKL's guide has it ("Inspector-executor sparse BLAS routines").
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from typing import Any

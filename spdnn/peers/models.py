@@ -4,8 +4,6 @@ The two share all code but the products, so each is the other's check: where the
 verified against float64 (tests/models compares whole models with it), a record may exist.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Sequence

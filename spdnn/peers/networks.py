@@ -1,7 +1,5 @@
 """A whole network, each program through the contract of the engines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

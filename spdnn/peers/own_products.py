@@ -1,7 +1,5 @@
 """One product of a user's own matrix beside other libraries: reading the matrix, and the records of all programs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

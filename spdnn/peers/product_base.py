@@ -1,7 +1,5 @@
 """What a program on one product is: prepared outside the clock, run on it, its output as an array."""
 
-from __future__ import annotations
-
 import abc
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the output of a product is right: compared with the float64 oracle, each entry with its own tolerance."""
 
-from __future__ import annotations
-
 import hashlib
 from types import SimpleNamespace
 

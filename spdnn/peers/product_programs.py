@@ -1,7 +1,5 @@
 """Programs on one product: our kernels, and what SciPy, NumPy's BLAS and PyTorch offer (oneMKL's: mkl_products)."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

@@ -5,8 +5,6 @@ the output allocated (where a library takes one). All programs have the same num
 before its program is timed, and every timed output must equal the verified one to the bit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

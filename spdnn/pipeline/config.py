@@ -1,7 +1,5 @@
 """The workflow's configuration: checked against its closed schema, and expanded into cases."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import re
@@ -87,8 +85,7 @@ def check(config: dict, schema: str | Path) -> dict:
     config = {key: _number(value) for key, value in config.items()}
     rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
     errors = sorted(
-        jsonschema.Draft202012Validator(rules).iter_errors(config),
-        key=lambda error: list(error.absolute_path),
+        jsonschema.Draft202012Validator(rules).iter_errors(config), key=lambda error: list(error.absolute_path)
     )
     if errors:
         raise InputError(f"config: {_sentence(errors[0], rules)}")

@@ -6,8 +6,6 @@ times are then multiplied by SLOWER. Of networks of one's own only the sizes of 
 A job's memory is also what its run may plan with (`allowed`), so too low an estimate costs batches, not the job.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What every script of the workflow does first: its standard error is the rule's log, its errors are one sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -5,8 +5,6 @@ digest; digest_of (file, or content: what a .gz holds); bytes (of the file; empt
 differ); path (below a mirror or a folder of downloads); note.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -11,8 +11,6 @@ images in a hundred survive the official networks: 2986, 1999, 1259 and 702 of 6
 last to die at 1024 do so at layer 25.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ table's paths below it; by default $SPDNN_MIRROR), then at its addresses in turn
 only once its size and digest are right; so a folder filled here is itself a mirror.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

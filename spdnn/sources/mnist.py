@@ -24,8 +24,6 @@ Two passes (the largest modulus, then the bits) compute the columns twice instea
 The formula was found by comparison with the official images, whose bits it gives at every size.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -7,8 +7,6 @@ Source: Kepner and Robinett, "RadiX-Net: Structured Sparse Matrices for Deep Neu
 permutations were found by comparison with the official files, which this reproduces byte for byte.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 
@@ -133,13 +131,7 @@ class RadixNet(Network):
         indices = np.empty(2 * GROUP * self.neurons, groups.dtype)
         dispatch.on_rows().radixnet_rows(groups, 1 << (k % self.block), indices)
         return Layer(
-            self.neurons,
-            self.neurons,
-            self._offsets,
-            indices,
-            np.float32(challenge.WEIGHT),
-            self.bias,
-            self.activation,
+            self.neurons, self.neurons, self._offsets, indices, np.float32(challenge.WEIGHT), self.bias, self.activation
         )
 
     def first(self, depth: int) -> Network:

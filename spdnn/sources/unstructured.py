@@ -6,8 +6,6 @@ Weights have variance 2 / mean degree, which keeps the size of the features thro
 into Rectifiers", ICCV 2015, section 2.2).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.common.errors import InputError

@@ -1,7 +1,5 @@
 """What tasks cost, from a run record: the rates that a simulation takes, and what of them the record does not tell."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -17,10 +15,7 @@ from spdnn.taskgraph.timeline import Span
 
 
 def costs_of(
-    record: dict,
-    devices: int = 1,
-    messages: Messages | None = None,
-    copy_bytes_per_second: float | None = None,
+    record: dict, devices: int = 1, messages: Messages | None = None, copy_bytes_per_second: float | None = None
 ) -> tuple[TaskCosts, int | None]:
     """(costs of tasks, cores that the devices share) as a record of one rank and one device tells them.
 

@@ -3,8 +3,6 @@
 Among those that are as good as equally fast, the simplest: predictions are not so exact that it would be worth more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -199,12 +197,7 @@ def _candidates(schedule: str | None, devices: int, given: dict, short: int | No
                 yield name, settings
 
 
-_BUFFERS = {
-    RESIDENT: [None],
-    STREAM: [*MORE_BUFFERS],
-    GRAPH: [None, *MORE_BUFFERS],
-    PIPELINE: [None, *MORE_BUFFERS],
-}
+_BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFERS], PIPELINE: [None, *MORE_BUFFERS]}
 
 
 def _why(taken: Considered, considered: list[Considered]) -> str:

@@ -11,8 +11,6 @@ The schedules of the field are settings of it:
     pipeline   each device has a range of the layers, batches go from one to the next (GPipe)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

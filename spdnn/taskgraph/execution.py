@@ -1,7 +1,5 @@
 """Which task may run now: shared by the executors and the simulator."""
 
-from __future__ import annotations
-
 import heapq
 import threading
 from collections import defaultdict

@@ -5,8 +5,6 @@ first. Devices that are parts of one machine's threads share its cores, so a tas
 begins or ends. Nothing here was measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,7 +37,7 @@ class TaskCosts:
         waiting: for each thread beyond the first of a device, what it adds to the time of all that it shares out, as a
             part: threads wait at the ends of layers, and for what one of them does alone.
         speeds: of each device, relative to the rates; empty: all alike.
-        order: the shares of that many batches, float64 (batches, layers), as `model.order.official_shares` gives
+        order: the shares of that many batches, float64 (batches, layers), as `costmodel.official.official_shares` gives
             them; None: each has its part of the inputs.
     """
 

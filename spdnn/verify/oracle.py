@@ -8,8 +8,6 @@ nothing to Y W, and its next row is activation(b): it is set to that directly, a
 Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.common import progress
@@ -57,11 +55,7 @@ def forward(
 
 
 def infer(
-    network: Network,
-    inputs: Inputs,
-    rows: np.ndarray | None = None,
-    values: bool = False,
-    stage: str | None = None,
+    network: Network, inputs: Inputs, rows: np.ndarray | None = None, values: bool = False, stage: str | None = None
 ) -> Result:
     """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
 

@@ -8,8 +8,6 @@ nearly zero: float32 and float64 then differ by rounding alone. It is listed and
 passes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,11 +76,7 @@ def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
     turns = [once + turn for turn in range(0, count, challenge.INPUTS)]
     categories = np.concatenate(turns)
     return Truth(
-        "official",
-        f"official list for {neurons} neurons",
-        count,
-        categories[categories <= count],
-        ymax=challenge.YMAX,
+        "official", f"official list for {neurons} neurons", count, categories[categories <= count], ymax=challenge.YMAX
     )
 
 
@@ -218,13 +212,7 @@ def _near(result: Result, number: int, unit: float) -> bool:
 
 
 def _unchecked(why: str) -> dict:
-    return {
-        "rule": f"values not checked: {why}",
-        "checked": 0,
-        "failures": 0,
-        "first": [],
-        "largest_error": None,
-    }
+    return {"rule": f"values not checked: {why}", "checked": 0, "failures": 0, "first": [], "largest_error": None}
 
 
 def _values(result: Result, truth: Truth, ours: np.ndarray) -> dict:

@@ -89,16 +89,6 @@ def test_any_network(tmp_path, capsys):
     assert "1 stages of up to 9 layers" in text or "1 stage of up to 9 layers" in text
 
 
-def test_the_published_table(tmp_path, capsys):
-    assert decompose("--published", "--json", tmp_path / "p.json") == 0
-    text = capsys.readouterr().out
-    assert "8233 / >1800" in text
-    assert "of those that differ by more than 5%" in text
-    told = json.loads((tmp_path / "p.json").read_text())
-    assert len(told["snig"]["rows"]) == 132
-    assert f"right in {told['order']['right']} of {told['order']['pairs']} pairs" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -110,8 +100,7 @@ def test_the_published_table(tmp_path, capsys):
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
         (("--network", "nowhere.safetensors", "--edges-per-second", 1), "nowhere.safetensors"),
-        ((), "no problem is named: give --neurons and --layers, --network, --record or --published"),
-        (("--published", "--schedule", "graph"), "--schedule says nothing of a published table"),
+        ((), "no problem is named: give --neurons and --layers, --network or --record"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(arguments, sentence, capsys):

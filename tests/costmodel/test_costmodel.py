@@ -1,4 +1,4 @@
-"""The cost model: what must hold of any prediction, exact calibration, and the error against published scaling."""
+"""The cost model: what must hold of any prediction, exact calibration."""
 
 import copy
 import json
@@ -12,8 +12,8 @@ import pytest
 from spdnn import costmodel
 from spdnn.cli import main
 from spdnn.common.errors import InputError
-from spdnn.costmodel import calibration, order
-from spdnn.costmodel.published import official_work
+from spdnn.costmodel import calibration
+from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.run_record import write_record
 from tests.report.test_report import made_record, made_verdict
@@ -265,13 +265,13 @@ def test_what_cannot_be_predicted_is_refused(changes, sentence):
 @pytest.mark.parametrize("partition", ["static", "cyclic"])
 def test_official_inputs_are_in_no_random_order(partition):
     some = official_work(1024, 120)
-    shares = order.official_shares(some, 1024, 8, partition)
+    shares = official_shares(some, 1024, 8, partition)
     assert shares.shape == (8, 120)
     assert shares.sum(axis=0) == pytest.approx(np.ones(120))
     last = shares[:, -1] * 8
     assert last.max() > 1.35  # 8 parts of 1812 by chance: the largest is 1.09 times the mean, expected
     assert (shares[:, -1] * 1812).sum() == pytest.approx(1812)
-    assert len(order.official_shares(some, 1024, 768, partition, distinct=True)) < 60
+    assert len(official_shares(some, 1024, 768, partition, distinct=True)) < 60
 
 
 def test_known_order_needs_all_official_inputs():
@@ -283,40 +283,6 @@ def test_known_order_needs_all_official_inputs():
     assert calibration.known_shares(made, replace(some, merged=True), 8, "static") is None
     made["problem"]["inputs_sha256"] = "ab" * 32
     assert calibration.known_shares(made, some, 8, "static") is None
-
-
-@pytest.fixture(scope="module")
-def scaling():
-    return costmodel.at_scale()
-
-
-def test_published_scaling_is_predicted_from_one_gpu_and_one_constant(scaling):
-    errors = scaling.errors()
-    assert len(scaling.rows) == 120
-    assert len(errors) == 120 - 12 - 1
-    assert statistics.median(errors) < 0.12
-    assert errors[-1] < 0.31
-    wide = [abs(row.error) for row in scaling.rows if row.neurons == 65536 and not row.calibration]
-    assert statistics.median(wide) < 0.08
-    assert max(wide) < 0.13
-
-
-def test_what_the_published_scaling_ends_in(scaling):
-    """Beyond 192 GPUs next to nothing is gained, as published."""
-    by = {(row.neurons, row.layers, row.devices): row for row in scaling.rows}
-    for neurons in challenge.WIDTHS:
-        for attribute in ("predicted_seconds", "published_seconds"):
-            few, many = (getattr(by[neurons, 1920, devices], attribute) for devices in (192, 768))
-            assert many > 0.85 * few
-    assert 12e9 < scaling.copy_bytes_per_second < 25e9
-    assert 5e-5 < scaling.seconds_per_layer < 1e-4
-
-
-def test_a_second_constant_explains_the_narrow_networks():
-    errors = costmodel.at_scale(both=True).errors()
-    assert len(errors) == 120 - 12 - 2
-    assert statistics.median(errors) < 0.055
-    assert errors[-1] < 0.21
 
 
 def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
@@ -335,14 +301,6 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
     ]  # fmt: skip
     assert content["plans"][0]["seconds"] == pytest.approx(0.5)
     assert all(math.isfinite(one["seconds"]) and one["bound"] for one in content["plans"] + content["enough"])
-
-
-def test_plan_shows_the_published_comparison(capsys):
-    assert main(["plan", "--published"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("published") == 12
-    assert "107 figures predicted" in printed
-    assert "106 figures predicted" in printed
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,10 @@ from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph import decomposition
-from spdnn.taskgraph.check import wrong
 from spdnn.taskgraph.decomposition import SCHEDULES, Wanted
 from spdnn.taskgraph.graph import Graph, Kind
 from spdnn.verify import oracle as reference
+from tests.taskgraph.graph_check import wrong
 
 ENGINE = engine("taskgraph-cuda", usable=False)
 

@@ -21,11 +21,11 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.check import wrong
 from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
 from spdnn.taskgraph.execution import run_serially
 from spdnn.taskgraph.graph import Graph, Kind
 from spdnn.verify import verdict as verify
+from tests.taskgraph.graph_check import wrong
 
 # Every schedule, buffers, pipelines and batches in any combination.
 CUTS = {

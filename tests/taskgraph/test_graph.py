@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import SpdnnError
-from spdnn.taskgraph.check import wrong
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.execution import Execution, lanes_of, run_serially, run_threads
 from spdnn.taskgraph.graph import Graph, Kind
+from tests.taskgraph.graph_check import wrong
 
 
 def whole(stages=3, batches=3, **settings):

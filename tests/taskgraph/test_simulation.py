@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
-from spdnn.taskgraph.check import wrong
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts, simulate, sizes_of
+from tests.taskgraph.graph_check import wrong
 
 
 def work(inputs=20, layers=3, rows=None, weight=10.0, row=4.0, **changes):

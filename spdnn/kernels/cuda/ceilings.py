@@ -6,8 +6,6 @@ a device can do. Before its windows each kernel must give the sums that its work
 none. Kernels: ceilings.cu.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

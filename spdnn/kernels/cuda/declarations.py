@@ -10,8 +10,6 @@ arguments: launches are checked against it. Headers of ours are put in line, so 
 their source sees them change. Source: CuPy's examples/gemm (kernels in files, tile sizes as macros).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """NVIDIA's driver, asked without CuPy: what is missing here, how many devices there are, and which they are."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.metadata
 import importlib.util

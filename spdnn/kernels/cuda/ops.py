@@ -3,8 +3,6 @@
 A setting never changes a bit of a result, so whoever launches may take any that fits the shape and the alignment.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels at the settings that engines use: who they are, and what tests compile for every architecture."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from spdnn.kernels.cuda import ceilings, ops

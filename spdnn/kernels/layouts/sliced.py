@@ -7,8 +7,6 @@ indices into a stage: Hidayetoglu et al., HPEC 2020, section III-B, whose paddin
 of outputs and slices of their own width avoid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

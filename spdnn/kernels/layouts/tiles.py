@@ -1,7 +1,5 @@
 """Tiles of features for the CPU kernels: (tiles, neurons, tile) float32, `tile` inputs side by side."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

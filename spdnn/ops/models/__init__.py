@@ -10,8 +10,6 @@ the same code, so that a comparison of them is one of the sparse operations alon
 Source of the models: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VIII.
 """
 
-from __future__ import annotations
-
 from spdnn.ops.models.masks import band_and_decay
 from spdnn.ops.models.mobilenet import MobileNet, MobileNetConfig
 from spdnn.ops.models.transformer import Transformer, TransformerConfig

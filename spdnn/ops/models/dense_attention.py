@@ -7,8 +7,6 @@ skipped, and threads take blocks of queries in turn, the longest first. Scores w
 `stored`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.ops import Topology

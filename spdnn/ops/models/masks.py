@@ -1,7 +1,5 @@
 """Which keys a query sees: a band along the diagonal, and far positions drawn at random, nearer ones more often."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.common.errors import InputError

@@ -16,8 +16,6 @@ Sources: Howard et al., "MobileNets", 2017; Gale, Zaharia, Young, Elsen, "Sparse
 first block), the first 1 x 1 dense, and 90 % sparsity at widths 1.3 to 1.8 against dense widths 1, 1.2 and 1.4.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,8 +74,6 @@ PRESETS = {
     "medium": MobileNetConfig(width=1.0),
     "small": MobileNetConfig(width=0.25, size=64, classes=10),
 }
-# Sparse: dense, which the paper's code gives one accuracy (72.9 and 72.7 %, 73.8 both, 74.9 and 74.8).
-PAPER_WIDTHS = {1.3: 1.0, 1.5: 1.2, 1.8: 1.4}
 
 
 def tensor_shapes(config: MobileNetConfig) -> dict[str, tuple[int, ...]]:

@@ -16,8 +16,6 @@ google-research) has 3 layers, 8 heads, 12,288 positions, band 256, sparsity 0.9
 `transformer_big`: width 1,024, 4,096 between, ReLU, positions as sines; pixels of ImageNet-64, 256 values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -99,11 +97,7 @@ def tensor_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
             f"layers.{k}.down.weight": (width, between),
             f"layers.{k}.down.bias": (width,),
         }
-    return shapes | {
-        "norm.weight": (width,),
-        "norm.bias": (width,),
-        "logits.weight": (config.vocabulary, width),
-    }
+    return shapes | {"norm.weight": (width,), "norm.bias": (width,), "logits.weight": (config.vocabulary, width)}
 
 
 def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.ndarray]:

@@ -6,8 +6,6 @@ those of `tensor_shapes` of each model. A convolution may come with its batch no
     <layer>.weight, <layer>.norm.weight, <layer>.norm.bias, <layer>.norm.mean, <layer>.norm.variance
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The simulator beside SNIG's published table on 1 to 4 RTX 2080 Ti (Lin and Huang, HPEC 2020, Table II).
 
+    python benchmarks/published_schedules.py [--json FILE]
+
 Their parameters, as their paper and their public program tell: batches of 5,000 inputs; SNIG copies each layer's
 weights into two buffers while it computes, and devices draw batches; GPipe* copies all weights first, then shares out
 the layers evenly, and rows go from device to device as pages fault; BF gives each device its part of the inputs, resets
@@ -14,24 +16,27 @@ GPipe*'s among them, tests the model: its kernels are SNIG's.
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
 
+from spdnn.common.files import write_text
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
-from spdnn.costmodel.order import official_shares
-from spdnn.costmodel.published import official_work
+from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.published import read_baselines
 from spdnn.taskgraph.decomposition import GRAPH, PIPELINE, STREAM, Decomposition, stages_of
 from spdnn.taskgraph.simulation import TaskCosts, simulate
 
-HARDWARE, SOURCE = "GeForce RTX 2080 Ti 11GB", "Lin and Huang, HPEC 2020, Table II"
+HARDWARE = "GeForce RTX 2080 Ti 11GB"
 SNIG, BF, GPIPE = "SNIG", "BF (SNIG authors' baseline)", "GPipe* (SNIG authors' baseline)"
 SYSTEMS = (SNIG, BF, GPIPE)
 BATCH = 5000
@@ -228,3 +233,55 @@ def _cut(system: str, work: Work, devices: int) -> Decomposition:
     ranges = tuple(zip(ends, ends[1:], strict=False))
     stages = tuple(stage for device in own for stage in device)
     return Decomposition(PIPELINE, work.inputs, BATCH, stages, ranges, slots=work.inputs // BATCH)
+
+
+def _show(table: Table) -> dict:
+    """Print the table, predicted beside published; what JSON holds of it."""
+    errors, (right, pairs), (clear, apart) = table.errors(), table.order(), table.order(CLOSE)
+    fitted = sum(row.calibration for row in table.rows)
+    print(
+        f"SNIG's published table on 1 to 4 {HARDWARE}, seconds: predicted / published; * the model was fitted to it\n"
+    )
+    short = dict(zip(SYSTEMS, ("SNIG", "BF", "GPipe*"), strict=True))
+    print(f"{'network':>12} {'devices':>7}" + "".join(f"{name:>28}" for name in short.values()))
+    known = {(row.neurons, row.layers, row.devices, row.system): row for row in table.rows}
+    for network in dict.fromkeys(key[:3] for key in known):
+        cells = "".join(f"{_cell(known.get((*network, system))):>28}" for system in SYSTEMS)
+        print(f"{network[0]:>7}-{network[1]:<4} {network[2]:>7}{cells}")
+    print(
+        f"\norder of two systems on one network and number of devices: right in {right} of {pairs} pairs "
+        f"({right / pairs:.0%}); of those that differ by more than {CLOSE - 1:.0%}, in {clear} of {apart} "
+        f"({clear / apart:.0%})\nerror of the {len(errors)} figures that nothing was fitted to: median "
+        f"{statistics.median(errors):.1%}, worst {errors[-1]:.1%}\nfitted: {fitted} "
+        f"figures; what networks share: page faults at {table.fault_bytes_per_second / 1e9:.1f} GB/s, "
+        f"{table.overhead_seconds * 1e3:.2f} ms a layer of BF, {table.graph_seconds * 1e3:.0f} ms a batch of SNIG"
+    )
+    return {
+        "snig": asdict(table),
+        "order": {"right": right, "pairs": pairs, "right_where_apart": clear, "pairs_apart": apart},
+        "median_error": statistics.median(errors),
+        "worst_error": errors[-1],
+    }
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    if not row.finished:
+        return f"{row.predicted_seconds:.4g} / >{row.published_seconds:.4g}"
+    return (
+        f"{row.predicted_seconds:.4g} / {row.published_seconds:.4g} {row.error:+.0%}{'*' if row.calibration else ' '}"
+    )
+
+
+def main(words: list[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--json", metavar="FILE", help="write all figures")
+    chosen = options.parse_args(words)
+    content = _show(snig_table())
+    if chosen.json:
+        write_text(chosen.json, json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
+import torch_models
 
-from spdnn.ops.models import torch_models
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.models.mobilenet import MobileNet, MobileNetConfig
 from spdnn.ops.models.transformer import PRESETS, Transformer

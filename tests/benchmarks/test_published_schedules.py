@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
+import published_schedules
 import pytest
-
-from spdnn.taskgraph.published import BATCH, BF, CLOSE, FAULTS, GPIPE, OVERHEAD, SNIG, snig_table
+from published_schedules import BATCH, BF, CLOSE, FAULTS, GPIPE, OVERHEAD, SNIG, snig_table
 
 pytestmark = pytest.mark.xdist_group("published schedules")  # which share the fixture
 
@@ -59,3 +60,13 @@ def test_the_constants_are_ones_that_hardware_has(table):
     assert 0 < table.overhead_seconds < 0.01
     assert 0 < table.graph_seconds < 0.1
     assert 60_000 % BATCH == 0
+
+
+def test_the_table_is_printed_and_written(tmp_path, capsys):
+    published_schedules.main(["--json", str(tmp_path / "p.json")])
+    text = capsys.readouterr().out
+    assert "8233 / >1800" in text
+    assert "of those that differ by more than 5%" in text
+    told = json.loads((tmp_path / "p.json").read_text())
+    assert len(told["snig"]["rows"]) == 132
+    assert f"right in {told['order']['right']} of {told['order']['pairs']} pairs" in text

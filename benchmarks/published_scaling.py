@@ -1,5 +1,7 @@
 """The cost model beside at-scale's published scaling on 1 to 768 V100 (Hidayetoglu et al., HPEC 2020, Table I).
 
+    python benchmarks/published_scaling.py [--json FILE]
+
 Their parameters: a static partition of the 60,000 inputs in their order, dead inputs dropped by the host after every
 layer, rows in minibatches of 12, weights streamed while a layer is computed, 16 GB. What is fitted: to the three
 figures of a width on one GPU, its two rates; to those of 1024 neurons, the fixed seconds of a layer; and to one more
@@ -8,16 +10,21 @@ figure, COPIES, the rate of copies. Every other figure tests the model.
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from spdnn.costmodel.costs import Device, Work
-from spdnn.costmodel.order import official_shares
+from spdnn.common.files import write_text
+from spdnn.costmodel.costs import Device
+from spdnn.costmodel.official import official_shares, official_work
 from spdnn.costmodel.prediction import predict
 from spdnn.problem import challenge
 from spdnn.records.published import read_baselines
@@ -25,16 +32,8 @@ from spdnn.records.published import read_baselines
 SYSTEM, HARDWARE = "at-scale SpDNN (Hidayetoglu)", "NVIDIA V100 16GB"
 MEMORY_BYTES = 16e9
 MINIBATCH = 12  # rows that a block of threads holds in registers (MINIBATCH in their code)
-EDGE_BYTES = 6  # streamed: an index of 2 bytes and a value of 4
 COPIES = (65536, 1920, 768)  # the figure that the rate of copies is fitted to
 LAUNCHES = (1024, 1920, 768)  # the figure that the fixed seconds are fitted to, when both are
-# Inputs alive after each layer; the last number holds for all deeper layers. Measured here, in float32.
-SURVIVORS = {
-    1024: (54687, 40498, 23049, 12010, 6537, 4089, 2773, 2128, 1939, 1874, 1836, 1824, 1820, 1812),
-    4096: (54554, 42478, 25926, 15028, 8651, 5008, 3724, 2979, 2426, 2022, 1877, 1836, 1825, 1814, 1810, 1806, 1801),
-    16384: (52630, 40991, 26479, 16424, 10401, 6826, 4363, 3448, 2973, 2658, 2277, 2042, 1964, 1918),
-    65536: (52502, 37889, 23602, 15354, 9982, 7303, 5192, 3829, 3204, 2852, 2638, 2514, 2264, 2087, 1994),
-}
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,6 @@ class Scaling:
     def errors(self) -> list[float]:
         """The absolute errors of the rows that nothing was fitted to, ascending."""
         return sorted(abs(row.error) for row in self.rows if not row.calibration)
-
-
-def official_work(neurons: int, layers: int) -> Work:
-    """An official problem with all its inputs as at-scale computes it: dead inputs leave after every layer."""
-    alive = (challenge.INPUTS, *SURVIVORS[neurons])
-    alive = np.array((alive + alive[-1:] * layers)[:layers], float)
-    edges = challenge.NONZEROS_PER_NEURON * neurons
-    each = [np.full(layers, float(value)) for value in (edges, 4 * neurons, EDGE_BYTES * edges)]
-    return Work(challenge.INPUTS, each[0], alive, alive, each[1], each[2], neurons / 8)
 
 
 def at_scale(path: str | Path | None = None, both: bool = False) -> Scaling:
@@ -143,3 +133,35 @@ def _fitted(device: Device, name: str, slow: float, fast: float, predicted: Call
         device = replace(device, **{name: middle})
         slow, fast = (middle, fast) if predicted(key, device) > published[key] else (slow, middle)
     return device
+
+
+def _show(scaling: Scaling, both: bool) -> dict:
+    """Print how far off the predictions are, with one fitted constant each of them; returns what JSON holds."""
+    errors = scaling.errors()
+    worst = max((row for row in scaling.rows if not row.calibration), key=lambda row: abs(row.error))
+    print(
+        f"{'two fitted constants' if both else 'one fitted constant beside one GPU'}: "
+        f"{scaling.seconds_per_layer * 1e6:.1f} us a layer, copies at {scaling.copy_bytes_per_second / 1e9:.1f} GB/s; "
+        f"{len(errors)} figures predicted, error: median {statistics.median(errors):.1%}, "
+        f"worst {errors[-1]:.1%} ({worst.neurons}-{worst.layers} on {worst.devices})"
+    )
+    for (neurons, layers), rows in groupby([] if both else scaling.rows, key=lambda row: (row.neurons, row.layers)):
+        print(f"\n{neurons}-{layers}\n{'devices':>9} {'predicted':>11} {'published':>11} {'error':>7}")
+        for row in rows:
+            used = "  calibration" if row.calibration else ""
+            times = f"{row.predicted_seconds:>9.4f} s {row.published_seconds:>9.4f} s"
+            print(f"{row.devices:>9} {times} {row.error:>+7.1%}{used}")
+    return asdict(scaling) | {"median_error": statistics.median(errors), "worst_error": errors[-1]}
+
+
+def main(words: list[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--json", metavar="FILE", help="write all figures")
+    chosen = options.parse_args(words)
+    content = {"one_constant": _show(at_scale(), False), "two_constants": _show(at_scale(both=True), True)}
+    if chosen.json:
+        write_text(chosen.json, json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
