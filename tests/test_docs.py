@@ -1,0 +1,40 @@
+"""README, DESIGN and docs: every link, path, command and name in them exists, and the README's Python runs."""
+
+import re
+
+from spdnn.cli import COMMANDS
+from spdnn.common.provenance import PACKAGE
+
+ROOT = PACKAGE.parent
+PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))}
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+OWN = re.compile(r"(?<![\w/.-])(?:spdnn|docs|config|workflow|tests|benchmarks|envs)/[\w./-]*\w")
+
+
+def test_what_pages_name_exists():
+    for name, text in PAGES.items():
+        for path, heading in LINK.findall(text):
+            target = (ROOT / name).parent / path if path else ROOT / name
+            assert target.exists(), f"{name}: {path}"
+            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE) if heading else ()
+            assert heading in ["", *(re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings)], name
+        assert [path for path in OWN.findall(text) if not (ROOT / path).exists()] == [], name
+        shell = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+        assert {*re.findall(r"^(?:mpiexec -n \d+ )?spdnn +([\w-]+)", shell, re.MULTILINE)} <= {*COMMANDS}, name
+
+
+def test_the_index_links_every_page():
+    linked = {(ROOT / "docs" / path).resolve() for path, _ in LINK.findall(PAGES["docs/index.md"])}
+    assert {ROOT / name for name in PAGES if name != "docs/index.md"} <= linked
+
+
+def test_the_glossary_has_each_term_once_and_names_of_the_code():
+    rows = re.findall(r"^\| (?!term|---)(.+?) \| (.+) \|$", PAGES["docs/reference/glossary.md"], re.MULTILINE)
+    assert len({term.lower() for term, _ in rows}) == len(rows) > 50
+    names = set(re.findall(r"`(?:spdnn\.)?([A-Z]\w+)`", PAGES["docs/reference/glossary.md"]))
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    assert names <= set(re.findall(r"^(?:class )?([A-Z]\w+)", code, re.MULTILINE))
+
+
+def test_the_python_of_the_readme_runs():
+    exec(re.search(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)[1], {})
