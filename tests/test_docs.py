@@ -15,9 +15,8 @@ def test_what_pages_name_exists():
     for name, text in PAGES.items():
         for path, heading in LINK.findall(text):
             target = (ROOT / name).parent / path if path else ROOT / name
-            assert target.exists(), f"{name}: {path}"
-            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE) if heading else ()
-            assert heading in ["", *(re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings)], name
+            found = re.findall(r"^#+ (.+)$", target.read_text(), re.M) if heading else [""] * target.exists()
+            assert heading in [re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in found], (name, path)
         assert [path for path in OWN.findall(text) if not (ROOT / path).exists()] == [], name
         shell = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
         assert {*re.findall(r"^(?:mpiexec -n \d+ )?spdnn +([\w-]+)", shell, re.MULTILINE)} <= {*COMMANDS}, name
