@@ -23,9 +23,9 @@ from spdnn.engines.memory import available_bytes
 from spdnn.measure import machine
 from spdnn.measure import run as measure
 from spdnn.ops import dlmc
-from spdnn.ops.problems import Problem, problems
+from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
-from spdnn.peers.common import check_same, in_turn, new_identity
+from spdnn.peers.common import check_same, in_turn
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
@@ -55,30 +55,6 @@ class Ceilings:
                 self.known = None
             self.at = time.perf_counter()
         return self.known
-
-
-def compare(settings: dict, command: str, archive: str | None = None) -> list[dict]:
-    """The records that the key `ops` of a configuration asks for.
-
-    Args:
-        settings: sets, networks, phases, operations, libraries, seconds, threads, seed, models, as the configuration's
-            schema has them.
-        archive: of DLMC, or None.
-
-    Raises:
-        InputError, Unavailable: see libraries_here, problems, compare_products.
-    """
-    from spdnn.peers.models import check, compare_model
-
-    check(settings["models"])
-    libraries, _ = libraries_here(settings["libraries"])
-    chosen = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
-    threads, seconds, identity = settings["threads"], settings["seconds"], new_identity()
-    groups = compare_products(chosen, settings["operations"], libraries, threads, seconds, command, identity, archive)
-    found = [record for group in groups for record in group]
-    for name in settings["models"]:
-        found += compare_model(name, threads, seconds, command, identity)
-    return found
 
 
 def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:
