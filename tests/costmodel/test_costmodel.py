@@ -308,12 +308,13 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
     [
         (["--record", "absent.json"], 1, "absent.json"),
         (["--record", "RUN", "--partition", "even"], 1, "must be one of static, cyclic, rebalanced"),
+        (["--record", "RUN", "--neurons", "1024"], 1, "--neurons is for a cut"),
         (["--check", "RUN"], 1, "no record of several ranks"),
         (["--record", "RUN", "--devices", "0"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--inputs", "1.5"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--inputs", "nan"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--latency", "-1"], 2, "must be a positive number"),
-        (["--devices", "10"], 2, "one of the arguments"),
+        (["--devices", "10"], 1, "nothing tells what a run costs"),
     ],
 )
 def test_errors_are_one_sentence(arguments, status, sentence, saved, capsys):
