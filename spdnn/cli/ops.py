@@ -88,6 +88,7 @@ def _shared(command) -> None:
 def _bench(chosen) -> None:
     from spdnn.ops.problems import problems
     from spdnn.peers import models, products
+    from spdnn.peers.common import new_identity
 
     operations = chosen.operations.split(",")
     products.check_operations(operations)
@@ -97,7 +98,7 @@ def _bench(chosen) -> None:
     models.check(chosen.models)
     folder = _folder(chosen.output)
     libraries, absent = _libraries(chosen.libraries)
-    threads, identity = arguments.threads(chosen.threads), products.new_identity()
+    threads, identity = arguments.threads(chosen.threads), new_identity()
     command, records = _command(chosen, libraries, threads), []
     print(
         f"{len(found)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
