@@ -83,30 +83,30 @@ def _plan(chosen) -> None:
 def _show_plan(chosen) -> dict:
     from dataclasses import replace
 
-    from spdnn import costmodel
+    from spdnn.costmodel import calibration, costs, prediction
     from spdnn.records.run_record import read_record
 
     if not chosen.record:
         raise InputError("nothing tells what a run costs: give --record or --check, or --cut and a problem")
     record = read_record(chosen.record)
-    fixed = costmodel.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
-    device, work = costmodel.from_record(record, fixed)
+    fixed = calibration.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
+    device, work = calibration.from_record(record, fixed)
     if chosen.memory:
         device = replace(device, memory_bytes=chosen.memory)
-    messages = costmodel.Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
+    messages = costs.Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
     partition, per_node = chosen.partition or "rebalanced", chosen.per_node or 1
     seconds = statistics.median(record["samples"]["inference_seconds"])
     print(f"calibrated by {record['case']}: {seconds:.4g} s on one rank, measured; all below is predicted")
     plans, limits = [], []
     for inputs in chosen.inputs or [work.inputs]:
         some = work.of(inputs)
-        order = lambda ranks, some=some: costmodel.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
+        order = lambda ranks, some=some: calibration.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
         options = {"per_node": per_node}
         found = [
-            costmodel.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
+            prediction.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
             for ranks in chosen.devices or DEVICES
         ]
-        limit = costmodel.enough(some, device, messages, partition, order=order, **options)
+        limit = prediction.enough(some, device, messages, partition, order=order, **options)
         plans, limits = plans + found, [*limits, limit]
         print(f"\n{inputs:,} inputs, {partition}, predicted\n{_line(_HEAD)}  bound by")
         for one in found:
@@ -148,11 +148,11 @@ def _figures(one) -> dict:
 
 
 def _show_check(chosen) -> dict:
-    from spdnn import costmodel
+    from spdnn.costmodel import calibration
     from spdnn.records.run_record import read_record
 
     few = read_record(chosen.few) if chosen.few else None
-    checked = costmodel.check([read_record(path) for path in chosen.check], few)
+    checked = calibration.check([read_record(path) for path in chosen.check], few)
     print(" predicted   measured   error informed  case (informed: with each rank's measured survivors)")
     for one in checked:
         informed = "" if one.informed is None else f"{one.informed_error:+.1%}"
