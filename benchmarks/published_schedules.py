@@ -232,7 +232,7 @@ def _cut(system: str, work: Work, devices: int) -> Decomposition:
     ends = np.cumsum([0, *map(len, own)]).tolist()
     ranges = tuple(zip(ends, ends[1:], strict=False))
     stages = tuple(stage for device in own for stage in device)
-    return Decomposition(PIPELINE, work.inputs, BATCH, stages, ranges, places=work.inputs // BATCH)
+    return Decomposition(PIPELINE, work.inputs, BATCH, stages, ranges, slots=work.inputs // BATCH)
 
 
 def _show(table: Table) -> dict:

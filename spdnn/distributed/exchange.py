@@ -68,7 +68,7 @@ class _State:
     rows: np.ndarray
     room: np.ndarray
     planned: np.ndarray
-    looked: np.ndarray
+    searched: np.ndarray
     may_leave: np.ndarray
 
 
@@ -107,7 +107,7 @@ class RankExchange(RowExchange):
         state = self._state(held)
         deaths = self._deaths(k, int(state.rows.sum()))
         changed = 0
-        if self.merging and state.looked.any():
+        if self.merging and state.searched.any():
             changed = self._merge(held)
             state = self._state(held) if changed else state
         if self.rebalanced and state.may_leave.all():
@@ -128,9 +128,9 @@ class RankExchange(RowExchange):
         return found
 
     def _state(self, held: HeldRows) -> _State:
-        told = self._gather([held.count, held.capacity, held.planned, held.looked, held.may_leave])
-        rows, room, planned, looked, may_leave = told.astype(np.int64).T
-        return _State(rows, room, planned, looked > 0, may_leave > 0)
+        told = self._gather([held.count, held.capacity, held.planned, held.searched, held.may_leave])
+        rows, room, planned, searched, may_leave = told.astype(np.int64).T
+        return _State(rows, room, planned, searched > 0, may_leave > 0)
 
     def _deaths(self, k: int, rows: int) -> float:
         """The share of all rows that left in a layer since the last meeting."""

@@ -170,7 +170,7 @@ class Ranks:
             if session is not None:
                 comm.Free()
             return None
-        session.turns = comm.allreduce(session.batches, world.mpi.MAX)
+        session.least_batches = comm.allreduce(session.batches, world.mpi.MAX)
         return RankExchange(world, comm, rebalanced, merging)
 
     def _repeat(self, session, exchange, inputs: Inputs, timer: _Times) -> tuple[Result | None, Result | None]:

@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A network in an engine's layout, and what looking for reductions found.
+    """A network in an engine's layout, and what each reduction found in it.
 
     Attributes:
         source: the network as it was given.
@@ -117,13 +117,13 @@ class Session(abc.ABC):
         found: what was found of the reductions that depend on how many of the layers run; fit for JSON.
         exchanges_rows: whether `run` takes an exchange, so that rows can move between ranks.
         batches: into how many batches the memory makes it split its inputs.
-        turns: how many it makes of them all the same, the last ones possibly empty; None: as many as it must.
+        least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
     """
 
     span: str = RESIDENT
     exchanges_rows: bool = False
     batches: int = 1
-    turns: int | None = None
+    least_batches: int = 0
 
     def __init__(self, prepared: Prepared):
         notes = {name: REDUCTIONS[name].session_note(note, prepared.network.depth)
@@ -172,7 +172,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
-        """Look for the reductions and lay the network out.
+        """Apply the reductions that need the network alone, and lay it out.
 
         Args:
             memory: as in Options.

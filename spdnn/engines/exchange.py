@@ -37,7 +37,7 @@ class HeldRows(abc.ABC):
     Attributes:
         capacity: rows that it has room for.
         may_leave: whether rows of zeros have left, and need not be told of.
-        looked: whether this session has just looked for identical rows.
+        searched: whether this session has just searched for identical rows.
         planned: layers that it would go through next without a break.
         neurons: of a row, for what moving one costs.
         gaps: whether rows that left have gaps behind them, which `replace` closes: any row may then go as well as
@@ -49,7 +49,7 @@ class HeldRows(abc.ABC):
 
     capacity: int
     may_leave: bool
-    looked: bool = False
+    searched: bool = False
     planned: int = 1
     neurons: int
     gaps: bool = True

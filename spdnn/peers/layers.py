@@ -18,7 +18,7 @@ from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
-from spdnn.problem.result import LastRows, Result
+from spdnn.problem.result import Result, RowStatistics
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -162,11 +162,9 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
 
 
 def _layer_result(program: _Program, rows: np.ndarray) -> Result:
-    last = LastRows.of(np.arange(len(rows)), rows, values=False)
-    return Result(
-        len(rows), rows.shape[1], last.alive, *last.statistics, np.array([last.alive.size]), program.edges,
-        notes=program.notes,
-    )  # fmt: skip
+    alive = np.flatnonzero(rows.any(axis=1))
+    statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
+    return Result(len(rows), rows.shape[1], alive, *statistics, survivors, program.edges, notes=program.notes)
 
 
 def _row_digest(rows: np.ndarray) -> str:

@@ -147,20 +147,6 @@ class LastRows(NamedTuple):
     statistics: RowStatistics
     values: np.ndarray | None = None
 
-    @classmethod
-    def of(cls, numbers: np.ndarray, rows: np.ndarray, values: bool) -> LastRows:
-        """Of inputs `numbers` (int64), each with a row of its own, float32 or float64 (numbers, outputs); rows of zeros
-        are left out.
-
-        Args:
-            values: keep them, as float32.
-        """
-        nonzero = rows.any(axis=1)
-        if not nonzero.all():
-            numbers, rows = numbers[nonzero], rows[nonzero]
-        kept = rows.astype(np.float32, copy=False) if values else None
-        return cls(numbers, np.arange(numbers.size), RowStatistics.of(rows), kept)
-
 
 class LastLayer:
     """The outputs of a prepared network, and those of the original one where identical neurons were merged.
@@ -177,6 +163,19 @@ class LastLayer:
         self.outputs = classes.size
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
+
+    def rows(self, numbers: np.ndarray, rows: np.ndarray, values: bool) -> LastRows:
+        """What a batch leaves whose inputs `numbers` (int64) have a row each, by NumPy; rows of zeros are left out.
+
+        Args:
+            rows: float32 (numbers, outputs of the prepared network).
+            values: keep them.
+        """
+        nonzero = rows.any(axis=1)
+        if not nonzero.all():
+            numbers, rows = numbers[nonzero], rows[nonzero]
+        whole = rows if self._classes is None else rows[:, self._classes]
+        return LastRows(numbers, np.arange(numbers.size), RowStatistics.of(whole), rows if values else None)
 
     def result(self, inputs: int, batches: Sequence[LastRows], values: bool, **counted: Any) -> Result:
         """The result of all batches.

@@ -8,7 +8,7 @@ from spdnn.problem.network import Network
 
 
 class Reduction(abc.ABC):
-    """One exact reduction. A reduction is looked for, never assumed, and an engine uses those that it offers.
+    """One exact reduction. A reduction is searched for, never assumed, and an engine uses those that it offers.
 
     What a reduction does to the network alone is `prepare`. What it does to features is the engine's part, which asks
     this object how to note it.

@@ -93,7 +93,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     (in float64, rounded once to float32). So sums have fewer terms in another order: results differ from those of the
     original network by rounding. A network whose weights would add up past float32 is left as it is. Source: the 16 x
     32 dense blocks of XY (Xin et al., HPEC 2021) compute what is identical in RadiX-Net once; here identical rows are
-    looked for, and their copies are not kept.
+    searched for, and their copies are not kept.
 
     Args:
         memory: bytes of merged layers to keep; others are merged again when they are read.
@@ -101,7 +101,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     start = time.perf_counter()
     layers, classes, previous, held, told = [], [], None, 0, {}
     try:
-        found = _looked_at(network, memory)
+        found = _distinct_rows(network, memory)
         for layer, distinct, own in progress.bar(found, "prepare, identical neurons", network.depth):
             merged, previous = _on_classes(distinct, own, previous)
             if previous is not None and classes and np.array_equal(previous, classes[-1]):
@@ -115,16 +115,16 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
     return merged, {**neurons_found(network, merged), **told, "seconds": time.perf_counter() - start}
 
 
-def _looked_at(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
+def _distinct_rows(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
     """Each layer and what `_distinct` finds in it; of as many at once as there are cores, if they fit `memory`."""
     largest = max(network.header(k).nbytes for k in range(network.depth))
     ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory / largest)))
 
-    def look(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
+    def distinct(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
         layer = network.layer(k)
         return layer, *_distinct(layer)
 
-    return in_order(look, range(network.depth), ahead)
+    return in_order(distinct, range(network.depth), ahead)
 
 
 def neurons_found(source: Network, merged: Network) -> dict:

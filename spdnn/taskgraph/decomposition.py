@@ -2,7 +2,7 @@
 
     devices = groups x pipeline        a batch passes through one group: its devices one after the other, each of which
                                        has a range of the stages; groups share out the batches
-    a device has places x batches of features, and its weights: all of its range, or rolling buffers of a stage each
+    a device has slots x batches of features, and its weights: all of its range, or rolling buffers of a stage each
 
 The schedules of the field are settings of it:
     resident   all weights on each device, batches dealt out in turn
@@ -119,10 +119,10 @@ class Decomposition:
         ranges: (first, last) stages of each device of a pipeline; one where there is no pipeline.
         groups: pipelines, or single devices, that share out the batches.
         buffers: of weights on a device, each for one stage at a time; None: all stages of its range stay.
-        places: batches that a device holds at once.
+        slots: buffer slots of a device, each with the features of one batch: what it holds at once.
         drawn: a group takes the next batch when it is through with one; else batches are dealt out in turn.
-        joined: the stage from which the batches of a group go on as one, those that leave so few rows that a place
-            holds them together; until then they wait in a pool beside the places. None: each goes to its end alone.
+        joined: the stage from which the batches of a group go on as one, those that leave so few rows that a slot
+            holds them together; until then they wait in a pool beside the slots. None: each goes to its end alone.
 
     Raises:
         InputError: stages or ranges with gaps, or a number below what is allowed.
@@ -135,17 +135,17 @@ class Decomposition:
     ranges: tuple[tuple[int, int], ...]
     groups: int = 1
     buffers: int | None = None
-    places: int = 1
+    slots: int = 1
     drawn: bool = False
     joined: int | None = None
 
     def __post_init__(self):
         if self.schedule not in SCHEDULES:
             raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
-        numbers = (self.inputs, self.batch, self.groups, self.places)
+        numbers = (self.inputs, self.batch, self.groups, self.slots)
         if min(numbers) < 1 or (self.buffers is not None and self.buffers < BUFFERS):
             raise InputError(
-                f"{self.inputs} inputs in batches of {self.batch}, {self.groups} groups, {self.places} places: each "
+                f"{self.inputs} inputs in batches of {self.batch}, {self.groups} groups, {self.slots} slots: each "
                 f"must be 1 or more, and {self.buffers} buffers {BUFFERS} or more"
             )
         _chained(self.stages, "stages", "layers")
@@ -187,8 +187,8 @@ class Decomposition:
 
     def buffer_of(self, device: int, stage: int) -> int:
         """Which of a device's buffers holds a stage: always the same, so that launches can be bound once."""
-        place = stage - self.range_of(device)[0]
-        return place if self.buffers is None else place % self.buffers
+        buffer = stage - self.range_of(device)[0]
+        return buffer if self.buffers is None else buffer % self.buffers
 
     def members(self, batch: int) -> tuple[int, int]:
         """(first, last) inputs of a batch."""
@@ -199,12 +199,12 @@ class Decomposition:
         first, last = self.range_of(device)
         found = [0] * (last - first if self.buffers is None else min(self.buffers, last - first))
         for stage in range(first, last):
-            place = self.buffer_of(device, stage)
-            found[place] = max(found[place], sum(sizes.weights[slice(*self.stages[stage])]))
+            buffer = self.buffer_of(device, stage)
+            found[buffer] = max(found[buffer], sum(sizes.weights[slice(*self.stages[stage])]))
         return found
 
     def memory(self, sizes: Sizes, device: int) -> int:
-        """Bytes on that device: weights, features of its places, and what it holds anyway."""
+        """Bytes on that device: weights, features of its slots, and what it holds anyway."""
         stay = sizes.stay_bytes is not None and not self.streamed
         weights = sizes.stay_bytes if stay else sum(self.buffer_bytes(sizes, device))
         features = self._held(sizes) * _whole(self.batch, sizes.tile)
@@ -212,8 +212,8 @@ class Decomposition:
         return sizes.held_bytes + weights + features + tasks
 
     def _held(self, sizes: Sizes) -> int:
-        """Bytes for each input of a batch: in every place, and in the pool, where features need no second buffer."""
-        return self.places * sizes.row_bytes + (-(-sizes.row_bytes // 2) if self.joined is not None else 0)
+        """Bytes for each input of a batch: in every slot, and in the pool, where features need no second buffer."""
+        return self.slots * sizes.row_bytes + (-(-sizes.row_bytes // 2) if self.joined is not None else 0)
 
     def most_memory(self, sizes: Sizes) -> int:
         """Bytes on the device that needs most."""
@@ -330,10 +330,10 @@ def cut(
         fine = max(1, sizes.layers // (TURNS * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
         stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
-        places, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
+        slots, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
         drawn = schedule == GRAPH
         turns = TURNS * pipeline if pipeline > 1 else TURNS if drawn and groups > 1 else 1
-        whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, places, drawn)
+        whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, slots, drawn)
         least = batches or min(groups * turns, _over(sizes.inputs, sizes.tile))
         alone = _batched(whole, sizes, rooms, least, batches)
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)

@@ -3,9 +3,9 @@
     copy-weights  a stage's weights into a buffer of a device       after the last reader of what the buffer held
     layer         a batch through the layers of a stage             after its weights, and the batch's task before it
     compact       rows that died or became equal leave              after the layers
-    move          a batch from a device to the next                 after what is before it, when the next has a place
-    park          the few rows that are left of a batch wait in the device's pool, and its place is free
-    join          all that waits in the pool takes a place, and goes on as one batch
+    move          a batch from a device to the next                 after what is before it, when the next has a slot
+    park          the few rows that are left of a batch wait in the device's pool, and its slot is free
+    join          all that waits in the pool takes a slot, and goes on as one batch
     collect       what is told of a batch's last rows, to the host
 
 Tasks are numbered as they are made, and wait for earlier ones alone: no cycle can be made. A decomposition whose
@@ -39,13 +39,13 @@ class Task:
     """One node.
 
     Attributes:
-        number: its place in Graph.tasks.
+        number: its index in Graph.tasks.
         batch: 0-based, those that were joined after the others; None: weights that stay, there before the run begins.
         stage: whose weights or layers; of the other kinds, the stage that has just been computed.
         device: where it happens; of a move, where the batch comes from.
         buffer: of weights, that a copy fills or a layer reads; None for the other kinds.
-        place: of the batch's features on the device; None for copies.
-        target: (device, place) that a move goes to; None for the other kinds.
+        slot: of the batch's features on the device; None for copies.
+        target: (device, slot) that a move goes to; None for the other kinds.
         after: numbers of tasks that must be done before.
     """
 
@@ -55,14 +55,14 @@ class Task:
     stage: int
     device: int
     buffer: int | None
-    place: int | None
+    slot: int | None
     target: tuple[int, int] | None
     after: tuple[int, ...]
 
     @property
     def lane(self) -> tuple[int, str]:
         """(device, lane): tasks of one lane take turns, those of different lanes go on at once. A move is its target's,
-        which knows when it has a place."""
+        which knows when it has a slot."""
         if self.kind == Kind.MOVE:
             return self.target[0], Kind.MOVE.value
         return self.device, Kind.COPY.value if self.kind == Kind.COPY else COMPUTE
@@ -71,11 +71,11 @@ class Task:
 class _Device:
     """What is known of a device while tasks are made for it."""
 
-    def __init__(self, places: int):
+    def __init__(self, slots: int):
         self.content: dict[int, int] = {}  # of a buffer: the stage
         self.filled: dict[int, int] = {}  # of a buffer: the task that filled it
         self.readers: dict[int, list[int]] = {}  # of a buffer: the tasks that read what it holds
-        self.left: list[int | None] = [None] * places  # of a place: the task with which the last batch left it
+        self.left: list[int | None] = [None] * slots  # of a slot: the task with which the last batch left it
         self.turns = 0
 
 
@@ -104,7 +104,7 @@ class Graph:
         self.joined: dict[int, list[int]] = {}
         self._pools = [_Pool() for _ in range(decomposition.groups)]
         self._left = list(range(decomposition.batches))
-        self._devices = [_Device(decomposition.places) for _ in range(decomposition.devices)]
+        self._devices = [_Device(decomposition.slots) for _ in range(decomposition.devices)]
         if not decomposition.streamed:
             for device in range(decomposition.devices):
                 for stage in range(*decomposition.range_of(device)):
@@ -148,17 +148,17 @@ class Graph:
         return self.tasks[made:]
 
     def _join_or_go_on(self, done: Task, rows: int) -> None:
-        """A batch that may be joined waits in the pool, when it left half a place and all that wait fit one; else it
+        """A batch that may be joined waits in the pool, when it left half a slot and all that wait fit one; else it
         goes on alone.
         """
-        pool, place = self._pools[self.groups[done.batch]], (done.device, None, done.place)
+        pool, slot = self._pools[self.groups[done.batch]], (done.device, None, done.slot)
         if 2 * rows > self.decomposition.batch or pool.rows + rows > self.decomposition.batch:
             self._through(
                 done.batch, done.device, range(self.decomposition.joined, len(self.decomposition.stages)), done
             )
             return
-        parked = self._task(Kind.PARK, done.batch, done.stage, *place, [done.number])
-        self._devices[done.device].left[done.place] = parked.number
+        parked = self._task(Kind.PARK, done.batch, done.stage, *slot, [done.number])
+        self._devices[done.device].left[done.slot] = parked.number
         pool.rows += rows
         pool.batches.append(done.batch)
         pool.parked.append(parked.number)
@@ -182,34 +182,32 @@ class Graph:
         """A batch through a device's stages; `before`: its last task so far, on the device before or here."""
         state = self._devices[device]
         if before is not None and before.device == device:
-            return self._stages(batch, device, stages, before.place, [before.number])
-        place = state.turns % self.decomposition.places
+            return self._stages(batch, device, stages, before.slot, [before.number])
+        slot = state.turns % self.decomposition.slots
         state.turns += 1
-        left = state.left[place]
+        left = state.left[slot]
         waits = [] if left is None else [left]
         if before is not None:
             waits.append(before.number)
-            before = self._task(
-                Kind.MOVE, batch, before.stage, before.device, None, before.place, waits, (device, place)
-            )
-            self._devices[before.device].left[before.place] = before.number
+            before = self._task(Kind.MOVE, batch, before.stage, before.device, None, before.slot, waits, (device, slot))
+            self._devices[before.device].left[before.slot] = before.number
             waits = [before.number]
-        return self._stages(batch, device, stages, place, waits)
+        return self._stages(batch, device, stages, slot, waits)
 
-    def _stages(self, batch: int, device: int, stages: range, place: int, waits: list[int]) -> Task:
-        """A batch that has a place through stages of a device, after the tasks `waits`; its last task."""
+    def _stages(self, batch: int, device: int, stages: range, slot: int, waits: list[int]) -> Task:
+        """A batch that has a slot through stages of a device, after the tasks `waits`; its last task."""
         state = self._devices[device]
         for stage in stages:
             filled = self._weights(batch, device, stage)
             buffer = self.decomposition.buffer_of(device, stage)
-            before = self._task(Kind.LAYER, batch, stage, device, buffer, place, [filled, *waits])
+            before = self._task(Kind.LAYER, batch, stage, device, buffer, slot, [filled, *waits])
             state.readers[buffer].append(before.number)
             if stage + 1 < len(self.decomposition.stages):
-                before = self._task(Kind.COMPACT, batch, stage, device, None, place, [before.number])
+                before = self._task(Kind.COMPACT, batch, stage, device, None, slot, [before.number])
             waits = [before.number]
         if stages[-1] + 1 == len(self.decomposition.stages):
-            before = self._task(Kind.COLLECT, batch, stages[-1], device, None, place, waits)
-            state.left[place] = before.number
+            before = self._task(Kind.COLLECT, batch, stages[-1], device, None, slot, waits)
+            state.left[slot] = before.number
         return before
 
     def _weights(self, batch: int | None, device: int, stage: int) -> int:
@@ -221,7 +219,7 @@ class Graph:
             state.content[buffer], state.filled[buffer], state.readers[buffer] = stage, copy.number, []
         return state.filled[buffer]
 
-    def _task(self, kind: Kind, batch, stage, device, buffer, place, after, target=None) -> Task:
-        task = Task(len(self.tasks), kind, batch, stage, device, buffer, place, target, tuple(sorted(set(after))))
+    def _task(self, kind: Kind, batch, stage, device, buffer, slot, after, target=None) -> Task:
+        task = Task(len(self.tasks), kind, batch, stage, device, buffer, slot, target, tuple(sorted(set(after))))
         self.tasks.append(task)
         return task

@@ -295,7 +295,7 @@ def test_wrong_width_is_one_sentence(on_shim, name):
 @given(data=st.data())
 def test_any_network_equals_the_oracle(on_shim, monkeypatch, name, data):
     monkeypatch.setattr(schedule, "AHEAD", 0)  # look for identical rows in networks of few edges too
-    monkeypatch.setattr(schedule, "FIRST_LOOK", data.draw(st.integers(1, 2), label="first look"))
+    monkeypatch.setattr(schedule, "FIRST_SEARCH", data.draw(st.integers(1, 2), label="first search"))
     widths = data.draw(st.lists(st.integers(1, 40) | st.just(130), min_size=2, max_size=7))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), label="seed"))
     biases = data.draw(st.sampled_from([(-2, 3), (-3, 1), (0, 1)]), label="biases")

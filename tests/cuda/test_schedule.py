@@ -23,24 +23,24 @@ def test_passes_are_all_layers_once_in_order(data):
     one = st.tuples(st.sampled_from(KINDS), st.booleans())
     runs = data.draw(st.lists(st.tuples(one, st.integers(1, 200)), min_size=1))
     layers = ([layer for layer, count in runs for _ in range(count)] * depth)[:depth]
-    leaving, looking = data.draw(st.sampled_from([(False, False), (True, False), (True, True)]))
+    leaving, searching = data.draw(st.sampled_from([(False, False), (True, False), (True, True)]))
     ahead = [32.0 * (depth - k) for k in range(depth)] + [0.0]
     breaks = data.draw(st.sets(st.integers(0, depth), max_size=8))
     kinds, valued = [kind for kind, _ in layers], [valued for _, valued in layers]
-    found = passes(kinds, valued, leaving, looking, ahead, breaks)
+    found = passes(kinds, valued, leaving, searching, ahead, breaks)
     assert [k for one in found for k in range(one.first, one.last)] == list(range(depth))
     for one in found:
         assert len(set(layers[one.first : one.last])) == 1
         assert one.kind == layers[one.first][0]
         assert not breaks & set(range(one.first + 1, one.last))
         assert one.last - one.first <= (LONGEST if one.kind == PERSISTENT else 1)
-    looks = [one.last for one in found if one.look]
-    assert looking or not looks
-    for last in looks:
-        assert schedule.FIRST_LOOK <= last < depth
+    searches = [one.last for one in found if one.search]
+    assert searching or not searches
+    for last in searches:
+        assert schedule.FIRST_SEARCH <= last < depth
         assert ahead[last] >= schedule.AHEAD
     # Each look at least a quarter of the way farther: their number grows as the logarithm of the depth.
-    assert all(later >= last + max(2, last // 4) for last, later in zip(looks[:-1], looks[1:], strict=True))
+    assert all(later >= last + max(2, last // 4) for last, later in zip(searches[:-1], searches[1:], strict=True))
 
 
 def test_passes_grow_where_rows_may_leave():

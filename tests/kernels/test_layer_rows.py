@@ -23,14 +23,14 @@ def before():
     return found
 
 
-def told(name, reductions, batches=None, monkeypatch=None):
+def told(name, reductions, batches=0, monkeypatch=None):
     if monkeypatch is not None:
-        for cost in ("LOOK", "LOOK_ROW"):
-            monkeypatch.setattr(plan, cost, 0)  # so that looking pays in a small run too
+        for cost in ("SEARCH", "SEARCH_ROW"):
+            monkeypatch.setattr(plan, cost, 0)  # so that a search pays in a small run too
     network, inputs = merging()
     runner = engine(name)
     session = runner.open(runner.prepare(network, reductions), inputs, Options(2))
-    session.turns = batches
+    session.least_batches = batches
     result = session.run()
     rows, edges = result.notes["layer_rows"], result.notes["layer_edges"]
     assert edges == [network.header(k).edges for k in range(network.depth)]  # there are no identical neurons
@@ -50,7 +50,7 @@ def test_without_the_dead_those_alive_go_through(name, before):
     assert rows == alive == [300, *(living for living, _ in before)]
 
 
-@pytest.mark.parametrize(("name", "batches"), [("cpu", None), ("cpu", 3), ("tiled", None), ("taskgraph", None)])
+@pytest.mark.parametrize(("name", "batches"), [("cpu", 0), ("cpu", 3), ("tiled", 0), ("taskgraph", 0)])
 def test_rows_are_between_the_distinct_ones_and_the_inputs_alive(name, batches, before, monkeypatch):
     rows, alive, session = told(name, ("dead", "inputs"), batches, monkeypatch)
     assert session.found["inputs"]["rows_merged"] > 50
@@ -58,13 +58,13 @@ def test_rows_are_between_the_distinct_ones_and_the_inputs_alive(name, batches, 
     assert all(row <= living for row, living in zip(rows, alive, strict=True))
     assert all(row >= distinct for row, (_, distinct) in zip(rows[1:], before, strict=True))
     assert rows[-1] < alive[-1] / 10
-    look = next(k for k, (row, living) in enumerate(zip(rows, alive, strict=True)) if row < living)
-    if batches is None:  # a look finds all that are equal, and the one row of zeros that it leaves is not alive
-        assert rows[look] == before[look - 1][1]
+    search = next(k for k, (row, living) in enumerate(zip(rows, alive, strict=True)) if row < living)
+    if not batches:  # a search finds all that are equal, and the one row of zeros that it leaves is not alive
+        assert rows[search] == before[search - 1][1]
 
 
 def test_rows_of_zeros_that_wait_to_leave_are_not_counted(before, monkeypatch):
     monkeypatch.setattr(plan, "BOUNDARY", 10**6)  # gaps are never worth closing
-    rows, alive, _ = told("tiled", ("dead", "inputs"), None, monkeypatch)
-    look = next(k for k, (row, living) in enumerate(zip(rows, alive, strict=True)) if row < living)
-    assert rows[look] == before[look - 1][1]
+    rows, alive, _ = told("tiled", ("dead", "inputs"), 0, monkeypatch)
+    search = next(k for k, (row, living) in enumerate(zip(rows, alive, strict=True)) if row < living)
+    assert rows[search] == before[search - 1][1]

@@ -45,7 +45,7 @@ def untiled(level, features, count, neurons, tile):
 def test_tiles_go_and_come_back(level, tile):
     rows = np.random.default_rng(0).normal(size=(100, 7)).astype(np.float32)
     features, active = tiled(level, rows, tile)
-    assert layouts.active_slots(active[0], tile, 100).size == 100
+    assert layouts.active_indices(active[0], tile, 100).size == 100
     np.testing.assert_array_equal(untiled(level, features, 100, 7, tile), rows)
     np.testing.assert_array_equal(layouts.tiled(rows, tile), features)
 
@@ -125,7 +125,7 @@ def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
             source = target
         assert done == -1
         found.append(untiled(level, source, 150, 65, tile))
-        alive = layouts.active_slots(masks[-1], tile, 150)
+        alive = layouts.active_indices(masks[-1], tile, 150)
         np.testing.assert_array_equal(alive, np.flatnonzero(found[-1].any(axis=1)))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
@@ -194,10 +194,10 @@ def test_tiles_of_zeros_stop_early_and_leave_zeros(threads):
 def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neurons):
     rows = np.random.default_rng(0).normal(size=(200, neurons)).astype(np.float32)
     features, _ = tiled(level, rows, tile)
-    slots = np.array([0, 3, 4, 50, 99, 163, 199])
-    found = np.empty((slots.size, neurons), np.float32)
-    level.take(features, tile, slots, found, 2)
-    np.testing.assert_array_equal(found, rows[slots])
+    indices = np.array([0, 3, 4, 50, 99, 163, 199])
+    found = np.empty((indices.size, neurons), np.float32)
+    level.take(features, tile, indices, found, 2)
+    np.testing.assert_array_equal(found, rows[indices])
     for first in (0, 1, 15, 64, 100):
         out = layouts.buffer(300, neurons, tile)
         out[:] = np.nan
@@ -214,7 +214,7 @@ def test_places_that_do_not_fit_are_refused():
         level.place(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
     with pytest.raises(ValueError, match="a row number is out of range"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
-    with pytest.raises(ValueError, match="as many as slots"):
+    with pytest.raises(ValueError, match="as many as indices"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([3]), rows, 1)
 
 

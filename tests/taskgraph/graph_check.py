@@ -2,7 +2,7 @@
 
 * every batch goes through every layer exactly once and in order, on one device after the other;
 * a buffer is not filled again before its last reader is done, and a layer reads the weights of its own stage;
-* a place of a device holds one batch at a time, and what waits in its pool is joined once;
+* a slot of a device holds one batch at a time, and what waits in its pool is joined once;
 * nothing waits for itself, so something can always run.
 """
 
@@ -71,11 +71,11 @@ def _batches(decomposition: Decomposition, tasks: Sequence[Task], order: _Order)
             found.append(f"batch {batch} is not collected once, at its end")
         begins = [task.number for task in chain if task.kind == Kind.JOIN]
         if begins != ([chain[0].number] if batch >= decomposition.batches else []):
-            found.append(f"batch {batch} is joined of others, or not, in another place than its beginning")
+            found.append(f"batch {batch} is joined of others, or not, in another slot than its beginning")
         for earlier, later in zip(chain, chain[1:], strict=False):
             if not order.first(earlier, later):
                 found.append(f"{_named(later)} does not wait for {_named(earlier)}")
-            if (earlier.target or (earlier.device, earlier.place)) != (later.device, later.place):
+            if (earlier.target or (earlier.device, earlier.slot)) != (later.device, later.slot):
                 found.append(f"{_named(later)} is not where {_named(earlier)} left the batch")
     return found
 
@@ -116,20 +116,20 @@ def _buffers(tasks: Sequence[Task], order: _Order) -> list[str]:
 def _places(tasks: Sequence[Task], order: _Order) -> list[str]:
     found, users = [], defaultdict(list)
     for task in tasks:
-        if task.place is not None:
-            users[task.device, task.place].append(task)
+        if task.slot is not None:
+            users[task.device, task.slot].append(task)
         if task.target is not None:
             users[task.target].append(task)
-    for (device, place), using in users.items():
+    for (device, slot), using in users.items():
         met = []
         for task in using:
             if not met or met[-1] != task.batch:
                 met.append(task.batch)
             others = (other for other in using if other.batch != task.batch)
             for other in order.unordered(task, others):
-                found.append(f"{_named(other)} and {_named(task)} share place {place} of device {device} unordered")
+                found.append(f"{_named(other)} and {_named(task)} share slot {slot} of device {device} unordered")
         if len(set(met)) < len(met):
-            found.append(f"place {place} of device {device} holds several batches at a time: {met[:8]}")
+            found.append(f"slot {slot} of device {device} holds several batches at a time: {met[:8]}")
     return found
 
 

@@ -28,7 +28,7 @@ def test_memory_counts_weights_features_and_what_is_held():
     assert whole.memory(SIZES, 0) == 50 + 4000 + 320 * 10
     rolling = Decomposition("stream", 1000, 320, stages, ((0, 3),), buffers=2)
     assert rolling.buffer_bytes(SIZES, 0) == [3600, 200]  # stages 0 and 2 share a buffer
-    pipeline = Decomposition("pipeline", 1000, 320, stages, ((0, 2), (2, 3)), places=2)
+    pipeline = Decomposition("pipeline", 1000, 320, stages, ((0, 2), (2, 3)), slots=2)
     assert [pipeline.memory(SIZES, d) for d in (0, 1)] == [50 + 400 + 6400, 50 + 3600 + 6400]
     assert pipeline.most_memory(SIZES) == 10050
 

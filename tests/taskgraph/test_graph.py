@@ -73,7 +73,7 @@ DAMAGE = {
     "a layer twice": (lambda tasks: append(tasks, Kind.LAYER), "not through each once"),
     "collected twice": (lambda tasks: append(tasks, Kind.COLLECT), "not collected once"),
     "another buffer": (lambda tasks: change(tasks, Kind.LAYER, buffer=1), "in buffer 1"),
-    "another place": (lambda tasks: change(tasks, Kind.COMPACT, place=1), "is not where"),
+    "another slot": (lambda tasks: change(tasks, Kind.COMPACT, slot=1), "is not where"),
     "a cycle": (lambda tasks: change(tasks, Kind.LAYER, after=(10**6,)), "not before it"),
     "a batch less": (lambda tasks: [task for task in tasks if task.batch != 2], "there are 3"),
 }
@@ -99,11 +99,11 @@ def test_damage_is_told(damage, sentence):
 
 
 def test_two_batches_in_one_place_are_seen():
-    """Were there two places, nothing would keep two batches of one device apart; with one, something must."""
-    tasks = Graph.of(whole(places=2, ranges=((0, 1), (1, 3)))).tasks
-    squeezed = [replace(task, place=task.place and 0, target=task.target and (task.target[0], 0)) for task in tasks]
-    told = wrong(whole(places=1, ranges=((0, 1), (1, 3))), squeezed)
-    assert any("share place 0" in one for one in told)
+    """Were there two slots, nothing would keep two batches of one device apart; with one, something must."""
+    tasks = Graph.of(whole(slots=2, ranges=((0, 1), (1, 3)))).tasks
+    squeezed = [replace(task, slot=task.slot and 0, target=task.target and (task.target[0], 0)) for task in tasks]
+    told = wrong(whole(slots=1, ranges=((0, 1), (1, 3))), squeezed)
+    assert any("share slot 0" in one for one in told)
 
 
 def test_weights_are_copied_for_every_batch_where_they_do_not_stay():
@@ -137,7 +137,7 @@ def test_batches_with_few_rows_left_go_on_as_one():
     join = next(task for task in graph.tasks if task.kind == Kind.JOIN)
     parked = [task.number for task in graph.tasks if task.kind == Kind.PARK]
     assert set(parked) <= set(join.after)
-    for number in (0, 2):  # the last is what frees the place, and implied by no other
+    for number in (0, 2):  # the last is what frees the slot, and implied by no other
         less = replace(join, after=tuple(n for n in join.after if n != parked[number]))
         told = wrong(decomposition, [less if task is join else task for task in graph.tasks])
         assert bool(told) == (number == 2), told

@@ -75,7 +75,7 @@ def test_weights_that_stay_are_there():
 
 def test_a_pipeline_fills_and_drains():
     """Three batches through two devices of one layer and two: 10 s, then 20 s each; moves take a second."""
-    d = whole(batches=3, schedule="pipeline", ranges=((0, 1), (1, 3)), places=2)
+    d = whole(batches=3, schedule="pipeline", ranges=((0, 1), (1, 3)), slots=2)
     found = simulate(d, costs(messages=Messages(1.0, float("inf")), what=work(30)))
     assert found.seconds == 10 + 1 + 3 * 20
     assert [(begin, end) for *_, begin, end in spans(found, Kind.MOVE)] == [(10, 11), (20, 21), (31, 32)]
@@ -83,7 +83,7 @@ def test_a_pipeline_fills_and_drains():
 
 
 def test_a_place_is_waited_for():
-    """The second device has one place, so the second batch moves when the first is through, and the first device keeps
+    """The second device has one slot, so the second batch moves when the first is through, and the first device keeps
     it until then."""
     d = whole(batches=3, schedule="pipeline", ranges=((0, 1), (1, 3)))
     found = simulate(d, costs(messages=Messages(1.0, float("inf")), what=work(30)))

@@ -16,7 +16,7 @@ from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
-from spdnn.kernels.layouts.tiles import active_slots, best_tile, tiles_of
+from spdnn.kernels.layouts.tiles import active_indices, best_tile, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, searched
@@ -105,7 +105,7 @@ class CpuWork:
         return search.wait(k, rows.count, self.deaths(k, rows), *cost, stopped)
 
     def through(self, k: int, layers: list, rows: Rows, tally: Tally) -> np.ndarray:
-        """All rows through the layers from k on; the slots that are nonzero after them.
+        """All rows through the layers from k on; the row indices that are nonzero after them.
 
         Raises:
             SpdnnError: a value passed the range of float32.
@@ -124,7 +124,7 @@ class CpuWork:
         run = np.ones(active.shape, bool)
         run[1:] = (active[:-1] != 0) | (np.arange(k, k + len(layers) - 1) < self.dead_from)[:, None]
         size = rows.count
-        slots = active_slots(active[-1], rows.tile, size)
+        indices = active_indices(active[-1], rows.tile, size)
         filled = rows.tile - (rows.tiles * rows.tile - size)
         active[:, -1] &= np.uint64((1 << filled) - 1)
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
@@ -137,11 +137,11 @@ class CpuWork:
         self._count(span, run.sum(axis=1), rows, tally)
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
-        rows.deaths = max(0.0, 1 - (slots.size / max(1, rows.alive)) ** (1 / len(layers)))
-        rows.alive = slots.size
+        rows.deaths = max(0.0, 1 - (indices.size / max(1, rows.alive)) ** (1 / len(layers)))
+        rows.alive = indices.size
         if len(tally.log) < LOGGED:
             tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
-        return slots
+        return indices
 
     def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
         """The first pass, with the kernel that takes this kind of inputs."""
@@ -170,19 +170,19 @@ class CpuWork:
         tally.moved += taken + left if taken + left > self.cache else 0
         tally.moved += weights if int(self.costs.nbytes.sum()) > self.cache else 0
 
-    def leave(self, k: int, rows: Rows, slots: np.ndarray, tally: Tally) -> None:
+    def leave(self, k: int, rows: Rows, indices: np.ndarray, tally: Tally) -> None:
         """Close the gaps of dead rows when the work wasted on them has reached what that costs."""
         neurons = int(self.costs.outputs[k - 1])
-        needed = tiles_of(slots.size, rows.tile)
+        needed = tiles_of(indices.size, rows.tile)
         if k >= self.dead_from and rows.wasted > plan.BOUNDARY * neurons * needed:
             start = time.perf_counter()
-            rows.keep(slots, neurons)
+            rows.keep(indices, neurons)
             tally.closing += time.perf_counter() - start
 
     def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Tally) -> None:
         """Search for rows that became identical, and let one of each group stand for all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
-        zeros = rows.alive < size  # rows of zeros still have slots; they are identical, so one of them is left
+        zeros = rows.alive < size  # rows of zeros still have an index; they are identical, so one of them is left
         merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
         rows.alive -= int(zeros and merged > 0)
         search.ended(k, size, merged)
@@ -190,18 +190,18 @@ class CpuWork:
         tally.merged += merged
         tally.searching += time.perf_counter() - begun
 
-    def compact(self, k: int, rows: Rows, slots: np.ndarray, search: DuplicateSearch, tally: Tally) -> np.ndarray:
-        """What is due before layer k: dead rows leave, identical ones are merged; the slots of nonzero rows."""
+    def compact(self, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Tally) -> np.ndarray:
+        """What is due before layer k: dead rows leave, identical ones are merged; the indices of nonzero rows."""
         before = rows.count
-        self.leave(k, rows, slots, tally)
+        self.leave(k, rows, indices, tally)
         if rows.count and self.wait(k, rows, search) == 0:
             self.merge(k, rows, search, tally)
-        return slots if rows.count == before else np.arange(rows.count)
+        return indices if rows.count == before else np.arange(rows.count)
 
-    def finish(self, rows: Rows, slots: np.ndarray) -> LastRows:
+    def finish(self, rows: Rows, indices: np.ndarray) -> LastRows:
         """What is told of the rows that are nonzero at the end."""
-        count, neurons = slots.size, self.network.outputs
-        rows.keep(slots, neurons)
+        count, neurons = indices.size, self.network.outputs
+        rows.keep(indices, neurons)
         statistics, last, values = RowStatistics.empty(count), self.last, None
         self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, rows.threads)
         if self.keep_values:

@@ -18,29 +18,29 @@ class CpuRows(HeldRows):
     """The rows of a batch before layer k, less the dead ones. Equal ones are merged where that is due.
 
     Args:
-        slots: of the rows that are nonzero, int64, ascending.
+        indices: of the rows that are nonzero, int64, ascending.
         capacity: rows that the batch has room for.
         planned: gives the layers of the next pass.
     """
 
     def __init__(
-        self, work: CpuWork, k: int, rows: Rows, slots: np.ndarray, search: DuplicateSearch, tally: Tally,
+        self, work: CpuWork, k: int, rows: Rows, indices: np.ndarray, search: DuplicateSearch, tally: Tally,
         capacity: int, planned: Callable[[], int],
     ):  # fmt: skip
         self._k, self._rows, self._search, self._tally = k, rows, search, tally
         self.neurons = int(work.costs.outputs[k - 1])
         self.may_leave = k >= work.dead_from
-        self._slots = np.arange(rows.count)  # where the rows are, until gaps are closed
-        if self.may_leave and slots.size < rows.count:
+        self._indices = np.arange(rows.count)  # where the rows are, until gaps are closed
+        if self.may_leave and indices.size < rows.count:
             kept = np.zeros(rows.count, bool)
-            kept[slots] = True
+            kept[indices] = True
             rows.inputs.keep(kept)
-            self._slots = slots
-        self.looked = bool(rows.count) and work.wait(k, rows, search, stopped=True) == 0
-        if self.looked:
+            self._indices = indices
+        self.searched = bool(rows.count) and work.wait(k, rows, search, stopped=True) == 0
+        if self.searched:
             self.settle()
             work.merge(k, rows, search, tally)
-            self._slots = np.arange(rows.count)
+            self._indices = np.arange(rows.count)
         self.capacity = tiles_of(capacity, work.tile) * work.tile
         self.edges, self.work = tally.edges, work.edges.astype(np.float64)
         self.planned = planned()
@@ -50,16 +50,16 @@ class CpuRows(HeldRows):
 
     @property
     def gaps(self) -> bool:
-        return bool(self._slots.size and self._slots[-1] >= self._slots.size)
+        return bool(self._indices.size and self._indices[-1] >= self._indices.size)
 
     def hashes(self) -> np.ndarray:
-        rows, slots = self._rows, self._slots
-        found = np.empty(int(slots[-1]) + 1 if slots.size else 0, np.uint64)
+        rows, indices = self._rows, self._indices
+        found = np.empty(int(indices[-1]) + 1 if indices.size else 0, np.uint64)
         rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, found, rows.threads)
-        return found[slots]
+        return found[indices]
 
     def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        values = self._rows.take(self._slots[rows], self.neurons, spare)
+        values = self._rows.take(self._indices[rows], self.neurons, spare)
         return np.full(rows.size, 4 * self.neurons), values.reshape(-1).view(np.uint8)
 
     def scratch(self, nbytes: int) -> np.ndarray:
@@ -69,21 +69,21 @@ class CpuRows(HeldRows):
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         values = arrived.data.view(np.float32).reshape(-1, self.neurons)
         self._rows.inputs.keep(kept)
-        spent = self._rows.follow(self._slots[kept], values, arrived.numbers, arrived.row_of)
+        spent = self._rows.follow(self._indices[kept], values, arrived.numbers, arrived.row_of)
         if self.gaps:
             self.closing += spent
             self._tally.closing += spent
-        self._slots = np.arange(self.count)
+        self._indices = np.arange(self.count)
 
     def settle(self) -> None:
         """Close the gaps that are left."""
         if self.gaps:
             begun = time.perf_counter()
-            self._rows.close(self._slots, self.neurons)
+            self._rows.close(self._indices, self.neurons)
             self._tally.closing += time.perf_counter() - begun
 
     def merged(self, rows: int) -> None:
         self._rows.merged = bool((self._rows.inputs.weights != 1).any())
         self._tally.merged += rows
-        if self.looked and rows:
+        if self.searched and rows:
             self._search.ended(self._k, 1, rows)

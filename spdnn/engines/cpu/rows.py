@@ -13,12 +13,12 @@ from spdnn.reductions.inputs import Representatives, representatives
 
 
 class Rows:
-    """Slot i of `source` holds row i of `inputs`.
+    """Row i of `source` is row i of `inputs`, also while it is dead: a row keeps its index until gaps are closed.
 
     Args:
         level: the kernels at an instruction-set level, run on so many `threads`.
         tile_for: the tile for so many rows.
-        numbers: int64 (slots,), ascending inputs of the whole run.
+        numbers: int64 (indices,), ascending inputs of the whole run.
         tile: of the features in `source`; `target` is as large, and the next pass writes to it.
 
     Attributes:
@@ -62,19 +62,19 @@ class Rows:
         """int64 (layers,): the inputs whose row is active; masks as the kernels give them, uint64 (layers, tiles)."""
         layers = active.shape[0]
         bits = np.unpackbits(active.view(np.uint8).reshape(layers, -1, 8), axis=2, bitorder="little")
-        slots = bits[:, :, : self.tile].reshape(layers, -1)[:, : self.count]
-        return slots.astype(np.int64) @ self.inputs.weights
+        indices = bits[:, :, : self.tile].reshape(layers, -1)[:, : self.count]
+        return indices.astype(np.int64) @ self.inputs.weights
 
-    def keep(self, slots: np.ndarray, neurons: int) -> None:
-        """Let all rows but those in `slots` (int64, ascending), and the inputs that they stand for, go."""
-        self._let_go(slots)
-        self.close(slots, neurons)
+    def keep(self, indices: np.ndarray, neurons: int) -> None:
+        """Let all rows but those at `indices` (int64, ascending), and the inputs that they stand for, go."""
+        self._let_go(indices)
+        self.close(indices, neurons)
 
-    def move(self, slots: np.ndarray, neurons: int, threads: int, source: np.ndarray, target: np.ndarray) -> None:
-        """Let all rows but those in `slots` go, as `keep`, and take the others to two other buffers and threads."""
-        self._let_go(slots)
+    def move(self, indices: np.ndarray, neurons: int, threads: int, source: np.ndarray, target: np.ndarray) -> None:
+        """Let all rows but those at `indices` go, as `keep`, and take the others to two other buffers and threads."""
+        self._let_go(indices)
         self.target, self.threads = source, threads
-        self.close(slots, neurons)
+        self.close(indices, neurons)
         self.target = target
 
     def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
@@ -104,21 +104,21 @@ class Rows:
         self.merged = bool((self.inputs.weights != 1).any())
         self.level.place(values, self.source, self.tile, 0, self.threads)
 
-    def _let_go(self, slots: np.ndarray) -> None:
+    def _let_go(self, indices: np.ndarray) -> None:
         kept = np.zeros(self.count, bool)
-        kept[slots] = True
+        kept[indices] = True
         self.inputs.keep(kept)
 
-    def take(self, slots: np.ndarray, neurons: int, spare: bool) -> np.ndarray:
-        """float32 (slots, neurons): the rows in `slots` (int64); `spare`: it may lie in `target`."""
-        size = slots.size * neurons
+    def take(self, indices: np.ndarray, neurons: int, spare: bool) -> np.ndarray:
+        """float32 (indices, neurons): the rows at `indices` (int64); `spare`: it may lie in `target`."""
+        size = indices.size * neurons
         fits = spare and size <= self.target.size
-        found = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(slots.size, neurons)
-        self.level.take(self.source, self.tile, slots, found, self.threads)
+        found = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, neurons)
+        self.level.take(self.source, self.tile, indices, found, self.threads)
         return found
 
-    def follow(self, slots: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
-        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up, and others follow them.
+    def follow(self, indices: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
+        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up, and others follow them.
 
         Returns:
             seconds spent on closing up.
@@ -127,25 +127,25 @@ class Rows:
             values: float32 (rows, neurons), the rows that come in; they may lie in `target`.
             numbers: int64, the inputs that they stand for; row_of: int64, the row of each of these.
         """
-        neurons, count = values.shape[1], slots.size + len(values)
-        self.inputs.add(numbers, slots.size + row_of, count)
+        neurons, count = values.shape[1], indices.size + len(values)
+        self.inputs.add(numbers, indices.size + row_of, count)
         tile, begun = self.tile_for(count), time.perf_counter()
-        if tile != self.tile or (slots.size and slots[-1] >= slots.size):
+        if tile != self.tile or (indices.size and indices[-1] >= indices.size):
             values = values.copy() if np.shares_memory(values, self.target) else values
-            self.close(slots, neurons, tile)
+            self.close(indices, neurons, tile)
         spent = time.perf_counter() - begun
-        self.level.place(values, self.source, self.tile, slots.size, self.threads)
+        self.level.place(values, self.source, self.tile, indices.size, self.threads)
         self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
         return spent
 
-    def close(self, slots: np.ndarray, neurons: int, tile: int | None = None) -> None:
-        """The rows in `slots` (int64, ascending), those that `inputs` knows, close up; `tile`: of what they move to."""
-        tile = tile or self.tile_for(slots.size)
-        self.level.compact(self.source, self.tile, self.target, tile, neurons, slots, self.threads)
+    def close(self, indices: np.ndarray, neurons: int, tile: int | None = None) -> None:
+        """The rows at `indices` (int64, ascending), those that `inputs` knows, close up; `tile`: of the result."""
+        tile = tile or self.tile_for(indices.size)
+        self.level.compact(self.source, self.tile, self.target, tile, neurons, indices, self.threads)
         self.source, self.target, self.tile, self.wasted = self.target, self.source, tile, 0.0
 
     def _identical(self, neurons: int, worthwhile: Callable[[int], bool]) -> np.ndarray:
-        """int64 (slots,): of each row, the first slot with the same values, or itself."""
+        """int64 (indices,): of each row, the first row with the same values, or itself."""
         sample = max(1, neurons // plan.SAMPLE)
         for step in sorted({sample, 1}, reverse=True):
             hashes = np.empty(self.count, np.uint64)

@@ -28,7 +28,7 @@ class Batch:
     """A batch on its way through the layers.
 
     Attributes:
-        slots: of the rows that were nonzero after the last pass, int64, ascending.
+        indices: of the rows that were nonzero after the last pass, int64, ascending.
         exchange_at: the layer before which rows may next move between ranks; the depth: none is left.
         k: the next layer.
     """
@@ -36,7 +36,7 @@ class Batch:
     rows: Rows
     search: DuplicateSearch
     tally: Tally
-    slots: np.ndarray
+    indices: np.ndarray
     exchange_at: int
     k: int = 0
 
@@ -76,11 +76,11 @@ class CpuSession(Session):
         return -(-self.work.inputs.count // self.batch)
 
     def run(self, exchange: RowExchange | None = None) -> Result:
-        work, turns = self.work, self.turns or self.batches
-        size = min(self.batch, tiles_of(-(-work.inputs.count // turns), work.tile) * work.tile)
+        work, count = self.work, max(self.batches, self.least_batches)
+        size = min(self.batch, tiles_of(-(-work.inputs.count // count), work.tile) * work.tile)
         tally = work.tally()
-        with progress.Inference(self.course, work.inputs.count, turns) as stage:
-            parts = [self._batch(turn * size, size, tally, stage, exchange) for turn in range(turns)]
+        with progress.Inference(self.course, work.inputs.count, count) as stage:
+            parts = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         work.note(tally, self.found)
         return work.result(parts, tally, {"batch_inputs": size})
 
@@ -100,13 +100,13 @@ class CpuSession(Session):
                 if batch.k < self.work.depth:
                     self._between_passes(batch, exchange)
                 if not batch.rows.count:
-                    batch.slots = np.empty(0, np.int64)
+                    batch.indices = np.empty(0, np.int64)
                     if batch.exchange_at == self.work.depth:  # no rows left, and none can come
                         stage.at(self.work.depth, 0)
                         break
         if exchange:
             exchange.end(tally.edges)
-        return self.work.finish(batch.rows, batch.slots)
+        return self.work.finish(batch.rows, batch.indices)
 
     def _begin(self, start: int, size: int, tally: Tally) -> Batch:
         """The batch of `size` inputs from `start` on, before the first layer."""
@@ -121,19 +121,19 @@ class CpuSession(Session):
             most = min(most, self._planned(batch))
         layers = self.layers[k : k + most] if self.layers else [next(stream) for _ in range(most)]
         if batch.rows.count:
-            batch.slots = self.work.through(k, layers, batch.rows, batch.tally)
+            batch.indices = self.work.through(k, layers, batch.rows, batch.tally)
         batch.k += most
 
     def _between_passes(self, batch: Batch, exchange: RowExchange | None) -> None:
         """Rows move between ranks, or dead ones leave and identical ones merge."""
         k, rows, search, tally = batch.k, batch.rows, batch.search, batch.tally
         if k < batch.exchange_at:
-            batch.slots = self.work.compact(k, rows, batch.slots, search, tally)
+            batch.indices = self.work.compact(k, rows, batch.indices, search, tally)
             return
-        held = CpuRows(self.work, k, rows, batch.slots, search, tally, self.batch, lambda: self._planned(batch))
+        held = CpuRows(self.work, k, rows, batch.indices, search, tally, self.batch, lambda: self._planned(batch))
         batch.exchange_at = exchange.meet(k, held)
         held.settle()
-        batch.slots = np.arange(rows.count)
+        batch.indices = np.arange(rows.count)
 
     def _planned(self, batch: Batch) -> int:
         """How many layers the next pass has."""

@@ -37,7 +37,7 @@ class Plan:
     Attributes:
         kinds, valued: of each layer its kernel, and whether its edges have values; choice: how they were chosen.
         neurons: of an input; outputs: of a row at the end; widest: of features in memory.
-        leaving: rows may leave between passes, from `dead_from` on; looking: identical ones are merged.
+        leaving: rows may leave between passes, from `dead_from` on; searching: identical ones are merged.
         ahead: as schedule.passes takes it; edges: int64 (depth,).
     """
 
@@ -49,7 +49,7 @@ class Plan:
     valued: list[bool]
     choice: Choice
     leaving: bool
-    looking: bool
+    searching: bool
     dead_from: int
     last: LastLayer
     ahead: Sequence[float] = field(repr=False)
@@ -60,15 +60,15 @@ class Plan:
         """The kernels for layers of this network, chosen on `device`; `kind`: as `choose` takes it."""
         network = prepared.network
         headers = [network.header(k) for k in range(network.depth)]
-        looking = "inputs" in prepared.reductions
-        leaving = looking or "dead" in prepared.reductions
+        searching = "inputs" in prepared.reductions
+        leaving = searching or "dead" in prepared.reductions
         first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
-        choice = choose(device, network, first, tiles, kind, left(tiles, leaving, looking))
+        choice = choose(device, network, first, tiles, kind, left(tiles, leaving, searching))
         device.trim()
         widest = max([header.outputs for header in headers] + [network.inputs] * (1 - first))
         return cls(
             network.depth, network.inputs, network.outputs, widest, [BITS] * first + choice.kinds[first:],
-            [not header.single_value for header in headers], choice, leaving, looking, prepared.dead_from,
+            [not header.single_value for header in headers], choice, leaving, searching, prepared.dead_from,
             LastLayer(network), edges_ahead(network), np.array([header.edges for header in headers], np.int64),
         )  # fmt: skip
 
@@ -79,10 +79,10 @@ class Plan:
 
     def passes(self, breaks: Sequence[int] = ()) -> list[Pass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""
-        return passes(self.kinds, self.valued, self.leaving, self.looking, self.ahead, breaks)
+        return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
 
 
-class Place:
+class BufferSlot:
     """Two feature buffers, the rows of a batch, and launches bound to them.
 
     Args:
@@ -119,7 +119,7 @@ class Place:
     ):
         self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, table
         self.words = device.empty(tiles * plan.neurons, np.uint32) if given and plan.kinds[0] == BITS else None
-        self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.looking)
+        self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
         self.source, target = buffers
         self.features = self.source
         if given:
@@ -177,7 +177,7 @@ class Place:
 
 
 def table_of(device: Device, layers: Mapping[int, DeviceLayer], depth: int) -> np.ndarray:
-    """uint64, on the host, as Place takes it: zeros for layers that are not there or need none."""
+    """uint64, on the host, as BufferSlot takes it: zeros for layers that are not there or need none."""
     rows = np.zeros((depth, 8), np.uint64)
     for k, layer in layers.items():
         if layer.kind == PERSISTENT:

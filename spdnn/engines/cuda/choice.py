@@ -40,15 +40,15 @@ class Choice:
     told: dict
 
 
-def left(tiles: int, leaving: bool, looking: bool) -> int | None:
+def left(tiles: int, leaving: bool, searching: bool) -> int | None:
     """Tiles of inputs that are expected to be left after LATER layers; None where rows do not leave.
 
     Args:
-        tiles: of inputs in a batch; leaving: dead rows leave; looking: identical ones are merged too.
+        tiles: of inputs in a batch; leaving: dead rows leave; searching: identical ones are merged too.
     """
     if not leaving:
         return None
-    return 1 if looking else -(-tiles // LEFT)
+    return 1 if searching else -(-tiles // LEFT)
 
 
 def choose(

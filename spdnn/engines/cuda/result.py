@@ -15,7 +15,7 @@ from spdnn.problem.result import LastRows, Result
 def result(
     plan: Plan, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], notes: dict, values: bool
 ) -> Result:
-    """`parts`: of each batch, the numbers of its inputs, and what Place.finish gave; `notes` are added to."""
+    """`parts`: of each batch, the numbers of its inputs, and what BufferSlot.finish gave; `notes` are added to."""
     batches = []
     for numbers, found in parts:
         living = np.flatnonzero(found["row_of"] >= 0)

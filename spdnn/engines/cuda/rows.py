@@ -27,19 +27,19 @@ class Pool:
 
     Attributes:
         features: float32, of so many rows as a batch has; weights: int32, for how many inputs each stands.
-        place: int32 (1,), of the first row that comes next.
+        next_row: int32 (1,), where the next row goes.
     """
 
     features: Any
     weights: Any
-    place: Any
+    next_row: Any
 
 
 class DeviceRows:
     """Counters and lists of one batch, as rows.cu and merge.cu describe them.
 
     Args:
-        tiles: that there is room for; depth: of the network; looking: identical rows are merged.
+        tiles: that there is room for; depth: of the network; searching: identical rows are merged.
 
     Attributes:
         batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
@@ -47,7 +47,7 @@ class DeviceRows:
         origins: two lists that take turns; the current one, as launches are bound, is the first.
     """
 
-    def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, looking: bool):
+    def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, searching: bool):
         self.device, self.tiles, self.depth, self.dead_from = device, tiles, depth, dead_from
         size = 32 * tiles
         self.batch = device.empty(2, np.int32)
@@ -62,11 +62,11 @@ class DeviceRows:
         self.found = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
-        self.last_pass, self.looking = 0, looking
-        if looking:
+        self.last_pass, self.searching = 0, searching
+        if searching:
             self.keep = device.empty(tiles, np.uint32)
-            self.places = 1 << (2 * size - 1).bit_length()
-            self.keys, self.firsts = device.empty(self.places, np.uint64), device.empty(self.places, np.int32)
+            self.capacity = 1 << (2 * size - 1).bit_length()
+            self.keys, self.firsts = device.empty(self.capacity, np.uint64), device.empty(self.capacity, np.int32)
             self.hashes, self.place_of = device.empty(size, np.uint64), device.empty(size, np.int32)
 
     @property
@@ -98,15 +98,15 @@ class DeviceRows:
         self.last_pass = part.first
         rows, marks = self.into(part.first), self.run.marks(part.last - 1)
         may_leave = int(part.last >= self.dead_from or part.last == self.depth)
-        found = self._look(part, features, neurons, rows, may_leave) if part.look else []
-        arguments = {"keep": self.keep if part.look else marks, "active": self.active, "tiles": self.tiles}
-        arguments |= {"first": part.last if part.look else part.first, "last": part.last, "rows": rows}
-        arguments |= {"next": self.into(part.last), "may_leave": int(part.look or may_leave), "origin": origin}
+        found = self._search(part, features, neurons, rows, may_leave) if part.search else []
+        arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.tiles}
+        arguments |= {"first": part.last if part.search else part.first, "last": part.last, "rows": rows}
+        arguments |= {"next": self.into(part.last), "may_leave": int(part.search or may_leave), "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
         self.origins.reverse()
         return [*found, self._next_rows(arguments)]
 
-    def _look(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
+    def _search(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
         origin = self.origins[0]
@@ -115,7 +115,7 @@ class DeviceRows:
         table = {"firsts": self.firsts, "place_of": self.place_of}
         hashed = {"tiles": self.tiles, "first": part.first, "last": part.last, "active": self.active}
         hashed |= {"may_leave": may_leave, "settled": SETTLED, "hashes": self.hashes, "survivors": self.survivors}
-        inserted = {"hashes": self.hashes, "mask": self.places - 1, "keys": self.keys}
+        inserted = {"hashes": self.hashes, "mask": self.capacity - 1, "keys": self.keys}
         return [
             lambda: device.fill(self.keys, 0xFF),
             lambda: device.fill(self.firsts, FIRST_NONE),
@@ -127,9 +127,9 @@ class DeviceRows:
         ]  # fmt: skip
 
     def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Launch]:
-        """The launch that brings the rows that go into layer k to the pool, from `pool.place` on."""
+        """The launch that brings the rows that go into layer k to the pool, from `pool.next_row` on."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(k)}
-        arguments |= {"origin": self.origins[0], "weight": self.weight, "place": pool.place}
+        arguments |= {"origin": self.origins[0], "weight": self.weight, "place": pool.next_row}
         arguments |= {"pool": pool.features, "pool_weight": pool.weights}
         return [self.device.bind(settings.PARK_ROWS, self.run.blocks(self.tiles, 1), arguments)]
 
@@ -137,14 +137,14 @@ class DeviceRows:
         """What makes of rows that waited in a pool those that go into layer k: (launches before their features and
         weights are there, where their number is expected with these, launches after).
 
-        Rows of different batches may be equal, so they are looked for where identical ones merge.
+        Rows of different batches may be equal, so they are searched for where identical ones merge.
         """
-        if not self.looking:
+        if not self.searching:
             return self.begin(), self.into(k), []
         self.origins.reverse()
         begin, (origin, following) = self.begin(), self.origins
         count = self.device.empty(1, np.int32)
-        found = self._look(Pass(k, k, "", True), features, neurons, count, 0)
+        found = self._search(Pass(k, k, "", True), features, neurons, count, 0)
         arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
         arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
         arguments |= {"list": self.list, "next_origin": following}

@@ -1,4 +1,4 @@
-"""When the engine `cuda` does what: passes of layers, looks for identical rows, which kernel for how many rows.
+"""When the engine `cuda` does what: passes of layers, searches for identical rows, which kernel for how many rows.
 
 All of it is decided before a run from what is known of the network, and the device decides the rest from counts that
 the host never sees. So a run launches the same kernels in the same order whatever its inputs are.
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
+from spdnn.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.taskgraph.decomposition import pass_length
 
 BITS, CSR, ELL, STAGED, PERSISTENT = "bits", "csr", "ell", "staged", "persistent"
 KINDS = (PERSISTENT, STAGED, ELL, CSR)  # of kernels that any layer may have; the first of equals is taken
 
-EARLY = 8  # layers before which few rows are not looked out for: each setting of a kernel is a launch more
-FIRST_LOOK = 2  # layers before the first look for identical rows
-AHEAD = 96  # edges for each neuron that must lie ahead of a look
-SETTLED = 51  # of 1,024 rows may leave in a layer when a look makes sense: 5 %
+EARLY = 8  # layers before which few rows are not separated: each setting of a kernel is a launch more
+FIRST_SEARCH = 2  # layers before the first search for identical rows
+AHEAD = 96  # edges for each neuron that must lie ahead of a search
+SETTLED = round(1024 * SHARE_SETTLED)  # of 1,024 rows, as kernels count them
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
 PERSISTENT_FIXED = 16  # bytes of shared memory for variables of the persistent kernel
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
@@ -29,12 +30,12 @@ MOST_STAGED = 2**16 - 1  # neurons of a stage, which 16-bit indices number, the 
 
 @dataclass(frozen=True)
 class Pass:
-    """Layers first..last-1, with kernels of one kind; `look`: for identical rows, after them."""
+    """Layers first..last-1, with kernels of one kind; `search`: for identical rows, after them."""
 
     first: int
     last: int
     kind: str
-    look: bool
+    search: bool
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def passes(
     kinds: Sequence[str],
     valued: Sequence[bool],
     leaving: bool,
-    looking: bool,
+    searching: bool,
     ahead: Sequence[float],
     breaks: Collection[int] = (),
 ) -> list[Pass]:
@@ -62,21 +63,21 @@ def passes(
     Args:
         kinds, valued: of each layer its kernel, and whether its edges have values; a pass has one of each.
         leaving: rows may leave between passes.
-        looking: so do identical ones.
+        searching: so do identical ones.
         ahead: of each layer, the edges for each of its inputs from it to the end.
         breaks: layers with which a pass must begin.
     """
-    found, k, depth, next_look = [], 0, len(kinds), FIRST_LOOK
+    found, k, depth, next_search = [], 0, len(kinds), FIRST_SEARCH
     while k < depth:
         last = k + (pass_length(k, leaving) if kinds[k] == PERSISTENT else 1)
         same = (
             j for j in range(k + 1, min(last, depth)) if (kinds[j], valued[j]) != (kinds[k], valued[k]) or j in breaks
         )
         last = next(same, min(last, depth))
-        look = looking and next_look <= last < depth and ahead[last] >= AHEAD
-        if look:
-            next_look = last + max(2, min(4, last), last // 4)
-        found.append(Pass(k, last, kinds[k], look))
+        search = searching and next_search <= last < depth and ahead[last] >= AHEAD
+        if search:
+            next_search = last + max(2, min(4, last), last // 4)
+        found.append(Pass(k, last, kinds[k], search))
         k = last
     return found
 

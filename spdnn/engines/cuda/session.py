@@ -1,7 +1,7 @@
 """A session of the engine `cuda`: everything on the device, and a list of launches that a run goes through.
 
 `DeviceRows.counts` holds how many rows go into each layer; kernels read it, the host does not. Between passes, rows
-that died leave (*dead*), and where a look is due, identical ones are merged (*inputs*); *neurons* is done in `prepare`.
+that died leave (*dead*), and where a search is due, identical ones are merged (*inputs*); `prepare` does *neurons*.
 Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); a graph of launches that needs no host: SNIG (Lin and Huang,
 HPEC 2020).
 """
@@ -18,7 +18,7 @@ from spdnn.common import progress
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import ROW_BYTES, Place, Plan, batches_told, table_of
+from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, Plan, batches_told, table_of
 from spdnn.engines.cuda.inputs import TILE, Given
 from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
@@ -28,7 +28,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 
 SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
-CHECKED = 64  # launches between two looks at signals
+CHECKED = 64  # launches between two checks for signals
 
 
 class CudaSession(Session):
@@ -53,9 +53,9 @@ class CudaSession(Session):
         table = device.upload(table_of(device, layers, plan.depth))
         parts = plan.passes()
         tiles, buffers = self._feature_buffers()
-        self.place = Place(device, plan, tiles, buffers, parts, [(0, plan.depth)], layers, table, given)
+        self.slot = BufferSlot(device, plan, tiles, buffers, parts, [(0, plan.depth)], layers, table, given)
         self.told = batches_told(device, inputs.count, tiles * TILE)
-        self.launches = [*self.place.arrive, *self.place.through[0], *self.place.collect]
+        self.launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
         self.notes = {**told_of(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
 
@@ -70,7 +70,7 @@ class CudaSession(Session):
             for told in self.told:
                 seconds += self.device.seconds(lambda told=told: self._launch(told))
                 first, count = map(int, told)
-                found = self.place.finish(self.place.rows.read(count), self.keep_values)
+                found = self.slot.finish(self.slot.rows.read(count), self.keep_values)
                 parts.append((self.inputs.numbered(first, first + count), found))
                 stage.through(count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
@@ -79,7 +79,7 @@ class CudaSession(Session):
 
     def _launch(self, told: np.ndarray) -> None:
         """A batch, `told` of as DeviceRows.batch is, through all layers."""
-        self.device.copy_in(self.place.rows.batch, told)
+        self.device.copy_in(self.slot.rows.batch, told)
         for i, launch in enumerate(self.launches):
             if i % CHECKED == 0:
                 check_ended()

@@ -20,7 +20,7 @@ from spdnn.engines.libraries.exchange import LibraryRows
 from spdnn.engines.libraries.library import Library
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
-from spdnn.problem.result import LastLayer, LastRows, Result
+from spdnn.problem.result import LastLayer, Result
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 MEMORY_SHARE = 0.7  # of the machine's memory, when no limit was given
@@ -100,8 +100,8 @@ class LibrarySession(Session):
             rows = library.dense(features if alive.all() else library.take(features, alive))
         numbers = numbers[alive] if numbers.size else numbers
         return self.last.result(
-            self.inputs.total, [LastRows.of(numbers, rows, self.keep_values)], self.keep_values, survivors=survivors,
-            edges_computed=computed, notes=self.notes,
+            self.inputs.total, [self.last.rows(numbers, rows, self.keep_values)], self.keep_values,
+            survivors=survivors, edges_computed=computed, notes=self.notes,
         )  # fmt: skip
 
     def _rows(self, features: Any, count: int, layer: int) -> float:

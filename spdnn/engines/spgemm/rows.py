@@ -54,7 +54,7 @@ class SparseRows:
         """As many rows to write to."""
         return self.target.rows(slice(0, self.count))
 
-    def turn(self) -> np.ndarray:
+    def swap(self) -> np.ndarray:
         """The results become the rows; bool (count,): which have a nonzero."""
         self.source, self.target, self.kept = self.target, self.source, slice(0, self.count)
         return self.source.length[self.kept] != 0

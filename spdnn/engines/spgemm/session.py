@@ -75,13 +75,13 @@ class SpgemmSession(Session):
         return -(-self.inputs.count // self.batch)
 
     def run(self, exchange: RowExchange | None = None) -> Result:
-        turns = self.turns or self.batches
-        size = -(-self.inputs.count // turns)
+        count = max(self.batches, self.least_batches)
+        size = -(-self.inputs.count // count)
         tally = Tally(np.zeros(self.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64))
         if self.searches:
             self.found["inputs"] = searched()
-        with progress.Inference(self.course, self.inputs.count, turns) as stage:
-            batches = [self._batch(turn * size, size, tally, stage, exchange) for turn in range(turns)]
+        with progress.Inference(self.course, self.inputs.count, count) as stage:
+            batches = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         notes = {
             "instruction_set": self.kernels.name,
             "rows_by_accumulator": dict(zip(ACCUMULATORS, tally.accumulators.tolist(), strict=True)),
@@ -148,7 +148,7 @@ class SpgemmSession(Session):
             raise past_float32(k - 1)
         tally.edges += work
         tally.accumulators += chosen
-        return work, rows.turn()
+        return work, rows.swap()
 
     def _search(self, k: int, rows: SparseRows, search: DuplicateSearch, deaths: float, work: int) -> bool:
         """Search for equal rows before layer k where that is due, and merge them; whether it was.
@@ -182,10 +182,10 @@ class SpgemmSession(Session):
         self.kernels.hashes(rows.features(), found, self.threads)
         return found
 
-    def _held(self, k: int, rows: SparseRows, edges: int, looked: bool) -> SpgemmRows:
+    def _held(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
         """The rows before layer k as other ranks see them."""
         return SpgemmRows(
-            rows, lambda: self._hashes(rows), self.edges, self.found.get("inputs", {}), looked=looked,
+            rows, lambda: self._hashes(rows), self.edges, self.found.get("inputs", {}), searched=searched,
             may_leave=k >= self.dead_from, neurons=self.network.header(k - 1).outputs, capacity=self.batch, edges=edges,
         )  # fmt: skip
 

@@ -26,7 +26,7 @@ def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Gra
         "stages": [list(stage) for stage in cut.stages],
         "ranges": [list(one) for one in cut.ranges],
         "buffers": cut.buffers,
-        "places": cut.places,
+        "places": cut.slots,
         "drawn": cut.drawn,
         "groups": [graph.groups[batch] for batch in range(cut.batches)],
         "joined_before_layer": None if cut.joined is None else cut.stages[cut.joined][0] + 1,

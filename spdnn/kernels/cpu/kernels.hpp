@@ -60,21 +60,21 @@ struct Kernels {
     // dst <- the layers of the pass, each activation(Y W + b), applied to src. Returns the first layer with a value that
     // was not finite before the activation (float32's range was passed), or -1. Sums do not depend on tile or threads.
     int64_t (*run)(const Pass&, int threads);
-    // Input k of dst <- input slots[k] of src; the lanes past `count` become zero.
-    void (*compact)(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
+    // Input k of dst <- input indices[k] of src; the lanes past `count` become zero.
+    void (*compact)(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* indices,
                     int64_t count, int threads);
     // Of each of the first `count` rows: a hash of the values of neurons 0, step, 2 step, ...
     void (*row_hashes)(const float* src, int64_t neurons, int64_t step, int64_t count, int tile, uint64_t* hash,
                        int threads);
-    // differs[k] <- whether rows k and slots[k], k < count, differ in any bit.
-    void (*rows_differ)(const float* src, int64_t neurons, const int64_t* slots, int64_t count, int tile,
+    // differs[k] <- whether rows k and indices[k], k < count, differ in any bit.
+    void (*rows_differ)(const float* src, int64_t neurons, const int64_t* indices, int64_t count, int tile,
                         uint8_t* differs, int threads);
     // Sums, least, largest and hash of each of the first `count` rows.
     void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
     // dst (count, neurons) <- the first `count` rows.
     void (*untile)(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);
-    // rows (count, neurons) <- inputs slots[k] of src.
-    void (*take)(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads);
+    // rows (count, neurons) <- inputs indices[k] of src.
+    void (*take)(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads);
     // Inputs first .. first + count of dst <- rows (count, neurons); the lanes of a new tile past them become zero.
     void (*place)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 };

@@ -131,13 +131,13 @@ struct Level {
     }
 
     void compact(Array<const float, 1> src, int src_tile, Array<float, 1> dst, int dst_tile, int64_t neurons,
-                 Array<const int64_t, 1> slots, int threads) const {
+                 Array<const int64_t, 1> indices, int threads) const {
         check_features(src.data(), src_tile), check_features(dst.data(), dst_tile);
-        const int64_t count = slots.size();
+        const int64_t count = indices.size();
         require(static_cast<int64_t>(dst.size()) >= tiles_of(count, dst_tile) * dst_tile * neurons, "dst is too small");
-        check_numbers(slots, neurons ? src.size() / neurons / src_tile * src_tile : 0);
+        check_numbers(indices, neurons ? src.size() / neurons / src_tile * src_tile : 0);
         nb::gil_scoped_release release;
-        kernels->compact(src.data(), src_tile, dst.data(), dst_tile, neurons, slots.data(), count, threads);
+        kernels->compact(src.data(), src_tile, dst.data(), dst_tile, neurons, indices.data(), count, threads);
     }
 
     void row_hashes(Array<const float, 1> src, int64_t neurons, int64_t step, int tile, Array<uint64_t, 1> hash, int threads) const {
@@ -148,15 +148,15 @@ struct Level {
         kernels->row_hashes(src.data(), neurons, step, count, tile, hash.data(), threads);
     }
 
-    void rows_differ(Array<const float, 1> src, int64_t neurons, Array<const int64_t, 1> slots, int tile,
+    void rows_differ(Array<const float, 1> src, int64_t neurons, Array<const int64_t, 1> indices, int tile,
                      Array<uint8_t, 1> differs, int threads) const {
         check_features(src.data(), tile);
-        const int64_t count = slots.size();
-        require(differs.size() == slots.size(), "outputs must be of one length");
+        const int64_t count = indices.size();
+        require(differs.size() == indices.size(), "outputs must be of one length");
         require(static_cast<int64_t>(src.size()) >= tiles_of(count, tile) * tile * neurons, "src is too small");
-        check_numbers(slots, count);
+        check_numbers(indices, count);
         nb::gil_scoped_release release;
-        kernels->rows_differ(src.data(), neurons, slots.data(), count, tile, differs.data(), threads);
+        kernels->rows_differ(src.data(), neurons, indices.data(), count, tile, differs.data(), threads);
     }
 
     void row_statistics(Array<const float, 1> src, Array<const double, 1> counts, Array<const double, 1> weights, int tile, Array<double, 1> sum,
@@ -178,13 +178,13 @@ struct Level {
         kernels->untile(src.data(), dst.data(), neurons, count, tile, threads);
     }
 
-    void take(Array<const float, 1> src, int tile, Array<const int64_t, 1> slots, Array<float, 2> rows, int threads) const {
+    void take(Array<const float, 1> src, int tile, Array<const int64_t, 1> indices, Array<float, 2> rows, int threads) const {
         check_features(src.data(), tile);
-        const int64_t count = slots.size(), neurons = rows.shape(1);
-        require(static_cast<int64_t>(rows.shape(0)) == count, "rows must be as many as slots");
-        check_numbers(slots, neurons ? src.size() / neurons / tile * tile : 0);
+        const int64_t count = indices.size(), neurons = rows.shape(1);
+        require(static_cast<int64_t>(rows.shape(0)) == count, "rows must be as many as indices");
+        check_numbers(indices, neurons ? src.size() / neurons / tile * tile : 0);
         nb::gil_scoped_release release;
-        kernels->take(src.data(), tile, neurons, slots.data(), count, rows.data(), threads);
+        kernels->take(src.data(), tile, neurons, indices.data(), count, rows.data(), threads);
     }
 
     void place(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {

@@ -15,11 +15,11 @@ namespace spdnn {
 namespace SPDNN_LEVEL {
 namespace {
 
-// Puts one tile of kTo inputs together from the inputs `slots` of tiles of kFrom, and hands sink(neuron, vector, lanes)
+// Puts one tile of kTo inputs together from the inputs `indices` of tiles of kFrom, and hands sink(neuron, vector, lanes)
 // each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
 // permutation for each: the same permutations for every neuron.
 template <int kFrom, int kTo, class Sink>
-void assemble(const float* src, int64_t neurons, const int64_t* slots, int filled, Sink sink) {
+void assemble(const float* src, int64_t neurons, const int64_t* indices, int filled, Sink sink) {
     constexpr int kVectors = kTo / kLanes;
     const float* from[kTo];        // the source vector of each step, at neuron 0
     IntVec pick[kTo];              // its permutation: lane i of what is there, or lane kLanes + i of the source
@@ -28,8 +28,8 @@ void assemble(const float* src, int64_t neurons, const int64_t* slots, int fille
     for (int v = 0; v < kVectors; ++v) {
         first_step[v] = steps;
         for (int i = 0; i < kLanes && v * kLanes + i < filled; ++i) {
-            const int64_t slot = slots[v * kLanes + i], lane = slot % kFrom;
-            const float* vector = src + slot / kFrom * neurons * kFrom + lane / kLanes * kLanes;
+            const int64_t index = indices[v * kLanes + i], lane = index % kFrom;
+            const float* vector = src + index / kFrom * neurons * kFrom + lane / kLanes * kLanes;
             if (steps == first_step[v] || from[steps - 1] != vector) {
                 from[steps] = vector;
                 for (int k = 0; k < kLanes; ++k) pick[steps][k] = k;
@@ -49,15 +49,15 @@ void assemble(const float* src, int64_t neurons, const int64_t* slots, int fille
 }
 
 template <int kFrom, int kTo>
-void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* slots, int filled) {
+void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* indices, int filled) {
     if constexpr (kFrom == 1 || kTo == 1) {
         if (filled < kTo) std::memset(dst, 0, sizeof(float) * neurons * kTo);
         for (int i = 0; i < filled; ++i) {
-            const float* from = src + slots[i] / kFrom * neurons * kFrom + slots[i] % kFrom;
+            const float* from = src + indices[i] / kFrom * neurons * kFrom + indices[i] % kFrom;
             for (int64_t n = 0; n < neurons; ++n) dst[n * kTo + i] = from[n * kFrom];
         }
     } else {
-        assemble<kFrom, kTo>(src, neurons, slots, filled,
+        assemble<kFrom, kTo>(src, neurons, indices, filled,
                              [dst](int64_t n, int v, Vec lanes) { reinterpret_cast<Vec*>(dst + n * kTo)[v] = lanes; });
     }
 }
@@ -71,13 +71,13 @@ CompactTile choose_compact(int to) {
 
 }  // namespace
 
-void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* slots,
+void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* indices,
              int64_t count, int threads) {
     const CompactTile run = src_tile == 1 ? choose_compact<1>(dst_tile) : src_tile == 16 ? choose_compact<16>(dst_tile)
                           : src_tile == 32 ? choose_compact<32>(dst_tile) : choose_compact<64>(dst_tile);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + dst_tile - 1) / dst_tile; ++t)
-        run(src, dst + t * neurons * dst_tile, neurons, slots + t * dst_tile,
+        run(src, dst + t * neurons * dst_tile, neurons, indices + t * dst_tile,
             static_cast<int>(std::min<int64_t>(dst_tile, count - t * dst_tile)));
 }
 
@@ -118,13 +118,13 @@ void row_hashes(const float* src, int64_t neurons, int64_t step, int64_t count, 
 namespace {
 
 template <int kTile>
-void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* slots, int filled, uint8_t* differs) {
+void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* indices, int filled, uint8_t* differs) {
     const float* own = src + t * neurons * kTile;
     if constexpr (kTile == 1) {
-        differs[0] = std::memcmp(own, src + slots[0] * neurons, sizeof(float) * neurons) != 0;
+        differs[0] = std::memcmp(own, src + indices[0] * neurons, sizeof(float) * neurons) != 0;
     } else {
         IntVec difference[kTile / kLanes] = {};
-        assemble<kTile, kTile>(src, neurons, slots, filled, [&](int64_t n, int v, Vec lanes) {
+        assemble<kTile, kTile>(src, neurons, indices, filled, [&](int64_t n, int v, Vec lanes) {
             difference[v] |= reinterpret_cast<const IntVec*>(own + n * kTile)[v] ^ reinterpret_cast<IntVec>(lanes);
         });
         for (int i = 0; i < filled; ++i) differs[i] = difference[i / kLanes][i % kLanes] != 0;
@@ -133,18 +133,18 @@ void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* sl
 
 }  // namespace
 
-void rows_differ(const float* src, int64_t neurons, const int64_t* slots, int64_t count, int tile, uint8_t* differs,
+void rows_differ(const float* src, int64_t neurons, const int64_t* indices, int64_t count, int tile, uint8_t* differs,
                  int threads) {
     const auto run = tile == 1 ? differ_tile<1> : tile == 16 ? differ_tile<16> : tile == 32 ? differ_tile<32> : differ_tile<64>;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t) {
         const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
         bool itself = true;
-        for (int i = 0; i < filled; ++i) itself = itself && slots[t * tile + i] == t * tile + i;
+        for (int i = 0; i < filled; ++i) itself = itself && indices[t * tile + i] == t * tile + i;
         if (itself)
             std::memset(differs + t * tile, 0, filled);
         else
-            run(src, neurons, t, slots + t * tile, filled, differs + t * tile);
+            run(src, neurons, t, indices + t * tile, filled, differs + t * tile);
     }
 }
 
@@ -199,14 +199,14 @@ constexpr int64_t kBlock = 16;  // neurons of a row, a cache line, that are tran
 
 }  // namespace
 
-void take(const float* src, int tile, int64_t neurons, const int64_t* slots, int64_t count, float* rows, int threads) {
+void take(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads) {
     constexpr int64_t kRows = 64;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t begin = 0; begin < count; begin += kRows)
         for (int64_t first = 0; first < neurons; first += kBlock) {
             const int64_t end = std::min(count, begin + kRows), last = std::min(neurons, first + kBlock);
             for (int64_t k = begin; k < end; ++k) {
-                const float* from = src + slots[k] / tile * neurons * tile + slots[k] % tile;
+                const float* from = src + indices[k] / tile * neurons * tile + indices[k] % tile;
                 for (int64_t n = first; n < last; ++n) rows[k * neurons + n] = from[n * tile];
             }
         }

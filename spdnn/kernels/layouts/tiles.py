@@ -59,8 +59,8 @@ def tiled(rows: np.ndarray, tile: int) -> np.ndarray:
     return features
 
 
-def active_slots(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
-    """The slots (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
+def active_indices(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
+    """The indices (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
     bits = np.unpackbits(masks.view(np.uint8).reshape(-1, MASK_BITS // 8), axis=1, bitorder="little")
     return np.flatnonzero(bits[:, :tile].reshape(-1)[:count])
 

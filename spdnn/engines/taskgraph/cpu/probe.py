@@ -107,9 +107,9 @@ def _through(work: CpuWork, count: int, threads: int, copied: Callable[[Layer], 
             copied(layer)
         copying.append((layer.nbytes, time.perf_counter() - begun))
         computed.append(rows.count)
-        slots = work.through(k, [bind(layer)], rows, tally)
+        indices = work.through(k, [bind(layer)], rows, tally)
         if k + 1 < depth:
-            work.compact(k + 1, rows, slots, search, tally)
+            work.compact(k + 1, rows, indices, search, tally)
         if not rows.count:
             break
     edges, seconds = np.array([entry[3:5] for entry in tally.log], float).T

@@ -1,7 +1,7 @@
 """A run of the task graph on the processor: what each kind of task does.
 
-Who owns what: a device has its buffers of weights and its places, each with two feature buffers; a batch has its rows,
-which live in the buffers of the place that it is at. Tasks touch only what their edges protect, so but for the progress
+Who owns what: a device has its buffers of weights and its slots, each with two feature buffers; a batch has its rows,
+which live in the buffers of the slot that it is at. Tasks touch only what their edges protect, so but for the progress
 nothing here is locked.
 """
 
@@ -32,14 +32,14 @@ class Batch:
     """A batch on its way.
 
     Attributes:
-        slots: of the rows that were nonzero when it was last computed, int64, ascending.
+        indices: of the rows that were nonzero when it was last computed, int64, ascending.
         inputs: it began with, in so many `batches` that were joined.
         left: of its inputs, when it was last computed; layer: the one that comes next; edges: it has gone through.
     """
 
     rows: Rows
     search: DuplicateSearch
-    slots: np.ndarray
+    indices: np.ndarray
     inputs: int
     left: int
     layer: int = 0
@@ -48,7 +48,7 @@ class Batch:
 
 
 class CpuDevice:
-    """A part of the threads, the bound layers in its buffers of weights, the feature buffers of its places, and rows of
+    """A part of the threads, the bound layers in its buffers of weights, the feature buffers of its slots, and rows of
     features that wait to be joined.
 
     Args:
@@ -58,9 +58,9 @@ class CpuDevice:
     def __init__(self, threads: int, cut: Decomposition, widest: int, tile: int, pooled: int):
         self.threads = threads
         self.weights: dict[int, list] = {}
-        self.places = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.places)]
+        self.slots = [[buffer(cut.batch, widest, tile) for _ in range(2)] for _ in range(cut.slots)]
         self.pool = np.empty((cut.batch if pooled else 0, pooled), np.float32)
-        for memory in (self.pool, *(one for place in self.places for one in place)):
+        for memory in (self.pool, *(one for slot in self.slots for one in slot)):
             touch(memory, threads)  # here, not on the clock
 
 
@@ -113,16 +113,16 @@ class Going:
         device, (k, last) = self.devices[task.device], self.cut.stages[task.stage]
         if task.stage == 0:
             numbers = self.work.inputs.numbered(*self.cut.members(task.batch))
-            rows = self.work.begin(numbers, device.threads, *device.places[task.place])
-            slots = np.arange(numbers.size)
-            self.batches[task.batch] = Batch(rows, DuplicateSearch(), slots, numbers.size, numbers.size)
+            rows = self.work.begin(numbers, device.threads, *device.slots[task.slot])
+            indices = np.arange(numbers.size)
+            self.batches[task.batch] = Batch(rows, DuplicateSearch(), indices, numbers.size, numbers.size)
         batch, layers = self.batches[task.batch], device.weights[task.buffer]
         rows, first, tally = batch.rows, k, self.tallies[task.lane]
         before = tally.edges
         while rows.count and k < last:
             most = self.work.costs.layers(k, rows.tiles, rows.tile, self.work.deaths(k, rows), last - k)
             passed = layers[k - first : k - first + most]
-            batch.slots = self.work.through(k, passed, rows, tally)
+            batch.indices = self.work.through(k, passed, rows, tally)
             k += most
         batch.edges += tally.edges - before
         left = rows.left if rows.count else 0
@@ -152,24 +152,24 @@ class Going:
     def _compact(self, task: Task) -> int:
         batch, tally, k = self.batches[task.batch], self.tallies[task.lane], self.cut.stages[task.stage][1]
         if batch.rows.count:
-            batch.slots = self.work.compact(k, batch.rows, batch.slots, batch.search, tally)
+            batch.indices = self.work.compact(k, batch.rows, batch.indices, batch.search, tally)
         return self._left(batch, k).size
 
     def _left(self, batch: Batch, k: int) -> np.ndarray:
-        """int64, ascending: the slots of rows that may still be nonzero at the end."""
-        return batch.slots if k >= self.work.dead_from else np.arange(batch.rows.count)
+        """int64, ascending: the indices of rows that may still be nonzero at the end."""
+        return batch.indices if k >= self.work.dead_from else np.arange(batch.rows.count)
 
     def _park(self, task: Task) -> None:
         """The rows that are left wait, row by row, behind those that wait already."""
         batch, k = self.batches.pop(task.batch), self.cut.stages[task.stage][1]
-        device, waiting, slots = self.devices[task.device], self.waiting[task.device], self._left(batch, k)
+        device, waiting, indices = self.devices[task.device], self.waiting[task.device], self._left(batch, k)
         first = sum(rows for _, _, rows, _ in waiting)
-        numbers, row_of = batch.rows.inputs.of(slots)
+        numbers, row_of = batch.rows.inputs.of(indices)
         batch.rows.level.take(
-            batch.rows.source, batch.rows.tile, slots, device.pool[first : first + slots.size], device.threads
+            batch.rows.source, batch.rows.tile, indices, device.pool[first : first + indices.size], device.threads
         )
-        waiting.append((numbers, first + row_of, slots.size, batch))
-        self._moved(task, slots.size)
+        waiting.append((numbers, first + row_of, indices.size, batch))
+        self._moved(task, indices.size)
 
     def _join(self, task: Task) -> None:
         """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
@@ -177,7 +177,7 @@ class Going:
         k = self.cut.stages[task.stage][1]
         count = sum(rows for _, _, rows, _ in waiting)
         numbers, row_of = (np.concatenate([one[i] for one in waiting]) for i in (0, 1))
-        rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.places[task.place])
+        rows = self.work.begin(np.empty(0, np.int64), device.threads, *device.slots[task.slot])
         rows.join(numbers, row_of, device.pool[:count])
         inputs, left, edges = (sum(getattr(one, name) for *_, one in waiting) for name in ("inputs", "left", "edges"))
         batch = Batch(rows, DuplicateSearch(), np.arange(count), inputs, left, k, len(waiting), edges)
@@ -185,21 +185,21 @@ class Going:
         waiting.clear()
         self._moved(task, count)
         if count:
-            batch.slots = self.work.compact(k, rows, batch.slots, batch.search, self.tallies[task.lane])
+            batch.indices = self.work.compact(k, rows, batch.indices, batch.search, self.tallies[task.lane])
 
     def _move(self, task: Task) -> None:
         """The rows that may still be nonzero go to the target's buffers; what was left of their gaps closes."""
         batch, k = self.batches[task.batch], self.cut.stages[task.stage][1]
-        device, place = task.target
+        device, slot = task.target
         rows, target = batch.rows, self.devices[device]
-        rows.move(self._left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.places[place])
-        batch.slots = np.arange(rows.count)
+        rows.move(self._left(batch, k), int(self.work.costs.outputs[k - 1]), target.threads, *target.slots[slot])
+        batch.indices = np.arange(rows.count)
         self._moved(task, rows.count)
 
     def _collect(self, task: Task) -> None:
         batch = self.batches.pop(task.batch)
-        slots = batch.slots if batch.rows.count else np.empty(0, np.int64)
-        self.parts[task.batch] = self.work.finish(batch.rows, slots)
+        indices = batch.indices if batch.rows.count else np.empty(0, np.int64)
+        self.parts[task.batch] = self.work.finish(batch.rows, indices)
         self.ended.append((batch.inputs, batch.edges, 0))
 
 

@@ -33,7 +33,7 @@ SLACK = 1.02  # of the least memory that is told: what a process holds already d
 
 
 class CpuGraphSession(Session):
-    """Feature buffers for the places of all devices, weights that stay, and a graph to go through in every run."""
+    """Feature buffers for the slots of all devices, weights that stay, and a graph to go through in every run."""
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)

@@ -1,7 +1,7 @@
-"""One device of the task graph: its streams, events, places and weights, and what each kind of task launches.
+"""One device of the task graph: its streams, events, slots and weights, and what each kind of task launches.
 
 A lane of the graph is a stream. Where an edge crosses lanes, the later task's stream waits for an event; it is the last
-that was recorded for the same buffer, or the same place, so a few events serve all tasks. Edges inside a lane are its
+that was recorded for the same buffer, or the same slot, so a few events serve all tasks. Edges inside a lane are its
 order.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import Launch, Place, Plan, table_of
+from spdnn.engines.cuda.buffers import BufferSlot, Launch, Plan, table_of
 from spdnn.engines.cuda.inputs import TILE, Given
 from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
@@ -22,7 +22,7 @@ from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Kind, Task
 
-CHECKED = 64  # launches between two looks at signals
+CHECKED = 64  # launches between two checks for signals
 
 
 class Told:
@@ -77,14 +77,14 @@ class GraphDevice:
                 device.empty(rows * neurons, np.float32), device.empty(rows, np.int32), device.empty(1, np.int32)
             )
             self.pooled = device.pinned(cut.batches, np.int32)  # of each batch, where in the pool its rows begin
-        self.places = []
-        for _ in range(cut.places):
+        self.slots = []
+        for _ in range(cut.slots):
             buffers = [device.empty(size, np.float32) for _ in range(2)]
-            self.places.append(
-                Place(device, plan, tiles, buffers, parts, stages, weights.layers, table, given, self.pool, joined)
+            self.slots.append(
+                BufferSlot(device, plan, tiles, buffers, parts, stages, weights.layers, table, given, self.pool, joined)
             )
-        # How many rows each place has, for what moves them on: a copy of its counters.
-        self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.places)]
+        # How many rows each slot has, for what moves them on: a copy of its counters.
+        self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
         self._events: dict[tuple, Event] = {}
         self._pairs: list[tuple[Event, Event]] = []
 
@@ -97,28 +97,28 @@ class GraphDevice:
     def event(self, task: Task) -> Event:
         """The event of tasks like this one, on this device (of a move, the device that it goes to)."""
         of_buffer = task.kind in (Kind.COPY, Kind.LAYER)
-        key = task.kind, task.target[1] if task.target else task.buffer if of_buffer else task.place
+        key = task.kind, task.target[1] if task.target else task.buffer if of_buffer else task.slot
         if key not in self._events:
             self._events[key] = self.device.event()
         return self._events[key]
 
     def launches(self, task: Task) -> list[Launch]:
         """What a layer, compact or collect task launches, the same for every batch: what a graph can hold."""
-        place, stage = self.places[task.place], task.stage - self.first
+        slot, stage = self.slots[task.slot], task.stage - self.first
         if task.kind == Kind.LAYER:
-            return [*(place.arrive if stage == 0 else []), *place.through[stage]]
-        return place.compact[stage] if task.kind == Kind.COMPACT else place.collect
+            return [*(slot.arrive if stage == 0 else []), *slot.through[stage]]
+        return slot.compact[stage] if task.kind == Kind.COMPACT else slot.collect
 
     def before(self, task: Task, batches: np.ndarray) -> None:
         """What precedes the launches of a layer task and is of its batch alone: its number and size."""
         if task.kind == Kind.LAYER and task.stage == 0:
-            self.device.copy_in(self.places[task.place].rows.batch, batches[task.batch])
+            self.device.copy_in(self.slots[task.slot].rows.batch, batches[task.batch])
 
     def after(self, task: Task, told: Told) -> None:
         """What follows the launches of a task and is of its batch alone: what is told of it, to the host."""
-        rows, copy_out = self.places[task.place].rows, self.device.copy_out
+        rows, copy_out = self.slots[task.slot].rows, self.device.copy_out
         if self.counted(task):
-            copy_out(self.counters[task.place], rows.counters)
+            copy_out(self.counters[task.slot], rows.counters)
         if task.kind == Kind.COLLECT:
             copy_out(told.counters[task.batch], rows.counters)
             copy_out(told.row_of[task.batch], rows.row_of)
@@ -131,37 +131,37 @@ class GraphDevice:
 
     def rows_after(self, task: Task) -> int:
         """How many rows are left after a task that is `counted` and done."""
-        counters, k = self.counters[task.place], self.cut.stages[task.stage][1]
-        return self.places[task.place].rows.rows_into(counters, k)
+        counters, k = self.counters[task.slot], self.cut.stages[task.stage][1]
+        return self.slots[task.slot].rows.rows_into(counters, k)
 
     def park(self, task: Task, first: int, told: Told) -> None:
         """A batch's rows go to the pool, from row `first` on, and the host is told which of them each input has."""
-        place = self.places[task.place]
+        slot = self.slots[task.slot]
         self.pooled[task.batch] = first
-        self.device.copy_in(self.pool.place, self.pooled[task.batch : task.batch + 1])
-        for launch in place.park:
+        self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
+        for launch in slot.park:
             launch()
-        self.device.copy_out(told.counters[task.batch], place.rows.counters)
-        self.device.copy_out(told.row_of[task.batch], place.rows.row_of)
+        self.device.copy_out(told.counters[task.batch], slot.rows.counters)
+        self.device.copy_out(told.row_of[task.batch], slot.rows.row_of)
 
     def join(self, task: Task, batches: np.ndarray) -> None:
-        """All rows in the pool, as many as `batches` says, become a batch at a place."""
-        place, device, told = self.places[task.place], self.device, batches[task.batch]
-        device.copy_in(place.rows.batch, told)
-        for launch in place.join:
+        """All rows in the pool, as many as `batches` says, become a batch at a slot."""
+        slot, device, told = self.slots[task.slot], self.device, batches[task.batch]
+        device.copy_in(slot.rows.batch, told)
+        for launch in slot.join:
             launch()
-        features, weights, rows = place.waiting
-        count, neurons = int(told[1]), place.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
+        features, weights, rows = slot.waiting
+        count, neurons = int(told[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
         size = tiles_of(count, TILE) * TILE * neurons
         device.move(features[:size], device, self.pool.features[:size])
         device.move(weights[:count], device, self.pool.weights[:count])
         device.copy_in(rows, told[1:])
-        for launch in place.joined:
+        for launch in slot.joined:
             launch()
 
-    def receive(self, place: int, other: GraphDevice, at: int) -> None:
-        """Bring the batch at a place of another device, which has told how many rows it has, to a place here."""
-        mine, theirs = self.places[place], other.places[at]
+    def receive(self, slot: int, other: GraphDevice, at: int) -> None:
+        """Bring the batch at a slot of another device, which has told how many rows it has, to a slot here."""
+        mine, theirs = self.slots[slot], other.slots[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
             self.device.move(target, other.device, source)
         rows = theirs.rows.rows_into(other.counters[at], theirs.rows.last_pass)

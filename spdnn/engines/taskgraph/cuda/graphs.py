@@ -32,7 +32,7 @@ class Graphs:
 
     def of(self, tasks: Sequence[Task]) -> Launch:
         """The launch of the graph of these tasks, all of one batch on one device."""
-        key = tasks[0].device, tuple((task.kind, task.stage, task.place, task.buffer) for task in tasks)
+        key = tasks[0].device, tuple((task.kind, task.stage, task.slot, task.buffer) for task in tasks)
         if key not in self.held:
             self.held[key] = self.devices[tasks[0].device].capture(tasks, self.blocks)
         return self.held[key]

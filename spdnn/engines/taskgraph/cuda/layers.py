@@ -37,15 +37,15 @@ class Laid:
 
     @classmethod
     def of(cls, host: HostLayer) -> Laid:
-        fields, place = [], 0
+        fields, offset = [], 0
         for name, array in host.arrays.items():
-            fields.append((name, array.dtype, array.size, place))
-            place += whole(array.nbytes)
+            fields.append((name, array.dtype, array.size, offset))
+            offset += whole(array.nbytes)
         layer = host.layer
         rest = DeviceLayer(
             host.kind, layer.inputs, layer.outputs, not layer.single_value, host.numbers, host.places, host.padding, 0.0
         )
-        return cls(rest, tuple(fields), place)
+        return cls(rest, tuple(fields), offset)
 
     @property
     def padding(self) -> float:
@@ -53,13 +53,14 @@ class Laid:
 
     def fill(self, block: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
         """Put the arrays into their places of `block`, uint8, which is this layer's from its first byte on."""
-        for name, dtype, size, place in self.fields:
-            block[place : place + size * dtype.itemsize].view(dtype)[:] = arrays[name]
+        for name, dtype, size, offset in self.fields:
+            block[offset : offset + size * dtype.itemsize].view(dtype)[:] = arrays[name]
 
     def on(self, block: Any) -> DeviceLayer:
         """The layer in a block on a device."""
         arrays = {
-            name: block[place : place + size * dtype.itemsize].view(dtype) for name, dtype, size, place in self.fields
+            name: block[offset : offset + size * dtype.itemsize].view(dtype)
+            for name, dtype, size, offset in self.fields
         }
         one = self.host
         numbers = {**arrays, **one.arrays}
@@ -83,11 +84,11 @@ class HostWeights:
 
     def block(self, first: int, last: int, empty: Callable[[int], np.ndarray], keep: bool = False) -> np.ndarray:
         """Layers first..last-1 in one block that `empty` makes of its bytes; without `keep`, nowhere else any more."""
-        block, place = empty(sum(one.nbytes for one in self.laid[first:last])), 0
+        block, offset = empty(sum(one.nbytes for one in self.laid[first:last])), 0
         for k in range(first, last):
-            self.laid[k].fill(block[place:], self._arrays[k])
+            self.laid[k].fill(block[offset:], self._arrays[k])
             self._arrays[k] = self._arrays[k] if keep else {}
-            place += self.laid[k].nbytes
+            offset += self.laid[k].nbytes
         return block
 
 
@@ -103,10 +104,10 @@ class DeviceWeights:
         self._buffers = [device.empty(nbytes, np.uint8) for nbytes in cut.buffer_bytes(sizes, number)]
         self.layers: dict[int, DeviceLayer] = {}
         for stage in range(*cut.range_of(number)):
-            place, buffer = 0, self._buffers[cut.buffer_of(number, stage)]
+            offset, buffer = 0, self._buffers[cut.buffer_of(number, stage)]
             for k in range(*cut.stages[stage]):
-                self.layers[k] = laid[k].on(buffer[place : place + laid[k].nbytes])
-                place += laid[k].nbytes
+                self.layers[k] = laid[k].on(buffer[offset : offset + laid[k].nbytes])
+                offset += laid[k].nbytes
 
     def copy(self, stage: int, block: np.ndarray) -> None:
         """Bring a stage's block, pinned, to its buffer; on the current stream, without waiting."""

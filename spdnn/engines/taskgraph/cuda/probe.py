@@ -11,7 +11,7 @@ import numpy as np
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.costmodel.costs import Device as Rates
 from spdnn.costmodel.costs import Messages, Work
-from spdnn.engines.cuda.buffers import Launch, Place, Plan, batches_told, table_of
+from spdnn.engines.cuda.buffers import BufferSlot, Launch, Plan, batches_told, table_of
 from spdnn.engines.cuda.inputs import TILE, Given
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.kernels.cuda.device import Device
@@ -60,7 +60,7 @@ def measured(
     count = min(tiles * TILE, inputs.count)
     work = Work(
         count, edges, rows, survivors, 4.0 * neurons, np.array(sizes.weights, float), inputs.nbytes / inputs.base,
-        merged=plan.looking,
+        merged=plan.searching,
     )  # fmt: skip
     kernels = Rates(tuple(rates.tolist()), tiles=(TILE,), copy_bytes_per_second=copying)
     return TaskCosts(work.of(inputs.count), kernels, Messages(0.0, moving), fixed)
@@ -72,15 +72,15 @@ def _through(
     """The first inputs through the first layers, each a pass: ((rows, inputs that are alive) before each layer, seconds
     of each), float64 (depth,)."""
     there = device.upload(host.block(0, depth, lambda nbytes: np.empty(nbytes, np.uint8), keep=True))
-    layers, place = {}, 0
+    layers, offset = {}, 0
     for k, one in enumerate(host.laid[:depth]):
-        layers[k] = one.on(there[place : place + one.nbytes])
-        place += one.nbytes
+        layers[k] = one.on(there[offset : offset + one.nbytes])
+        offset += one.nbytes
     table = device.upload(table_of(device, layers, plan.depth))
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
     parts = plan.passes(range(plan.depth))
-    held = Place(device, plan, tiles, buffers, parts, stages, layers, table, given)
+    held = BufferSlot(device, plan, tiles, buffers, parts, stages, layers, table, given)
     compact = [*held.compact, held.collect][:depth]
     seconds = np.zeros(depth)
     for _ in range(2):  # kernels are loaded in the first run

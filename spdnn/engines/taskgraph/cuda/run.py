@@ -39,8 +39,8 @@ class Going:
         blocks: pinned, of each stage, where weights are streamed; graphs: None: tasks are launched one by one.
 
     Attributes:
-        places: of each batch, the (device, place) where it ended.
-        values: of each batch, what `Place.finish` gave, where values are kept: the next batch overwrites them.
+        slots: of each batch, the (device, slot) where it ended.
+        values: of each batch, what `BufferSlot.finish` gave, where values are kept: the next batch overwrites them.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Going:
         self.cut, self.devices, self.batches, self.told, self.blocks = cut, devices, batches, told, blocks
         self.graphs, self.keep_values = graphs, keep_values
         self.execution = Execution(cut)
-        self.places: dict[int, tuple[int, int]] = {}
+        self.slots: dict[int, tuple[int, int]] = {}
         self.values: dict[int, dict] = {}
         self._unmoved: dict[Lane, Task] = {}
         self._undone: list[Task] = []  # issued, and what comes next depends on when, or how, they end
@@ -181,7 +181,7 @@ class Going:
 
     def _launch(self, owner: GraphDevice, task: Task) -> None:
         if task.kind == Kind.MOVE:
-            owner.receive(task.target[1], self.devices[task.device], task.place)
+            owner.receive(task.target[1], self.devices[task.device], task.slot)
         elif task.kind == Kind.PARK:
             self._park(owner, task)
         elif task.kind == Kind.JOIN:
@@ -194,7 +194,7 @@ class Going:
     def _park(self, owner: GraphDevice, task: Task) -> None:
         first = self._waiting.get(task.device, 0)
         self._waiting[task.device] = first + owner.rows_after(task)
-        self.places[task.batch], self._parked[task.batch] = (task.device, task.place), first
+        self.slots[task.batch], self._parked[task.batch] = (task.device, task.slot), first
         owner.park(task, first, self.told)
         self.stage.advance()
 
@@ -212,7 +212,7 @@ class Going:
         self._timed.append((task, last, before, after))
 
     def _collected(self, owner: GraphDevice, task: Task) -> None:
-        self.places[task.batch] = task.device, task.place
+        self.slots[task.batch] = task.device, task.slot
         self.stage.advance()
         if self.keep_values:
             owner.event(task).synchronize()
@@ -224,7 +224,7 @@ class Going:
         Args:
             numbered: gives the numbers of inputs first..last-1.
         """
-        found = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.places)}
+        found = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.slots)}
         parts = []
         for batch in range(self.cut.batches):
             told = found[batch]
@@ -236,11 +236,11 @@ class Going:
         return parts + [(none, {**found[one], "row_of": none}) for one in self.execution.graph.joined]
 
     def _finished(self, batch: int) -> dict:
-        """What a batch told, as Place.finish has it."""
-        (device, number), told = self.places[batch], self.told
-        place, count = self.devices[device].places[number], int(self.batches[batch, 1])
-        found = place.rows.told(told.counters[batch], told.row_of[batch][:count], told.found[batch])
-        return place.finish(found, self.keep_values and batch not in self._parked)
+        """What a batch told, as BufferSlot.finish has it."""
+        (device, number), told = self.slots[batch], self.told
+        slot, count = self.devices[device].slots[number], int(self.batches[batch, 1])
+        found = slot.rows.told(told.counters[batch], told.row_of[batch][:count], told.found[batch])
+        return slot.finish(found, self.keep_values and batch not in self._parked)
 
 
 def _joined(told: dict, whole: dict, first: int) -> dict:

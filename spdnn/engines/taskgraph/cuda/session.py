@@ -31,12 +31,12 @@ from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
 from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, Sizes, Wanted, cut
 
-ARRAYS = 40  # of a place, beside what grows with its rows; each may take up to UNIT bytes more than it needs
+ARRAYS = 40  # of a slot, beside what grows with its rows; each may take up to UNIT bytes more than it needs
 UNIT = 512  # bytes, in which a device gives memory
 
 
 class CudaGraphSession(Session):
-    """Weights, places and launches on several devices, and a graph to go through in every run.
+    """Weights, slots and launches on several devices, and a graph to go through in every run.
 
     Args:
         devices: as many as `options.wanted` says.
@@ -129,7 +129,7 @@ class CudaGraphSession(Session):
     def _sizes(self, host: HostWeights) -> Sizes:
         plan = self.plan
         held = sum(array.nbytes for array in stored_arrays(self.inputs)) + 64 * plan.depth
-        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two places at most
+        held += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
         weights = tuple(one.nbytes for one in host.laid)
         return Sizes(self.inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
 

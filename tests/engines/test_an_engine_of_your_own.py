@@ -1,0 +1,47 @@
+"""docs/how-to/add-an-engine.md, followed: an engine from outside the package is run, verified and shown on a page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from engine_cases import assert_same, rows
+from pages import python_blocks
+
+from spdnn.cli import main
+from spdnn.engines.registry import ENGINES
+from spdnn.pipeline import estimates
+from spdnn.pipeline.config import Case
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    module, line = python_blocks("add-an-engine.md")
+    (tmp_path / "toy.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(ENGINES, "toy", "")
+    exec(line)
+
+
+def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["engines"]) == 0
+    assert "SciPy's sparse product, one layer after the other" in capsys.readouterr().out
+    problem = ["--neurons", "1024", "--layers", "6", "--inputs", "digits", "--count", "300"]
+    assert main(["challenge", *problem, "--engine", "toy", "--record", "toy.json"]) == 0
+    record = json.loads((tmp_path / "toy.json").read_text())
+    assert record["engine"]["name"] == "toy"
+    assert record["verdict"]["passed"]
+    assert record["reductions"]["found"]["neurons"]["neurons_left"] < 6 * 1024
+    assert main(["report", "toy.json", "-o", "page.html"]) == 0
+    assert re.search(r"<td>toy, \d+ threads?</td>", (tmp_path / "page.html").read_text())
+
+
+def test_the_contract_and_the_estimates_take_it(toy, random_network):
+    for reductions in ((), ("neurons",)):
+        assert_same("toy", random_network([60, 70, 40], density=0.3), rows(40, 60), reductions=reductions)
+    case = Case("radixnet-1024", 120, "digits-1024", None, "toy", "all", 2)
+    config = {"memory": None, "repeats": 1}
+    slow, fast = (estimates.infer(case, config, 0).minutes for case in (case, Case(**{**vars(case), "engine": "cpu"})))
+    assert slow > fast
