@@ -49,6 +49,16 @@ def test_no_unit_imports_itself_through_another():
         assert name not in seen, f"{name} imports itself through another"
 
 
+def test_no_module_imports_itself_through_others():
+    above = {module: {name for name in MODULES if module.startswith(f"{name}.")} for module in MODULES}
+    reached = {module: set(provenance.imports(module)) - above[module] for module in MODULES}
+    for between in MODULES:  # Warshall's closure
+        for module in MODULES:
+            if between in reached[module]:
+                reached[module] |= reached[between]
+    assert not [module for module in MODULES if module in reached[module]]
+
+
 HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema", "jsonschema_rs",
          "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "torch"}  # fmt: skip
 

@@ -52,8 +52,7 @@ COMMANDS = {
     "ops": ("ops:add", "sparse operations for deep learning beside other libraries"),
     "report": ("report:add", "render records as one HTML page"),
     "compare": ("compare:add", "set two sets of records side by side"),
-    "plan": ("plan:add", "predict the time on more devices"),
-    "decompose": ("decompose:add", "how an inference would be cut for some devices, and the time predicted"),
+    "plan": ("plan:add", "predict the time on more devices, and how an inference would be cut for them"),
     "machine": ("machine:add", "measure what this machine does at best"),
 }
 
@@ -129,6 +128,7 @@ def _run(arguments: list[str] | None) -> int:
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     """The arguments; of several ranks that were started together, the first alone tells what is wrong with them."""
     words = sys.argv[1:] if arguments is None else arguments
+    words = ["plan", "--cut", *words[1:]] if words[:1] == ["decompose"] else words  # its name before
     command = parser(words[:1])  # options before the subcommand end the program
     if launched_rank() == 0:
         return command.parse_args(words)

@@ -89,8 +89,8 @@ def add_engine(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_cut(command: argparse.ArgumentParser) -> None:
-    """How engines that cut an inference into tasks do so; each is None where it is not given."""
+def add_cut(command: argparse.ArgumentParser, devices: bool = True) -> None:
+    """How engines that cut an inference into tasks do so; each is None where not given; `devices`: --devices too."""
     group = command.add_argument_group("task graph (engines of that kind alone)")
     group.add_argument(
         "--schedule",
@@ -98,7 +98,8 @@ def add_cut(command: argparse.ArgumentParser) -> None:
         help="resident (weights stay on each device), stream (they pass through buffers), graph (devices draw batches "
         "as they finish), pipeline (each device has a range of the layers), or auto (default: the fastest predicted)",
     )
-    group.add_argument("--devices", type=positive, metavar="D", help="of each rank (default: 1)")
+    if devices:
+        group.add_argument("--devices", type=positive, metavar="D", help="of each rank (default: 1)")
     group.add_argument(
         "--pipeline", type=positive, metavar="P",
         help="devices that each batch passes through (default: all with the schedule pipeline, else 1)",

@@ -88,6 +88,7 @@ def _shared(command) -> None:
 def _bench(chosen) -> None:
     from spdnn.ops.problems import problems
     from spdnn.peers import models, products
+    from spdnn.peers.common import Comparison
 
     operations = chosen.operations.split(",")
     products.check_operations(operations)
@@ -97,19 +98,17 @@ def _bench(chosen) -> None:
     models.check(chosen.models)
     folder = _folder(chosen.output)
     libraries, absent = _libraries(chosen.libraries)
-    threads, identity = arguments.threads(chosen.threads), products.new_identity()
-    command, records = _command(chosen, libraries, threads), []
+    threads, records = arguments.threads(chosen.threads), []
+    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
     print(
         f"{len(found)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
     )
     try:
-        for group in products.compare_products(
-            found, operations, libraries, threads, chosen.seconds, command, identity, chosen.dlmc
-        ):
+        for group in products.compare_products(found, operations, comparison, chosen.dlmc):
             records += group
             _print(group)
         for name in chosen.models:
-            group = models.compare_model(name, threads, chosen.seconds, command, identity)
+            group = models.compare_model(name, comparison)
             records += group
             _print(group)
     finally:
@@ -121,6 +120,7 @@ def _bench(chosen) -> None:
 
 def _one(chosen) -> None:
     from spdnn.peers import own_products
+    from spdnn.peers.common import Comparison
 
     if chosen.record is not None:
         from spdnn.common.files import check_target
@@ -131,9 +131,8 @@ def _one(chosen) -> None:
     words = ["spdnn", "ops", chosen.operation, chosen.matrix, "--columns", chosen.columns, "--threads", threads]
     command = shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries)]))
     matrix = own_products.read_matrix(chosen.matrix)
-    found = own_products.compare_own(
-        matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, libraries, threads, chosen.seconds, command
-    )
+    comparison = Comparison(threads, libraries, chosen.seconds, command)
+    found = own_products.compare_own(matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, comparison)
     problem = found[0]["problem"]
     size = f"{problem['rows']} x {problem['columns']}, {problem['nonzeros']} nonzeros"
     sparse, columns = f"{100 * problem['sparsity']:.4g} % sparse", problem["batch_columns"]

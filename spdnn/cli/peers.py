@@ -56,7 +56,6 @@ def widths(text: str) -> list[int]:
 
 
 def _peers(chosen) -> None:
-    from spdnn.engines.base import Options
     from spdnn.peers import compare as peers
     from spdnn.sources.radixnet import RadixNet
 
@@ -70,20 +69,18 @@ def _peers(chosen) -> None:
         raise InputError(f"{chosen.records}: a folder is needed for the records, and this is none")
     names = chosen.libraries if chosen.libraries == "all" else chosen.libraries.split(",")
     libraries, absent = peers.installed(names)
-    threads, identity = arguments.threads(chosen.threads), peers.new_identity()
-    command, records, refused = _command(chosen, layers, libraries, threads), [], {}
+    threads, records, refused = arguments.threads(chosen.threads), [], {}
+    command = _command(chosen, layers, libraries, threads)
+    comparison = peers.Comparison(threads, libraries, chosen.seconds, command)
     for width in layers:
-        found = peers.compare_layers([width], chosen.count, threads, chosen.seconds, libraries, command, identity)
+        found = peers.compare_layers([width], chosen.count, comparison)
         _print(f"one layer, {width} neurons, {found[0]['problem']['input_count']} inputs", found, peers)
         records += found
     if whole:
         network = RadixNet(chosen.neurons, chosen.layers)
         inputs = named(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
         name = f"radixnet-{chosen.neurons}-{chosen.layers}.{Path(chosen.inputs).name.split('.')[0]}-{inputs.count}"
-        options = Options(threads)
-        found, refused = peers.compare_networks(
-            network, inputs, libraries, options, chosen.repeats, command, name, identity
-        )
+        found, refused = peers.compare_networks(network, inputs, comparison, chosen.repeats, name)
         _print(f"{chosen.neurons} neurons x {chosen.layers} layers, {inputs.count} inputs", found, peers)
         records += found
     for name, reason in {**absent, **refused}.items():

@@ -1,4 +1,7 @@
-"""`spdnn plan`: predict runs on more devices than there are, and show how far off such predictions were."""
+"""`spdnn plan`: predict runs on more devices than there are, and show how far off such predictions were.
+
+Two ways to use devices: a rank for each (here), or a task graph that one rank cuts for its own (plan_cut.py).
+"""
 
 import argparse
 import json
@@ -7,44 +10,39 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from spdnn.cli import arguments
+from spdnn.cli import arguments, plan_cut
+from spdnn.cli.plan_costs import BANDWIDTH, LATENCY
 from spdnn.common.errors import InputError
 
 MOST_DEVICES, MOST_INPUTS = 10**6, 10**12
+DEVICES = (1, 10, 100, 1000, 10000)
+RANKS = ("check", "few", "partition", "per_node", "memory")  # options that a cut does not take
 
 
 def add(plan) -> None:
     plan.description = (
-        "Predict what a run would take on more devices and inputs, from a measured record of one rank;\n"
-        "--check compares such predictions with measured records of several ranks."
+        "Predict what a run would take, without running it: on more ranks and inputs, from a measured record of\n"
+        "one rank; or with --cut, how the task graph would be cut for some devices, its memory and its time.\n"
+        "--check compares predictions with measured records of several ranks."
     )
-    what = plan.add_mutually_exclusive_group(required=True)
+    what = plan.add_mutually_exclusive_group()
     what.add_argument("--record", metavar="run.json", help="a run record of one rank: calibrates the prediction")
+    plan.add_argument("--devices", type=_counts(MOST_DEVICES), metavar="LIST", help="default: 1,10,100,1000,10000; "
+                      "with --cut one number, of each rank (default: 1)")  # fmt: skip
+    plan.add_argument("--inputs", "--count", type=_counts(MOST_INPUTS), metavar="LIST", help="such as 60000,1e9; with "
+                      "--cut one number (default: as in the record, or 60000)")  # fmt: skip
+    plan.add_argument("--latency", type=arguments.above_zero, metavar="S", help="of a message (default: 2e-6)")
+    plan.add_argument("--bandwidth", type=arguments.above_zero, metavar="B", help="bytes a second of a message "
+                      "(default: 1e10)")  # fmt: skip
+    plan.add_argument("--json", metavar="FILE", help="write all figures; with --cut, the timeline too")
+    ranks = plan.add_argument_group("ranks")
     what.add_argument("--check", nargs="+", metavar="run.json", help="records of one rank and of several, measured")
-    plan.add_argument(
-        "--few", metavar="few.json", help="a record of one rank on few inputs: what a run costs whatever it computes"
-    )
-    plan.add_argument(
-        "--devices", type=_counts(MOST_DEVICES), default=[1, 10, 100, 1000, 10000], metavar="LIST",
-        help="default: 1,10,100,1000,10000",
-    )  # fmt: skip
-    plan.add_argument(
-        "--inputs", type=_counts(MOST_INPUTS), metavar="LIST", help="such as 60000,1e9 (default: as in the record)"
-    )
-    plan.add_argument("--partition", default="rebalanced", metavar="P", help="static, cyclic or rebalanced (default)")
-    plan.add_argument("--per-node", type=arguments.positive, default=1, metavar="n", help="devices on a node")
-    plan.add_argument(
-        "--latency", type=arguments.above_zero, default=2e-6, metavar="S", help="of a message (default: 2e-6)"
-    )
-    plan.add_argument(
-        "--bandwidth",
-        type=arguments.above_zero,
-        default=1e10,
-        metavar="B",
-        help="bytes a second of a message (default: 1e10)",
-    )
-    plan.add_argument("--memory", type=arguments.size, metavar="BYTES", help="of a node (default: as the record tells)")
-    plan.add_argument("--json", metavar="FILE", help="write all figures")
+    ranks.add_argument("--few", metavar="few.json", help="a record of one rank on few inputs: what a run costs "
+                       "whatever it computes")  # fmt: skip
+    ranks.add_argument("--partition", metavar="P", help="static, cyclic or rebalanced (default)")
+    ranks.add_argument("--per-node", type=arguments.positive, metavar="n", help="devices on a node (default: 1)")
+    ranks.add_argument("--memory", type=arguments.size, metavar="BYTES", help="of a node (default: as in the record)")
+    plan_cut.add(plan)
     plan.set_defaults(run=_plan)
 
 
@@ -66,44 +64,49 @@ def _counts(most: int):
 def _plan(chosen) -> None:
     from spdnn.common.files import check_target, write_text
 
+    for name in RANKS if chosen.cut else plan_cut.OPTIONS:
+        if getattr(chosen, name) is not None:
+            option = f"--{name.replace('_', '-')}".replace("--join", "--no-join")
+            raise InputError(f"{option} is {'not for' if chosen.cut else 'for'} a cut; see `spdnn plan --help`")
+    targets = [check_target(path) for path in (chosen.json, chosen.svg) if path]
+    for path in filter(None, (chosen.record, chosen.network, chosen.few, *(chosen.check or ()))):
+        if Path(path).resolve() in targets:
+            raise InputError(f"{path}: --json or --svg would replace it; name another file")
+    if len(set(targets)) < len(targets):
+        raise InputError(f"{chosen.svg}: --json and --svg are one file; name two")
+    content = (plan_cut.show if chosen.cut else _show_check if chosen.check else _show_plan)(chosen)
     if chosen.json:
-        target = check_target(chosen.json)
-        for path in filter(None, (chosen.record, chosen.few, *(chosen.check or ()))):
-            if target == Path(path).resolve():
-                raise InputError(f"{path}: --json would replace a record; name another file")
-    content = (_show_check if chosen.check else _show_plan)(chosen)
-    if chosen.json:
-        write_text(chosen.json, json.dumps({"schema": "spdnn-plan", "version": 1} | content, indent=1) + "\n")
+        schema, indent = ("spdnn-decomposition", None) if chosen.cut else ("spdnn-plan", 1)
+        write_text(chosen.json, json.dumps({"schema": schema, "version": 1} | content, indent=indent) + "\n")
 
 
 def _show_plan(chosen) -> dict:
     from dataclasses import replace
 
-    from spdnn import costmodel
+    from spdnn.costmodel import calibration, costs, prediction
     from spdnn.records.run_record import read_record
 
+    if not chosen.record:
+        raise InputError("nothing tells what a run costs: give --record or --check, or --cut and a problem")
     record = read_record(chosen.record)
-    fixed = costmodel.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
-    device, work = costmodel.from_record(record, fixed)
+    fixed = calibration.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
+    device, work = calibration.from_record(record, fixed)
     if chosen.memory:
         device = replace(device, memory_bytes=chosen.memory)
-    messages, partition, per_node = (
-        costmodel.Messages(chosen.latency, chosen.bandwidth),
-        chosen.partition,
-        chosen.per_node,
-    )
+    messages = costs.Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
+    partition, per_node = chosen.partition or "rebalanced", chosen.per_node or 1
     seconds = statistics.median(record["samples"]["inference_seconds"])
     print(f"calibrated by {record['case']}: {seconds:.4g} s on one rank, measured; all below is predicted")
     plans, limits = [], []
     for inputs in chosen.inputs or [work.inputs]:
         some = work.of(inputs)
-        order = lambda ranks, some=some: costmodel.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
+        order = lambda ranks, some=some: calibration.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
         options = {"per_node": per_node}
         found = [
-            costmodel.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
-            for ranks in chosen.devices
+            prediction.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
+            for ranks in chosen.devices or DEVICES
         ]
-        limit = costmodel.enough(some, device, messages, partition, order=order, **options)
+        limit = prediction.enough(some, device, messages, partition, order=order, **options)
         plans, limits = plans + found, [*limits, limit]
         print(f"\n{inputs:,} inputs, {partition}, predicted\n{_line(_HEAD)}  bound by")
         for one in found:
@@ -145,11 +148,11 @@ def _figures(one) -> dict:
 
 
 def _show_check(chosen) -> dict:
-    from spdnn import costmodel
+    from spdnn.costmodel import calibration
     from spdnn.records.run_record import read_record
 
     few = read_record(chosen.few) if chosen.few else None
-    checked = costmodel.check([read_record(path) for path in chosen.check], few)
+    checked = calibration.check([read_record(path) for path in chosen.check], few)
     print(" predicted   measured   error informed  case (informed: with each rank's measured survivors)")
     for one in checked:
         informed = "" if one.informed is None else f"{one.informed_error:+.1%}"

@@ -99,15 +99,10 @@ class Archive:
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
         try:
-            yield
-        except EOFError as error:
-            raise InputError(f"{self.path}: the gzip data is cut short; the file is truncated") from error
-        except gzip.BadGzipFile as error:
-            raise InputError(f"{self.path}: the gzip data is damaged ({error})") from error
+            with lines.inflating(self.path):
+                yield
         except tarfile.TarError as error:
             raise InputError(f"{self.path}: this is no sound tar archive ({error})") from error
-        except OSError as error:
-            raise InputError(f"{self.path}: it cannot be read ({error.strerror or error})") from error
 
 
 class Inflated(io.RawIOBase):

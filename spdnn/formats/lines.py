@@ -52,6 +52,19 @@ class Form:
 
 
 @contextlib.contextmanager
+def inflating(where) -> Iterator[None]:
+    """Tell what is wrong with gzip data, or with reading it, as one InputError that begins with `where`."""
+    try:
+        yield
+    except EOFError as error:
+        raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{where}: the gzip data is damaged ({error})") from error
+    except OSError as error:
+        raise InputError(f"{where}: it cannot be read ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
 def opened(path) -> Iterator[io.BufferedIOBase]:
     """The bytes of a file, unpacked when it is gzip; what goes wrong while reading becomes one sentence.
 
@@ -59,23 +72,16 @@ def opened(path) -> Iterator[io.BufferedIOBase]:
         InputError: no such file, no file, unreadable, or gzip data that is damaged or cut short.
     """
     path = files.existing(path, "file")
-    try:
-        with open(path, "rb") as raw:
-            packed = raw.read(2) == GZIP
-            raw.seek(0)
-            if path.suffix in (".gz", ".tgz") and not packed:
-                raise InputError(f"{path}: this is not gzip data, whatever its name says")
-            if not packed:
-                yield raw
-                return
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield unpacked
-    except EOFError as error:
-        raise InputError(f"{path}: the gzip data is cut short; the file is truncated") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: the gzip data is damaged ({error})") from error
-    except OSError as error:
-        raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from error
+    with inflating(path), open(path, "rb") as raw:
+        packed = raw.read(2) == GZIP
+        raw.seek(0)
+        if path.suffix in (".gz", ".tgz") and not packed:
+            raise InputError(f"{path}: this is not gzip data, whatever its name says")
+        if not packed:
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw) as unpacked:
+            yield unpacked
 
 
 def whole(path) -> bytes:
@@ -88,12 +94,8 @@ def unpacked(content: bytes, where: str) -> bytes:
     """`content`, unpacked when it is gzip; InputError when that is damaged or cut short."""
     if not content.startswith(GZIP):
         return content
-    try:
+    with inflating(where):
         return gzip.decompress(content)
-    except EOFError as error:
-        raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{where}: the gzip data is damaged ({error})") from error
 
 
 def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:

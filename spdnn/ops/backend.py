@@ -1,16 +1,11 @@
 """What runs the operations: the contract of the processor's kernels (cpu.py) and of a GPU's (cuda.py)."""
 
 import abc
-import os
 from typing import Any
 
 import numpy as np
 
-from spdnn.common.errors import InputError
-from spdnn.ops.arrays import CPU
 from spdnn.ops.topology import Topology
-
-MOST_THREADS = 1024
 
 
 class Backend(abc.ABC):
@@ -63,29 +58,3 @@ class Backend(abc.ABC):
 
         x (images, C, H, W), or with `nhwc` (images, H, W, C), and `out` alike; weights (C, 3, 3).
         """
-
-
-def backend(device: str, threads: int | None = None) -> Backend:
-    """What runs operations on "cpu" (with so many threads) or "cuda" (CuPy's current device).
-
-    Raises:
-        InputError: threads out of range, or threads for a GPU.
-        Unavailable: the kernels, CuPy or the device are missing.
-    """
-    if device == CPU:
-        from spdnn.ops.cpu import CpuBackend
-
-        return CpuBackend(_threads(threads))
-    if threads is not None:
-        raise InputError(f"threads {threads!r}: the arrays are on a GPU, and it has no threads to choose")
-    from spdnn.ops.cuda import current
-
-    return current()
-
-
-def _threads(threads: int | None) -> int:
-    if threads is None:
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
-        raise InputError(f"threads {threads!r}: an integer from 1 to {MOST_THREADS}")
-    return int(threads)

@@ -1,23 +1,18 @@
 """Sparse matrices from and to what others hold them in: SciPy, dense arrays, torch, .smtx files.
 
-Each `of_...` gives (topology, values), the arguments of SparseMatrix.
+Each `of_...` gives (topology, values), the arguments of SparseMatrix, and each `to_...` takes them.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.formats import smtx
-from spdnn.ops.arrays import CPU, DTYPES, given, native
+from spdnn.ops.arrays import DTYPES, given, native
 from spdnn.ops.topology import Topology
 from spdnn.problem.network import check_sparse
-
-if TYPE_CHECKING:
-    from spdnn.ops.matrix import SparseMatrix
 
 METHODS = ("magnitude", "random")
 
@@ -120,37 +115,31 @@ def of_smtx(path, values, seed: int, dtype, index_bits) -> tuple[Topology, Any]:
     return topology, values
 
 
-def to_scipy(matrix: SparseMatrix):
+def to_scipy(topology: Topology, values: Any):
     import scipy.sparse
 
-    _on_host(matrix)
-    if matrix.batch is not None:
-        raise InputError(f"a batch of {matrix.batch} matrices is no SciPy matrix; take one with with_values(values[i])")
-    data = matrix.values if matrix.dtype == np.float32 else matrix.values.astype(np.float32)
-    columns, offsets = matrix.topology.columns.astype(np.int32), matrix.topology.offsets.copy()  # see of_scipy
-    made = scipy.sparse.csr_array((data, columns, offsets), shape=matrix.shape, copy=False)
+    _on_host(values)
+    _one(values, "SciPy")
+    columns, offsets = topology.columns.astype(np.int32), topology.offsets.copy()  # see of_scipy
+    made = scipy.sparse.csr_array((values.astype(np.float32, copy=False), columns, offsets), shape=topology.shape)
     made.has_canonical_format = True
     return made
 
 
-def to_dense(matrix: SparseMatrix) -> np.ndarray:
-    _on_host(matrix)
-    lead = () if matrix.batch is None else (matrix.batch,)
-    dense = np.zeros((*lead, *matrix.shape), matrix.dtype)
-    dense[..., matrix.topology.row_numbers, matrix.topology.columns] = matrix.values
+def to_dense(topology: Topology, values: Any) -> np.ndarray:
+    _on_host(values)
+    dense = np.zeros((*values.shape[:-1], *topology.shape), values.dtype)
+    dense[..., topology.row_numbers, topology.columns] = values
     return dense
 
 
-def to_torch(matrix: SparseMatrix):
+def to_torch(topology: Topology, values: Any):
     torch = _torch()
-    if matrix.batch is not None:
-        raise InputError(f"a batch of {matrix.batch} matrices is no torch matrix; take one with with_values(values[i])")
-    values = torch.from_dlpack(matrix.values)
-    offsets, columns = (
-        torch.from_numpy(array.astype(np.int64)).to(values.device)
-        for array in (matrix.topology.offsets, matrix.topology.columns)
-    )
-    return torch.sparse_csr_tensor(offsets, columns, values, size=matrix.shape, check_invariants=False)
+    _one(values, "torch")
+    values = torch.from_dlpack(values)
+    arrays = topology.offsets, topology.columns
+    offsets, columns = (torch.from_numpy(array.astype(np.int64)).to(values.device) for array in arrays)
+    return torch.sparse_csr_tensor(offsets, columns, values, size=topology.shape, check_invariants=False)
 
 
 def to_smtx(topology: Topology, path) -> None:
@@ -211,8 +200,14 @@ def _values(tensor, dtype) -> Any:
     return given(tensor.to(wanted), "values").array
 
 
-def _on_host(matrix: SparseMatrix) -> None:
-    if matrix.device != CPU:
+def _one(values: Any, library: str) -> None:
+    if values.ndim > 1:
+        count = len(values)
+        raise InputError(f"a batch of {count} matrices is no {library} matrix; take one with with_values(values[i])")
+
+
+def _on_host(values: Any) -> None:
+    if not isinstance(values, np.ndarray):
         raise InputError('the values are on a GPU; matrix.to("cpu") brings them')
 
 

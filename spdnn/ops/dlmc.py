@@ -5,15 +5,14 @@ dlmc/MODEL/METHOD/SPARSITY/NAME.smtx; the names of some methods have an ending t
 Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-A.
 """
 
-import gzip
 import tarfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.formats import smtx
+from spdnn.formats.checks import sound
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
 
@@ -74,14 +73,11 @@ def _contents(path: Path, wanted: dict[str, Problem]):
             if (base / name).is_file():
                 yield name, (base / name).read_bytes()
         return
-    try:
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                parts = PurePosixPath(member.name).parts
-                name = "/".join(parts[1:] if parts[:1] == ("dlmc",) else parts)
-                if name in wanted and member.isfile():
-                    if member.size > LARGEST:
-                        raise InputError(f"{path}: {name} has {member.size:,} bytes; a matrix has at most {LARGEST:,}")
-                    yield name, archive.extractfile(member).read()
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
-        raise InputError(f"{path}: not a whole tar archive ({error})") from error
+    with sound(f"{path}: not a whole tar archive"), tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            parts = PurePosixPath(member.name).parts
+            name = "/".join(parts[1:] if parts[:1] == ("dlmc",) else parts)
+            if name in wanted and member.isfile():
+                if member.size > LARGEST:
+                    raise InputError(f"{path}: {name} has {member.size:,} bytes; a matrix has at most {LARGEST:,}")
+                yield name, archive.extractfile(member).read()

@@ -169,15 +169,15 @@ class SparseMatrix:
         Raises:
             InputError: a batch, or on a GPU (`to("cpu")` first).
         """
-        return convert.to_scipy(self)
+        return convert.to_scipy(self.topology, self.values)
 
     def to_dense(self) -> np.ndarray:
         """(rows, columns), or (batch, rows, columns), of the same dtype. Raises InputError on a GPU."""
-        return convert.to_dense(self)
+        return convert.to_dense(self.topology, self.values)
 
     def to_torch(self):
         """torch.sparse_csr_tensor on the same device, values without a copy. Raises InputError for a batch."""
-        return convert.to_torch(self)
+        return convert.to_torch(self.topology, self.values)
 
     def to_smtx(self, path) -> None:
         """Write the topology as a .smtx file, whole or not at all."""

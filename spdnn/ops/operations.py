@@ -13,7 +13,7 @@ import numpy as np
 from spdnn.common.errors import InputError
 from spdnn.ops import checks
 from spdnn.ops.arrays import given
-from spdnn.ops.backend import backend
+from spdnn.ops.backends import backend
 from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.streams import on_callers_stream
 from spdnn.ops.topology import Topology

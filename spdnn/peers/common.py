@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,29 @@ OURS = "cpu"
 # Seconds looked at, and at most; processor time over them that is none. Of threads on other cores the system knows the
 # time to a tick, up to 10 ms, so a look is longer.
 REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
+
+
+def new_identity() -> str:
+    """A name for one comparison: 16 hexadecimal digits."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What all parts of one comparison share.
+
+    Attributes:
+        threads: of each program; libraries: names of those beside ours.
+        seconds: of timing each problem, at least.
+        command: that makes the records again.
+        identity: 16 hexadecimal digits, in each record.
+    """
+
+    threads: int
+    libraries: Sequence[str]
+    seconds: float
+    command: str
+    identity: str = field(default_factory=new_identity)
 
 
 def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, str]]:
@@ -95,11 +119,11 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
 
 
 def judged_record(
-    case: str, measurement: measure.Measurement, result: Result, verdict: dict, command: str, identity: str
+    case: str, measurement: measure.Measurement, result: Result, verdict: dict, comparison: Comparison
 ) -> dict:
-    """The record of a case of the comparison `identity`; SpdnnError when its verdict is fail."""
-    record = measure.record(case, measurement, measure.summary(result), verdict, command)
-    return {**record, "comparison": identity}
+    """The record of a case of the comparison; SpdnnError when its verdict is fail."""
+    record = measure.record(case, measurement, measure.summary(result), verdict, comparison.command)
+    return {**record, "comparison": comparison.identity}
 
 
 class Row(NamedTuple):
@@ -139,8 +163,3 @@ def write_records(folder: str | Path, records: Iterable[dict]) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     for record in records:
         write_record(Path(folder) / f"{record['case']}.json", record)
-
-
-def new_identity() -> str:
-    """A name for one comparison: 16 hexadecimal digits."""
-    return secrets.token_hex(8)

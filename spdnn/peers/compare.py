@@ -6,14 +6,13 @@ else the machine does, so pairs of samples give ratios that can be trusted where
 verified before its program is timed, and every timed output must equal the verified one to the bit.
 """
 
-from spdnn.engines.base import Options
-from spdnn.peers.common import installed, new_identity, rows, write_records
+from spdnn.peers.common import Comparison, installed, rows, write_records
 from spdnn.peers.layers import compare_layers
 from spdnn.peers.networks import compare_networks
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
 
-__all__ = ["compare", "compare_layers", "compare_networks", "installed", "new_identity", "rows", "write_records"]
+__all__ = ["Comparison", "compare", "compare_layers", "compare_networks", "installed", "rows", "write_records"]
 
 
 def compare(settings: dict, inputs: Inputs | None, command: str) -> list[dict]:
@@ -22,22 +21,18 @@ def compare(settings: dict, inputs: Inputs | None, command: str) -> list[dict]:
     Args:
         settings: widths, count, seconds, network, libraries, threads, as the configuration's schema has them.
         inputs: of the network; its count is applied here. None without a network.
-        command: see compare_layers.
+        command: that makes the records again.
 
     Raises:
         InputError, Unavailable: see installed, compare_layers and compare_networks.
     """
     names = settings["libraries"]
     libraries, _ = installed("all" if names == "auto" else names)
-    threads, whole, identity = settings["threads"], settings["network"], new_identity()
-    records = compare_layers(
-        settings["widths"], settings["count"], threads, settings["seconds"], libraries, command, identity
-    )
-    if whole:
+    comparison = Comparison(settings["threads"], libraries, settings["seconds"], command)
+    records = compare_layers(settings["widths"], settings["count"], comparison)
+    if whole := settings["network"]:
         network = RadixNet(whole["neurons"], whole["layers"])
         inputs = inputs if whole["count"] is None else inputs.counted(whole["count"])
         name = f"radixnet-{network.neurons}-{network.depth}.{whole['inputs']}-{inputs.count}"
-        records += compare_networks(
-            network, inputs, libraries, Options(threads), whole["repeats"], command, name, identity
-        )[0]
+        records += compare_networks(network, inputs, comparison, whole["repeats"], name)[0]
     return records

@@ -3,7 +3,7 @@
 import abc
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
 from spdnn.measure import run as measure
-from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
+from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
@@ -95,30 +95,18 @@ class _Theirs(_Program):
         return self.library.dense(out)
 
 
-def compare_layers(
-    widths: Iterable[int],
-    count: int | None,
-    threads: int,
-    seconds: float,
-    libraries: Sequence[str],
-    command: str,
-    identity: str | None = None,
-) -> list[dict]:
-    """Records of one layer on dense features, ours first, at each width.
+def compare_layers(widths: Iterable[int], count: int | None, comparison: Comparison) -> list[dict]:
+    """Records of one layer on dense features, ours first, at each width, in LEAST_ROUNDS rounds or more.
 
     Args:
         widths: of RadiX-Nets; the layer is the first that a permutation reaches.
         count: inputs; by default as many as FEATURE_BYTES hold.
-        seconds: of timing at each width, at least; and at least LEAST_ROUNDS rounds.
-        libraries: names of peers.
-        command: that makes these records.
-        identity: of the comparison (16 hexadecimal digits), when it goes on in compare_networks.
 
     Raises:
         InputError: a width that the formula does not define.
         SpdnnError: an output is wrong, or changed while it was timed.
     """
-    identity, found = identity or new_identity(), []
+    found = []
     for neurons in widths:
         formula = RadixNet(neurons, DEPTH)
         k = formula.block
@@ -126,32 +114,24 @@ def compare_layers(
         size = count or max(layouts.TILES[-1], FEATURE_BYTES // (4 * neurons))
         rows = np.random.default_rng(SEED).random((size, neurons), dtype=np.float32)
         inputs = Inputs(rows, description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0})
-        found += _one_width(network, inputs, threads, seconds, libraries, command, identity)
+        found += _one_width(network, inputs, comparison)
     return found
 
 
-def _one_width(
-    network: Network,
-    inputs: Inputs,
-    threads: int,
-    seconds: float,
-    libraries: Sequence[str],
-    command: str,
-    identity: str,
-) -> list[dict]:
+def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list[dict]:
     """Records of one layer, a network of its own."""
-    layer, rows = network.layer(0), inputs.data
+    layer, rows, threads = network.layer(0), inputs.data, comparison.threads
     truth = verify.oracle(network, inputs)
     programs, spent = {}, {}
     programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
-    for name in libraries:
+    for name in comparison.libraries:
         programs[name], spent[name] = measure.timed(_Theirs, engine(name).library, layer, rows, threads)
     results, outputs = {}, {}
     for name, program in programs.items():
         rows = program.dense(program.run())
         results[name], outputs[name] = _layer_result(program, rows), _row_digest(rows)
     verdicts = {name: verify.judge(result, truth) for name, result in results.items()}
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + comparison.seconds
     samples, digests = in_turn(
         {name: (program.run, program.digest) for name, program in programs.items()},
         lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
@@ -177,7 +157,7 @@ def _one_width(
             machine=ceilings if name == OURS else None,
         )
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
-        records.append(judged_record(case, measurement, results[name], verdicts[name], command, identity))
+        records.append(judged_record(case, measurement, results[name], verdicts[name], comparison))
     return records
 
 

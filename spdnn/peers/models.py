@@ -13,7 +13,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
-from spdnn.peers.common import check_same, in_turn
+from spdnn.peers.common import Comparison, check_same, in_turn
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, shared_parts, stay_awake
 from spdnn.records.operation_record import rates
@@ -50,32 +50,31 @@ def check(names: Sequence[str]) -> None:
             raise InputError(f"model {name!r} is not known: it must be one of {allowed}")
 
 
-def compare_model(name: str, threads: int, seconds: float, command: str, identity: str) -> list[dict]:
-    """The records of a model in each arithmetic, the sparse first.
+def compare_model(name: str, comparison: Comparison) -> list[dict]:
+    """The records of a model in each arithmetic, the sparse first, of LEAST_ROUNDS rounds or more.
 
     Args:
-        name: MODEL-PRESET; seconds: of rounds, at least, and LEAST_ROUNDS of them; command, identity: see
-            products.compare_products.
+        name: MODEL-PRESET.
 
     Raises:
         InputError: no such model. SpdnnError: the arithmetics differ, or an output changed while it was timed.
     """
     check([name])
     stay_awake()
-    stay_awake()
+    threads = comparison.threads
     model, _, preset = name.partition("-")
     ready = (_transformer if model == "transformer" else _mobilenet)(preset, threads)
     outputs = {arithmetic: ready.run(arithmetic) for arithmetic in ARITHMETICS}
     verified = {arithmetic: digest(out) for arithmetic, out in outputs.items()}
     worst, entries = _difference(name, *outputs.values()), int(outputs["sparse"].size)
     del outputs
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + comparison.seconds
     samples, digests = in_turn(
         {one: (lambda one=one: ready.run(one), digest) for one in ARITHMETICS},
         lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
         settle=True,
     )
-    shared = shared_parts("model", ready.about, threads, command, identity, Ceilings(threads).now())
+    shared = shared_parts("model", ready.about, comparison, Ceilings(threads).now())
     found = []
     for one, kind in ARITHMETICS.items():
         check_same(f"{name}, {one}", digests[one], verified[one])

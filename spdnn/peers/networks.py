@@ -1,13 +1,12 @@
 """A whole network, each program through the contract of the engines."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
-from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
+from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.reductions.registry import parse_reductions
@@ -28,21 +27,14 @@ class _Runner:
 
 
 def compare_networks(
-    network: Network,
-    inputs: Inputs,
-    libraries: Sequence[str],
-    options: Options,
-    repeats: int,
-    command: str,
-    name: str,
-    identity: str | None = None,
+    network: Network, inputs: Inputs, comparison: Comparison, repeats: int, name: str
 ) -> tuple[list[dict], dict[str, str]]:
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
-        repeats: rounds in which each runs once, after a first run that is verified and not timed.
+        repeats: rounds in which each runs once, after a first run that is verified and not timed; they take the place
+            of the comparison's seconds.
         name: of network and inputs, as cases are named.
-        libraries, command, identity: see compare_layers.
 
     Returns:
         the records, ours first; and a sentence for each library that cannot run this network.
@@ -50,11 +42,11 @@ def compare_networks(
     Raises:
         InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
-    identity, refused, runners = identity or new_identity(), {}, {}
+    options, refused, runners = Options(comparison.threads), {}, {}
     for reductions in REDUCTIONS:
         label = OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}"
         runners[label] = _opened(OURS, reductions, network, inputs, options)
-    for library in libraries:
+    for library in comparison.libraries:
         try:
             runners[library] = _opened(library, "all", network, inputs, options)
         except Unsuitable as error:
@@ -82,7 +74,7 @@ def compare_networks(
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {label: measure.ceilings(engine(runner.engine), options) for label, runner in runners.items()}
     records = [
-        judged_record(case, replace(measurement, machine=ceilings[label]), result, verdict, command, identity)
+        judged_record(case, replace(measurement, machine=ceilings[label]), result, verdict, comparison)
         for label, (case, measurement, result, verdict) in zip(runners, found, strict=True)
     ]
     return records, refused

@@ -1,7 +1,6 @@
 """One product of a user's own matrix beside other libraries: reading the matrix, and the records of all programs."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import scipy.sparse
@@ -12,7 +11,7 @@ from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import products
-from spdnn.peers.common import new_identity
+from spdnn.peers.common import Comparison
 
 
 def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
@@ -35,16 +34,7 @@ def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
         raise InputError(f"{path}: {error}") from None
 
 
-def compare_own(
-    matrix: SparseMatrix,
-    name: str,
-    operation: str,
-    columns: int,
-    libraries: Sequence[str],
-    threads: int,
-    seconds: float,
-    command: str,
-) -> list[dict]:
+def compare_own(matrix: SparseMatrix, name: str, operation: str, columns: int, comparison: Comparison) -> list[dict]:
     """The records of one product of a user's matrix, ours first; what is dense is drawn.
 
     Raises:
@@ -55,6 +45,6 @@ def compare_own(
     layer = re.sub("[^A-Za-z0-9_. -]", "_", name)[-60:].lstrip("_. -") or "matrix"
     shape = Shape("a", "own", layer, *topology.shape, columns, None, 1, "random", "", "own")
     problem = Problem(shape, 100 * topology.sparsity, "inference", 0)
-    product = products.product_of(operation, problem, topology, threads, matrix.values)
+    product = products.product_of(operation, problem, topology, comparison.threads, matrix.values)
     about = products.described(problem, topology, "file", "own")
-    return products.one_product(product, about, libraries, seconds, command, new_identity(), products.Ceilings(threads))
+    return products.one_product(product, about, comparison, products.Ceilings(comparison.threads))

@@ -23,9 +23,9 @@ from spdnn.engines.memory import available_bytes
 from spdnn.measure import machine
 from spdnn.measure import run as measure
 from spdnn.ops import dlmc
-from spdnn.ops.problems import Problem, problems
+from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
-from spdnn.peers.common import check_same, in_turn, new_identity
+from spdnn.peers.common import Comparison, check_same, in_turn
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
@@ -57,30 +57,6 @@ class Ceilings:
         return self.known
 
 
-def compare(settings: dict, command: str, archive: str | None = None) -> list[dict]:
-    """The records that the key `ops` of a configuration asks for.
-
-    Args:
-        settings: sets, networks, phases, operations, libraries, seconds, threads, seed, models, as the configuration's
-            schema has them.
-        archive: of DLMC, or None.
-
-    Raises:
-        InputError, Unavailable: see libraries_here, problems, compare_products.
-    """
-    from spdnn.peers.models import check, compare_model
-
-    check(settings["models"])
-    libraries, _ = libraries_here(settings["libraries"])
-    chosen = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
-    threads, seconds, identity = settings["threads"], settings["seconds"], new_identity()
-    groups = compare_products(chosen, settings["operations"], libraries, threads, seconds, command, identity, archive)
-    found = [record for group in groups for record in group]
-    for name in settings["models"]:
-        found += compare_model(name, threads, seconds, command, identity)
-    return found
-
-
 def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:
     """(libraries to run beside ours, why each of the others cannot run here).
 
@@ -104,20 +80,11 @@ def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict
 
 
 def compare_products(
-    chosen: Iterable[Problem],
-    operations: Sequence[str],
-    libraries: Sequence[str],
-    threads: int,
-    seconds: float,
-    command: str,
-    identity: str,
-    archive: str | None = None,
+    chosen: Iterable[Problem], operations: Sequence[str], comparison: Comparison, archive: str | None = None
 ):
-    """Yield the records of each problem and operation, ours first.
+    """Yield the records of each problem and operation, ours first, of LEAST_ROUNDS to MOST_ROUNDS rounds.
 
     Args:
-        seconds: of timing each problem, at least; and LEAST_ROUNDS to MOST_ROUNDS rounds.
-        command: that makes these records; identity: of the comparison.
         archive: of DLMC; problems that it has take their positions from there.
 
     Raises:
@@ -125,15 +92,15 @@ def compare_products(
     """
     check_operations(operations)
     stay_awake()
-    chosen, ceilings = list(chosen), Ceilings(threads)
+    chosen, ceilings = list(chosen), Ceilings(comparison.threads)
     stored = dlmc.topologies(archive, chosen) if archive else {}
     for problem in chosen:
         known = stored.get(dlmc.key(problem))
         topology = problem.topology() if known is None else known
         about = described(problem, topology, "generated" if known is None else "dlmc")
         for operation in operations:
-            product = product_of(operation, problem, topology, threads)
-            yield one_product(product, about, libraries, seconds, command, identity, ceilings)
+            product = product_of(operation, problem, topology, comparison.threads)
+            yield one_product(product, about, comparison, ceilings)
 
 
 def check_operations(names: Sequence[str]) -> None:
@@ -149,21 +116,13 @@ def stay_awake() -> None:
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
-def one_product(
-    product: Product,
-    about: dict,
-    libraries: Sequence[str],
-    seconds: float,
-    command: str,
-    identity: str,
-    ceilings: Ceilings,
-) -> list[dict]:
+def one_product(product: Product, about: dict, comparison: Comparison, ceilings: Ceilings) -> list[dict]:
     """The records of all programs on one product; `about` is the part `problem` of each."""
     _check_memory(product)
     truth, spent, programs = Truth(product), {}, {}
     with _blas_threads(product.threads), contextlib.ExitStack() as held:
         for name, program in PROGRAMS[product.operation].items():
-            if _runs(name, program, about, libraries):
+            if _runs(name, program, about, comparison.libraries):
                 programs[name], spent[name] = measure.timed(program, product)
                 held.callback(programs[name].close)
         verdicts = {name: truth.judge(name, one.array(one.run())) for name, one in programs.items()}
@@ -177,7 +136,7 @@ def one_product(
 
             return take
 
-        end = time.perf_counter() + seconds
+        end = time.perf_counter() + comparison.seconds
         samples, digests = in_turn(
             {name: (one.run, ending(name, one)) for name, one in programs.items()},
             lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
@@ -187,7 +146,7 @@ def one_product(
         )
         for name in programs:
             check_same(name, digests[name], verdicts[name]["digest"])
-        shared = shared_parts(product.operation, about, product.threads, command, identity, ceilings.now())
+        shared = shared_parts(product.operation, about, comparison, ceilings.now())
         return [
             _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], told[name])
             for name, one in programs.items()
@@ -259,17 +218,17 @@ def _record(
     }
 
 
-def shared_parts(operation: str, about: dict, threads: int, command: str, identity: str, ceilings: dict | None) -> dict:
+def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: dict | None) -> dict:
     """What the records of all programs on one problem have in common; `about` is the part `problem` of each."""
-    environment = provenance.environment(command)
+    environment = provenance.environment(comparison.command)
     return {
         "schema": "spdnn-operation",
         "version": 1,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "comparison": identity,
+        "comparison": comparison.identity,
         "operation": operation,
         "problem": about,
-        "threads": threads,
+        "threads": comparison.threads,
         "device": {"kind": "cpu", "name": environment["cpu"]},
         "span": SPANS[operation],
         "caches": "warm",

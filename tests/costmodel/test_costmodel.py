@@ -9,27 +9,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spdnn import costmodel
 from spdnn.cli import main
 from spdnn.common.errors import InputError
-from spdnn.costmodel import calibration
+from spdnn.costmodel import calibration, costs, prediction
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.run_record import write_record
 from tests.report.test_report import made_record, made_verdict
 
-MESSAGES = costmodel.Messages(2e-6, 1e10)
+MESSAGES = costs.Messages(2e-6, 1e10)
 RANKS = (1, 2, 3, 8, 60, 1000)
 
 
 def work(inputs=60_000, layers=20, **changes):
     rows = inputs * np.maximum(0.03, 0.7 ** np.arange(layers))
     each = [np.full(layers, value) for value in (32768.0, 4096.0, 2e5)]
-    return replace(costmodel.Work(inputs, each[0], rows, rows, each[1], each[2], 128.0, meetings=9), **changes)
+    return replace(costs.Work(inputs, each[0], rows, rows, each[1], each[2], 128.0, meetings=9), **changes)
 
 
 def device(**changes):
-    return costmodel.Device((1e-11, 2e-11), **{"tiles": (16, 64), "seconds_per_layer": 1e-6, **changes})
+    return costs.Device((1e-11, 2e-11), **{"tiles": (16, 64), "seconds_per_layer": 1e-6, **changes})
 
 
 def record(layers=8, inputs=4000, seconds=0.5, log=True, **changes):
@@ -86,10 +85,10 @@ def test_ranks_share_the_cores_of_a_node():
     assert shared.together(np.array([3.0, 1.0]), 2).tolist() == pytest.approx([4, 2])
 
 
-@pytest.mark.parametrize("partition", costmodel.PARTITIONS)
+@pytest.mark.parametrize("partition", prediction.PARTITIONS)
 @pytest.mark.parametrize("changes", [{}, {"copy_bytes_per_second": 1e9}, {"cores": 8, "threads": 4}])
 def test_more_ranks_never_cost_less_total_work(partition, changes):
-    found = [costmodel.predict(work(), device(**changes), MESSAGES, ranks, partition) for ranks in RANKS]
+    found = [prediction.predict(work(), device(**changes), MESSAGES, ranks, partition) for ranks in RANKS]
     total = [one.ranks * one.seconds for one in found]
     assert all(after >= before * (1 - 1e-12) for before, after in zip(total, total[1:], strict=False))
     for one in found:
@@ -100,41 +99,41 @@ def test_more_ranks_never_cost_less_total_work(partition, changes):
 
 
 def test_rebalancing_helps_or_is_left_out():
-    apart = costmodel.predict(work(meetings=0), device(), MESSAGES, 100, "static")
-    evened = costmodel.predict(work(meetings=0), device(), MESSAGES, 100)
+    apart = prediction.predict(work(meetings=0), device(), MESSAGES, 100, "static")
+    evened = prediction.predict(work(meetings=0), device(), MESSAGES, 100)
     assert evened.seconds < apart.seconds
     assert evened.exchange_before_layer is not None
-    slow = costmodel.predict(work(meetings=0), device(), costmodel.Messages(10.0, 1e10), 100)
+    slow = prediction.predict(work(meetings=0), device(), costs.Messages(10.0, 1e10), 100)
     assert slow.exchange_before_layer is None
 
 
 def test_weak_scaling_costs_what_imbalance_and_messages_cost():
-    one = costmodel.predict(work(), device(), MESSAGES, 1)
-    many = costmodel.predict(work().of(60_000 * 64), device(), MESSAGES, 64)
+    one = prediction.predict(work(), device(), MESSAGES, 1)
+    many = prediction.predict(work().of(60_000 * 64), device(), MESSAGES, 64)
     assert many.seconds == pytest.approx(one.seconds + many.communication_seconds, rel=1e-3)
     assert many.memory_bytes == pytest.approx(one.memory_bytes)
-    static = costmodel.predict(work().of(60_000 * 64), device(), MESSAGES, 64, "static")
+    static = prediction.predict(work().of(60_000 * 64), device(), MESSAGES, 64, "static")
     assert one.seconds < static.seconds < 1.1 * one.seconds + static.communication_seconds
 
 
 def test_a_rank_computes_a_tile_at_least():
-    few = costmodel.predict(work(), device(), costmodel.FREE, 60_000, "static")
+    few = prediction.predict(work(), device(), costs.FREE, 60_000, "static")
     least = (16 * 32768 * device().rates(20)).sum() + 20e-6
     assert few.seconds == pytest.approx(least)
     assert few.bound == "tiles that are not full"
 
 
 def test_memory_makes_batches_and_its_lack_is_told():
-    whole = costmodel.predict(work(), device(), ranks=4)
+    whole = prediction.predict(work(), device(), ranks=4)
     assert whole.memory_bytes == pytest.approx(20 * 2e5 + 15_000 * (128 + 2 * 4096))
     assert (whole.batches, whole.fits) == (1, True)
     held = 20 * 2e5 + 15_000 * 128
-    tight = costmodel.predict(work(), device(memory_bytes=held + 15_000 * 4096), ranks=4)
+    tight = prediction.predict(work(), device(memory_bytes=held + 15_000 * 4096), ranks=4)
     assert (tight.batches, tight.fits) == (2, True)
     assert tight.seconds == pytest.approx(whole.seconds + 20e-6)
-    node = costmodel.predict(work(), device(memory_bytes=4 * held + 60_000 * 4096), ranks=4, per_node=4)
+    node = prediction.predict(work(), device(memory_bytes=4 * held + 60_000 * 4096), ranks=4, per_node=4)
     assert node.batches == 2
-    none = costmodel.predict(work(), device(memory_bytes=held), ranks=4)
+    none = prediction.predict(work(), device(memory_bytes=held), ranks=4)
     assert (none.fits, none.bound) == (False, "memory")
 
 
@@ -150,22 +149,22 @@ def test_merged_rows_stay_few_and_different_rows_stay_different():
 
 def test_measured_shares_take_the_place_of_chance():
     shares = np.array([[0.7], [0.3]]) * np.ones(20)
-    found = costmodel.predict(work(), device(), ranks=2, partition="static", shares=shares)
+    found = prediction.predict(work(), device(), ranks=2, partition="static", shares=shares)
     assert found.imbalance == pytest.approx(1.4, rel=0.01)
-    even = costmodel.predict(work(), device(), MESSAGES, 2, shares=shares)
+    even = prediction.predict(work(), device(), MESSAGES, 2, shares=shares)
     assert 1 <= even.exchange_before_layer <= 20
     assert even.waiting_seconds < found.waiting_seconds
     deep, longer = work(layers=200), np.repeat(shares[:, :1], 200, axis=1)
-    kept = costmodel.predict(deep, device(), MESSAGES, 2, "static", shares=longer)
-    assert costmodel.predict(deep, device(), MESSAGES, 2, shares=longer).seconds < kept.seconds
+    kept = prediction.predict(deep, device(), MESSAGES, 2, "static", shares=longer)
+    assert prediction.predict(deep, device(), MESSAGES, 2, shares=longer).seconds < kept.seconds
 
 
 def test_enough_devices():
-    found = costmodel.enough(work(), device(), MESSAGES)
-    least = min(costmodel.predict(work(), device(), MESSAGES, 1 << power).seconds for power in range(16))
+    found = prediction.enough(work(), device(), MESSAGES)
+    least = min(prediction.predict(work(), device(), MESSAGES, 1 << power).seconds for power in range(16))
     assert least <= found.seconds <= 1.05 * least
-    assert costmodel.predict(work(), device(), MESSAGES, found.ranks // 2).seconds > 1.05 * least
-    none = costmodel.enough(work(inputs=4), device(memory_bytes=1), MESSAGES)
+    assert prediction.predict(work(), device(), MESSAGES, found.ranks // 2).seconds > 1.05 * least
+    none = prediction.enough(work(inputs=4), device(memory_bytes=1), MESSAGES)
     assert not none.fits
 
 
@@ -173,8 +172,8 @@ def test_enough_devices():
 @pytest.mark.parametrize("run_seconds", [0.0, 0.01])
 def test_one_rank_reproduces_its_record(log, run_seconds):
     made = record(log=log)
-    found, some = costmodel.from_record(made, run_seconds)
-    again = costmodel.predict(some, found, MESSAGES)
+    found, some = calibration.from_record(made, run_seconds)
+    again = prediction.predict(some, found, MESSAGES)
     assert again.seconds == pytest.approx(statistics.median(made["samples"]["inference_seconds"]), rel=1e-12)
     assert (again.waiting_seconds, again.communication_seconds, again.efficiency) == (0, 0, 1)
     assert float((some.rows * some.edges).sum()) == pytest.approx(made["result"]["edges_computed"])
@@ -182,25 +181,25 @@ def test_one_rank_reproduces_its_record(log, run_seconds):
 
 def test_passes_calibrate_layer_by_layer():
     made = record()
-    found, some = costmodel.from_record(made)
+    found, some = calibration.from_record(made)
     seconds = found.layers(some, some.rows)
     assert seconds[:2].sum() == pytest.approx(0.25)
     assert seconds[2:].sum() == pytest.approx(0.125)
     assert found.seconds_per_input == pytest.approx(0.125 / 4000)
     cut = copy.deepcopy(made)
     cut["engine"]["notes"]["pass_log"].pop()
-    without, rows = costmodel.from_record(cut)  # a log that was cut tells less than the survivors
+    without, rows = calibration.from_record(cut)  # a log that was cut tells less than the survivors
     assert rows.rows.tolist() == [4000, *cut["result"]["survivors"][:-1]]
-    assert costmodel.predict(rows, without).seconds == pytest.approx(0.5)
+    assert prediction.predict(rows, without).seconds == pytest.approx(0.5)
 
 
 def test_a_run_on_few_inputs_tells_what_every_run_costs():
     made, few = record(), record(inputs=40, seconds=0.02, log=False)
-    fixed = costmodel.run_seconds(made, few)
+    fixed = calibration.run_seconds(made, few)
     assert 0 < fixed < 0.02
     few["problem"]["network_identity"] = "cd" * 32
     with pytest.raises(InputError, match="the same network"):
-        costmodel.run_seconds(made, few)
+        calibration.run_seconds(made, few)
 
 
 def distributed(ranks, seconds, **changes):
@@ -224,7 +223,7 @@ def test_records_of_several_ranks_are_checked_against_one():
     single = record()
     single["environment"]["cores"], single["threads"] = 2, 1
     several = [distributed(ranks, 0.3) | {"threads": 1} for ranks in (2, 4)]
-    found = costmodel.check([*several, single])
+    found = calibration.check([*several, single])
     assert [one.case for one in found] == ["r2", "r4"]
     assert found[0].predicted.seconds == pytest.approx(0.25, rel=0.05)
     assert found[1].predicted.seconds == pytest.approx(
@@ -233,18 +232,18 @@ def test_records_of_several_ranks_are_checked_against_one():
     assert found[0].error == pytest.approx(found[0].predicted.seconds / 0.3 - 1)
     assert found[0].informed.waiting_seconds <= found[0].predicted.waiting_seconds
     assert found[0].measured_computing_seconds == pytest.approx(0.24)
-    assert costmodel.check([single, distributed(2, 0.3, exchanges=[{}])])[0].informed is None
+    assert calibration.check([single, distributed(2, 0.3, exchanges=[{}])])[0].informed is None
 
 
 def test_checks_need_one_rank_and_several():
     with pytest.raises(InputError, match="no record of several ranks"):
-        costmodel.check([record()])
+        calibration.check([record()])
     other = distributed(2, 0.3)
     other["problem"]["network_identity"] = "cd" * 32
     with pytest.raises(InputError, match="r2: no record of one rank"):
-        costmodel.check([record(), other])
+        calibration.check([record(), other])
     with pytest.raises(InputError, match="calibrated by a record of one"):
-        costmodel.from_record(distributed(2, 0.3))
+        calibration.from_record(distributed(2, 0.3))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +258,7 @@ def test_checks_need_one_rank_and_several():
 )
 def test_what_cannot_be_predicted_is_refused(changes, sentence):
     with pytest.raises(InputError, match=sentence):
-        costmodel.predict(work(), device(), **changes)
+        prediction.predict(work(), device(), **changes)
 
 
 @pytest.mark.parametrize("partition", ["static", "cyclic"])
@@ -308,12 +307,13 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
     [
         (["--record", "absent.json"], 1, "absent.json"),
         (["--record", "RUN", "--partition", "even"], 1, "must be one of static, cyclic, rebalanced"),
+        (["--record", "RUN", "--neurons", "1024"], 1, "--neurons is for a cut"),
         (["--check", "RUN"], 1, "no record of several ranks"),
         (["--record", "RUN", "--devices", "0"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--inputs", "1.5"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--inputs", "nan"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--latency", "-1"], 2, "must be a positive number"),
-        (["--devices", "10"], 2, "one of the arguments"),
+        (["--devices", "10"], 1, "nothing tells what a run costs"),
     ],
 )
 def test_errors_are_one_sentence(arguments, status, sentence, saved, capsys):

@@ -6,13 +6,14 @@ import pytest
 
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.peers import models
+from spdnn.peers.common import Comparison
 from spdnn.records.operation_record import check_operation
 from spdnn.report.operations import values as operations
 
 
 @pytest.mark.parametrize("name", ["transformer-small", "mobilenet-small"])
 def test_both_arithmetics_have_a_record(name):
-    found = models.compare_model(name, 2, 0.0, "spdnn ops bench", "0123456789abcdef")
+    found = models.compare_model(name, Comparison(2, (), 0.0, "spdnn ops bench", "0123456789abcdef"))
     assert [one["program"]["name"] for one in found] == ["sparse", "dense"]
     for one in found:
         check_operation(one, "record")
@@ -43,7 +44,7 @@ def test_arithmetics_that_differ_have_no_record(monkeypatch):
         lambda self, tokens, one, threads: prefill(self, tokens, one, threads) * (1 + (one == "dense")),
     )
     with pytest.raises(SpdnnError, match="model transformer-small: sparse and dense arithmetic differ by"):
-        models.compare_model("transformer-small", 2, 0.0, "spdnn ops bench", "0123456789abcdef")
+        models.compare_model("transformer-small", Comparison(2, (), 0.0, "spdnn ops bench"))
 
 
 @pytest.mark.parametrize("name", ["bert", "transformer", "transformer-huge", "mobilenet-", ""])

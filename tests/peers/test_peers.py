@@ -7,7 +7,6 @@ import pytest
 
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.statistics import ratios
-from spdnn.engines.base import Options
 from spdnn.engines.libraries.scipy import Scipy
 from spdnn.engines.registry import PEERS
 from spdnn.peers import common
@@ -22,7 +21,7 @@ HERE = peers.installed()[0]
 
 
 def layers(libraries=("scipy",), count=67, widths=(1024,)):
-    return peers.compare_layers(widths, count, THREADS, 0.0, libraries, "spdnn peers")
+    return peers.compare_layers(widths, count, peers.Comparison(THREADS, libraries, 0.0, "spdnn peers"))
 
 
 def bits(count, neurons, seed=0):
@@ -31,7 +30,8 @@ def bits(count, neurons, seed=0):
 
 
 def networks(network, inputs, libraries, repeats=2):
-    return peers.compare_networks(network, inputs, libraries, Options(THREADS), repeats, "spdnn peers", "net")
+    comparison = peers.Comparison(THREADS, libraries, 0.0, "spdnn peers")
+    return peers.compare_networks(network, inputs, comparison, repeats, "net")
 
 
 @pytest.mark.parametrize("count", [1, 67, 600])

@@ -8,6 +8,7 @@ import pytest
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import product_checks, products
+from spdnn.peers.common import Comparison
 from spdnn.peers.product_base import Product
 from spdnn.peers.product_checks import Truth
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder, ScipySparse
@@ -36,8 +37,8 @@ def product(operation="spmm", *sizes, **more):
 
 
 def compared(*problems, operations=("spmm",), libraries=("scipy",), **more):
-    arguments = [operations, libraries, THREADS, 0.0, "spdnn ops bench", "0123456789abcdef"]
-    return list(products.compare_products(problems, *arguments, **more))
+    comparison = Comparison(THREADS, libraries, 0.0, "spdnn ops bench", "0123456789abcdef")
+    return list(products.compare_products(problems, operations, comparison, **more))
 
 
 @pytest.mark.parametrize("operation", PROGRAMS)

@@ -83,6 +83,38 @@ def given_memory(wildcards, resources):
     return estimates.allowed(resources.mem_mb) if workflow.remote_exec else None
 
 
+def inference(*modules):
+    """Params of a rule whose shell is INFER, but `launch`, which starts the ranks; its code is an engine's and `modules`."""
+    return {
+        "case": lambda wildcards: CASES[wildcards.case],
+        "repeats": config["repeats"],
+        "limits": lambda wildcards: options(
+            count=CASES[wildcards.case].count,
+            partition=CASES[wildcards.case].partition,
+            memory=config["memory"],
+            **CASES[wildcards.case].cut,
+        ),
+        "given": lambda wildcards, resources: (
+            "" if config["memory"] else options(memory=given_memory(wildcards, resources))
+        ),
+        # A function of resources is no reason to run again: where Python lies changes no result.
+        "python": lambda wildcards, resources: program("python"),
+        "code": lambda wildcards: engine_code(CASES[wildcards.case].engine, *modules),
+    }
+
+
+# What a rank starts. Its output is the log; a sentence of what went wrong, or the last lines, is on the terminal too.
+INFER = (
+    "{params.launch}{params.python} -m spdnn infer"
+    " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
+    " --layers {params.case.layers} --engine {params.case.engine} --reductions {params.case.reductions}"
+    " --threads {params.case.threads} {params.limits} {params.given} --repeats {params.repeats}"
+    " --categories {output.categories} --result {output.result} --samples {output.samples}"
+    " >{log} 2>&1 </dev/null ||"
+    " {{ status=$?; {{ grep '^spdnn: ' {log} | grep -v '^spdnn: warning: ' || tail -n 20 {log}; }} >&2; exit $status; }}"
+)
+
+
 def network_source(wildcards):
     """The file or folder that a network is imported from."""
     if wildcards.network in OWN:

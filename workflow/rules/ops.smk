@@ -12,6 +12,6 @@ rule ops:
     params:
         ops=OPS,
         configfiles=[str(path) for path in workflow.overwrite_configfiles],
-        code=code_digest("spdnn.peers.products", "spdnn.peers.models"),
+        code=code_digest("spdnn.peers.operations"),
     script:
         "../scripts/ops.py"

@@ -5,7 +5,7 @@ import shlex
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.peers.products import compare
+    from spdnn.peers.operations import compare
     from spdnn.records.operation_record import write_operations
 
     params = snakemake.params

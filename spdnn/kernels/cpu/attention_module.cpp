@@ -8,13 +8,7 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-#ifdef SPDNN_X86
-extern const AttentionLevel attention_x86_64, attention_x86_64_v3, attention_x86_64_v4;
-static const AttentionLevel* const kLevels[] = {&attention_x86_64_v4, &attention_x86_64_v3, &attention_x86_64};
-#else
-extern const AttentionLevel attention_generic;
-static const AttentionLevel* const kLevels[] = {&attention_generic};
-#endif
+SPDNN_LEVELS(AttentionLevel, attention);
 
 static nb::tuple attention(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, Array<const int32_t, 1> order,
                            ReadNumbers<3> q, ReadNumbers<3> k, ReadNumbers<3> v, float scale, Numbers<3> out, int64_t tile, int threads) {
@@ -25,21 +19,13 @@ static nb::tuple attention(const std::string& level, Array<const int64_t, 1> off
     require(q.shape(1) == order.size(), "Q must have a row for each row of the topology");
     require(out.shape(0) == q.shape(0) && out.shape(1) == q.shape(1) && out.shape(2) == v.shape(2), "out must be (batch, rows, depth of V)");
     require(tile >= 0, "a tile is a number of rows");
-    const bool half = all_half(q, k, v, out);
-    Busy busy = busy_of(threads);
-    bool nan;
-    auto run = [&](auto real) {
+    return run_on(all_half(q, k, v, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
         const Attention<Real> work{pattern, static_cast<int64_t>(q.shape(0)), static_cast<int64_t>(q.shape(2)), static_cast<int64_t>(v.shape(2)),
                                    static_cast<const Real*>(q.data()), static_cast<const Real*>(k.data()), static_cast<const Real*>(v.data()),
                                    scale, static_cast<Real*>(out.data()), tile};
-        nan = at.run(work, busy.data(), threads);
-    };
-    {
-        nb::gil_scoped_release release;
-        if (half) run(uint16_t{}); else run(0.0f);
-    }
-    return nb::make_tuple(busy, nan);
+        return at.run(work, busy, threads);
+    });
 }
 
 // Tiles worth a try, the best default first.

@@ -1,12 +1,26 @@
-// What the parts of the Python module share.
+// What the parts of the Python module share: arrays, requirements, levels by their names, busy threads.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace nb = nanobind;
+
+// `kLevels`: what there is of a kind of kernels, compiled for each instruction-set level, the best first.
+#ifdef SPDNN_X86
+#define SPDNN_LEVELS(Kind, name)                                          \
+    extern const Kind name##_x86_64, name##_x86_64_v3, name##_x86_64_v4;  \
+    static const Kind* const kLevels[] = {&name##_x86_64_v4, &name##_x86_64_v3, &name##_x86_64}
+#else
+#define SPDNN_LEVELS(Kind, name)      \
+    extern const Kind name##_generic; \
+    static const Kind* const kLevels[] = {&name##_generic}
+#endif
 
 namespace spdnn {
 
@@ -14,6 +28,7 @@ template <class T, size_t N>
 using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 using Indices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Busy = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 using ReadIndices = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
 
 inline void require(bool true_, const char* what) {
@@ -27,6 +42,37 @@ int index_bytes(const Indices_& indices) {
     require(indices.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt) && (bytes == 2 || bytes == 4),
             "indices must be uint16 or uint32");
     return bytes;
+}
+
+// The one of `works` at the level of that name, which must be one that this processor can run.
+template <class Work, size_t count>
+const Work& at_level(const Work* const (&works)[count], const std::string& level) {
+    static const std::vector<std::string> usable = [] {
+        std::vector<std::string> names;
+        for (nb::handle found : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
+            names.push_back(nb::cast<std::string>(found.attr("name")));
+        return names;
+    }();
+    for (const std::string& name : usable)
+        for (const Work* work : works)
+            if (name == level && name == work->name) return *work;
+    throw std::invalid_argument("this processor cannot run that level");
+}
+
+template <class Numbers_>
+bool is_half(const Numbers_& numbers) {
+    const nb::dlpack::dtype type = numbers.dtype();
+    require(type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && type.lanes == 1 && (type.bits == 32 || type.bits == 16),
+            "numbers must be float32 or float16");
+    return type.bits == 16;
+}
+
+// A new array of `threads` zeros that Python owns.
+inline Busy busy_of(int threads) {
+    require(threads >= 1, "no threads");
+    double* seconds = new double[threads]();
+    nb::capsule owner(seconds, [](void* memory) noexcept { delete[] static_cast<double*>(memory); });
+    return Busy(seconds, {static_cast<size_t>(threads)}, owner);
 }
 
 }  // namespace spdnn

@@ -6,13 +6,7 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-#ifdef SPDNN_X86
-extern const DepthwiseLevel depthwise_x86_64, depthwise_x86_64_v3, depthwise_x86_64_v4;
-static const DepthwiseLevel* const kLevels[] = {&depthwise_x86_64_v4, &depthwise_x86_64_v3, &depthwise_x86_64};
-#else
-extern const DepthwiseLevel depthwise_generic;
-static const DepthwiseLevel* const kLevels[] = {&depthwise_generic};
-#endif
+SPDNN_LEVELS(DepthwiseLevel, depthwise);
 
 static nb::tuple depthwise(const std::string& level, ReadNumbers<4> x, ReadNumbers<3> weights, Array<const float, 1> bias, float low, float high,
                            int stride, bool nhwc, Numbers<4> out, int threads) {
@@ -26,20 +20,12 @@ static nb::tuple depthwise(const std::string& level, ReadNumbers<4> x, ReadNumbe
     require(out.shape(0) == x.shape(0) && out.shape(place[0]) == x.shape(place[0]) &&
                 static_cast<int64_t>(out.shape(place[1])) == (height - 1) / stride + 1 && static_cast<int64_t>(out.shape(place[2])) == (width - 1) / stride + 1,
             "out must have the images and channels of x, and (height - 1) / stride + 1 rows, columns likewise");
-    const bool half = all_half(x, weights, out);
-    Busy busy = busy_of(threads);
-    bool nan;
-    auto run = [&](auto real) {
+    return run_on(all_half(x, weights, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
         const Depthwise<Real> work{static_cast<int64_t>(x.shape(0)), channels, height, width, stride, nhwc, static_cast<const Real*>(x.data()),
                                    static_cast<const Real*>(weights.data()), bias.data(), low, high, static_cast<Real*>(out.data())};
-        nan = at.run(work, busy.data(), threads);
-    };
-    {
-        nb::gil_scoped_release release;
-        if (half) run(uint16_t{}); else run(0.0f);
-    }
-    return nb::make_tuple(busy, nan);
+        return at.run(work, busy, threads);
+    });
 }
 
 void bind_depthwise(nb::module_& m) {

@@ -5,18 +5,12 @@
 // Shared  What all share (memory): the work of all threads over the time from the moment when all are there to the
 //         moment when the last has ended. Such a sample may be too low, where a thread lost its core, but never too high.
 // The best sample of several is the limit.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <omp.h>
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "binding.hpp"
 #include "machine.hpp"
@@ -25,13 +19,7 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-#ifdef SPDNN_X86
-extern const MachineWork machine_x86_64, machine_x86_64_v3, machine_x86_64_v4;
-static const MachineWork* const kWorks[] = {&machine_x86_64_v4, &machine_x86_64_v3, &machine_x86_64};
-#else
-extern const MachineWork machine_generic;
-static const MachineWork* const kWorks[] = {&machine_generic};
-#endif
+SPDNN_LEVELS(MachineWork, machine);
 
 constexpr int kWindows = 16;
 // Work between two looks at the clock (some 30 ns): 5 to 50 us.
@@ -43,15 +31,6 @@ using Clock = std::chrono::steady_clock;
 static void check(const Memory& memory, int threads) {
     require(threads >= 1, "no threads");
     require(reinterpret_cast<uintptr_t>(memory.data()) % 64 == 0, "memory must be 64-byte aligned");
-}
-
-// The work at the level of that name, which must be one that this processor can run.
-static const MachineWork& work(const std::string& level) {
-    for (nb::handle usable : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
-        if (nb::cast<std::string>(usable.attr("name")) == level)
-            for (const MachineWork* found : kWorks)
-                if (level == found->name) return *found;
-    throw std::invalid_argument("this processor cannot run that level");
 }
 
 enum class Resource { kAlone, kShared };
@@ -99,7 +78,7 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
 static int64_t begin(int64_t floats, int64_t unit, int thread, int threads) { return floats / unit * thread / threads * unit; }
 
 static std::vector<double> copy_samples(const std::string& level, Memory source, Memory target, int threads, double seconds) {
-    const MachineWork& at = work(level);
+    const MachineWork& at = at_level(kLevels, level);
     check(source, threads), check(target, threads);
     const int64_t floats = source.size();
     require(target.size() == source.size() && floats >= threads * kCopyFloats, "the two arrays must be of one size, and hold a chunk a thread");
@@ -119,7 +98,7 @@ static std::vector<double> copy_samples(const std::string& level, Memory source,
 }
 
 static std::vector<double> load_samples(const std::string& level, Memory memory, int threads, double seconds) {
-    const MachineWork& at = work(level);
+    const MachineWork& at = at_level(kLevels, level);
     check(memory, threads);
     const int64_t floats = memory.size() / threads;
     require(floats > 0 && floats % kLoadFloats == 0, "each thread's memory must be a multiple of 128 floats");
@@ -132,7 +111,7 @@ static std::vector<double> load_samples(const std::string& level, Memory memory,
 }
 
 static std::vector<double> multiply_add_samples(const std::string& level, int threads, double seconds) {
-    const MachineWork& at = work(level);
+    const MachineWork& at = at_level(kLevels, level);
     require(threads >= 1, "no threads");
     const int64_t rounds = kMultiplyAdds / at.multiply_adds;
     nb::gil_scoped_release release;

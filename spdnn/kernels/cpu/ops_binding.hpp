@@ -1,10 +1,5 @@
-// What the bindings of the operations share: a level by its name, numbers of two types, topologies, busy threads.
+// What the bindings of the operations share: numbers of two types, topologies, how a kernel is run on them.
 #pragma once
-
-#include <nanobind/stl/string.h>
-
-#include <string>
-#include <vector>
 
 #include "binding.hpp"
 #include "ops.hpp"
@@ -17,30 +12,6 @@ using Numbers = nb::ndarray<nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <size_t N>
 using ReadNumbers = nb::ndarray<nb::ndim<N>, nb::c_contig, nb::device::cpu, nb::ro>;
 using ReadColumns = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-using Busy = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
-
-// The one of `works` at the level of that name, which must be one that this processor can run.
-template <class Work, size_t count>
-const Work& at_level(const Work* const (&works)[count], const std::string& level) {
-    static const std::vector<std::string> usable = [] {
-        std::vector<std::string> names;
-        for (nb::handle found : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
-            names.push_back(nb::cast<std::string>(found.attr("name")));
-        return names;
-    }();
-    for (const std::string& name : usable)
-        for (const Work* work : works)
-            if (name == level && name == work->name) return *work;
-    throw std::invalid_argument("this processor cannot run that level");
-}
-
-template <class Numbers_>
-bool is_half(const Numbers_& numbers) {
-    const nb::dlpack::dtype type = numbers.dtype();
-    require(type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && type.lanes == 1 && (type.bits == 32 || type.bits == 16),
-            "numbers must be float32 or float16");
-    return type.bits == 16;
-}
 
 template <class First, class... Others>
 bool all_half(const First& first, const Others&... others) {
@@ -60,12 +31,17 @@ inline Pattern pattern_of(const Array<const int64_t, 1>& offsets, const ReadColu
     return {rows, static_cast<int64_t>(width), offsets.data(), columns.data(), narrow ? 2 : 4, order.data()};
 }
 
-// A new array of `threads` zeros that Python owns.
-inline Busy busy_of(int threads) {
-    require(threads >= 1, "no threads");
-    double* seconds = new double[threads]();
-    nb::capsule owner(seconds, [](void* memory) noexcept { delete[] static_cast<double*>(memory); });
-    return Busy(seconds, {static_cast<size_t>(threads)}, owner);
+// (busy, nan): the processor seconds of each thread, and what `work(real, busy)` gives, on numbers of 16 bits where `half`,
+// without the interpreter's lock.
+template <class Work>
+nb::tuple run_on(bool half, int threads, const Work& work) {
+    Busy busy = busy_of(threads);
+    bool nan;
+    {
+        nb::gil_scoped_release release;
+        nan = half ? work(uint16_t{}, busy.data()) : work(0.0f, busy.data());
+    }
+    return nb::make_tuple(busy, nan);
 }
 
 }  // namespace spdnn

@@ -9,13 +9,7 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-#ifdef SPDNN_X86
-extern const SddmmLevel sddmm_x86_64, sddmm_x86_64_v3, sddmm_x86_64_v4;
-static const SddmmLevel* const kLevels[] = {&sddmm_x86_64_v4, &sddmm_x86_64_v3, &sddmm_x86_64};
-#else
-extern const SddmmLevel sddmm_generic;
-static const SddmmLevel* const kLevels[] = {&sddmm_generic};
-#endif
+SPDNN_LEVELS(SddmmLevel, sddmm);
 
 static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, Array<const int32_t, 1> order,
                        ReadNumbers<3> q, ReadNumbers<3> k, float scale, Numbers<2> out, int64_t tile, bool packed, int threads) {
@@ -25,20 +19,12 @@ static nb::tuple sddmm(const std::string& level, Array<const int64_t, 1> offsets
     require(q.shape(1) == order.size(), "Q must have a row for each row of the topology");
     require(out.shape(0) == q.shape(0) && out.shape(1) == columns.size(), "out must be (batch, nonzeros)");
     require(tile >= 0, "a tile is a number of columns");
-    const bool half = all_half(q, k, out);
-    Busy busy = busy_of(threads);
-    bool nan;
-    auto run = [&](auto real) {
+    return run_on(all_half(q, k, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
         const Sddmm<Real> work{pattern, static_cast<int64_t>(q.shape(0)), static_cast<int64_t>(q.shape(2)), static_cast<const Real*>(q.data()),
                                static_cast<const Real*>(k.data()), scale, static_cast<Real*>(out.data()), tile, packed};
-        nan = at.of(real).sddmm(work, busy.data(), threads);
-    };
-    {
-        nb::gil_scoped_release release;
-        if (half) run(uint16_t{}); else run(0.0f);
-    }
-    return nb::make_tuple(busy, nan);
+        return at.of(real).sddmm(work, busy, threads);
+    });
 }
 
 static nb::tuple softmax(const std::string& level, Array<const int64_t, 1> offsets, ReadNumbers<2> values, float scale, Numbers<2> out, int threads) {
@@ -46,20 +32,12 @@ static nb::tuple softmax(const std::string& level, Array<const int64_t, 1> offse
     require(offsets.size() >= 1 && offsets.data()[0] == 0 && offsets.data()[offsets.size() - 1] == static_cast<int64_t>(values.shape(1)),
             "offsets must go from 0 to the number of nonzeros");
     require(out.shape(0) == values.shape(0) && out.shape(1) == values.shape(1), "out must have the shape of values");
-    const bool half = all_half(values, out);
-    Busy busy = busy_of(threads);
-    bool nan;
-    auto run = [&](auto real) {
+    return run_on(all_half(values, out), threads, [&](auto real, double* busy) {
         using Real = decltype(real);
         const Softmax<Real> work{static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(offsets.size()) - 1, offsets.data(),
                                  static_cast<const Real*>(values.data()), scale, static_cast<Real*>(out.data())};
-        nan = at.of(real).softmax(work, busy.data(), threads);
-    };
-    {
-        nb::gil_scoped_release release;
-        if (half) run(uint16_t{}); else run(0.0f);
-    }
-    return nb::make_tuple(busy, nan);
+        return at.of(real).softmax(work, busy, threads);
+    });
 }
 
 static void gather_values(const std::string& level, ReadNumbers<2> values, Array<const int64_t, 1> permutation, Numbers<2> out, int threads) {

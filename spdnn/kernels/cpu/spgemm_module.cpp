@@ -18,13 +18,7 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-#ifdef SPDNN_X86
-extern const SpgemmKernels spgemm_x86_64, spgemm_x86_64_v3, spgemm_x86_64_v4;
-static const SpgemmKernels* const compiled[] = {&spgemm_x86_64_v4, &spgemm_x86_64_v3, &spgemm_x86_64};
-#else
-extern const SpgemmKernels spgemm_generic;
-static const SpgemmKernels* const compiled[] = {&spgemm_generic};
-#endif
+SPDNN_LEVELS(SpgemmKernels, spgemm);
 
 namespace {
 
@@ -251,7 +245,7 @@ void bind_spgemm(nb::module_& m) {
         .def("expand", &SpgemmLevel::expand);
     m.def("by_input", &by_input, "offsets"_a, "indices"_a, "values"_a, "starts"_a, "outputs"_a, "moved"_a);
     m.def("spgemm_level", [](const std::string& name) {
-        for (const SpgemmKernels* kernels : compiled)
+        for (const SpgemmKernels* kernels : kLevels)
             if (name == kernels->name) return SpgemmLevel{kernels};
         throw std::invalid_argument("there is no such level");
     }, "The sparse-sparse kernels at a level, which must be one that `levels` gives.");

@@ -1,14 +1,8 @@
 // The part of the Python module spdnn.kernels._cpu that holds the sparse times dense product of spdnn.ops.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <stdexcept>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "binding.hpp"
 #include "spmm.hpp"
@@ -17,35 +11,12 @@ using namespace nb::literals;
 
 namespace spdnn {
 
-#ifdef SPDNN_X86
-extern const SpmmKernels spmm_x86_64, spmm_x86_64_v3, spmm_x86_64_v4;
-static const SpmmKernels* const compiled[] = {&spmm_x86_64_v4, &spmm_x86_64_v3, &spmm_x86_64};
-#else
-extern const SpmmKernels spmm_generic;
-static const SpmmKernels* const compiled[] = {&spmm_generic};
-#endif
+SPDNN_LEVELS(SpmmKernels, spmm);
 
 namespace {
 
 using Read = nb::ndarray<nb::c_contig, nb::device::cpu, nb::ro>;
 using Written = nb::ndarray<nb::c_contig, nb::device::cpu>;
-
-// The kernels at the level of that name, which must be one that this processor can run.
-const SpmmKernels& at(const std::string& level) {
-    for (nb::handle usable : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
-        if (nb::cast<std::string>(usable.attr("name")) == level)
-            for (const SpmmKernels* found : compiled)
-                if (level == found->name) return *found;
-    throw std::invalid_argument("this processor cannot run that level");
-}
-
-template <class Array_>
-bool is_half(const Array_& array) {
-    const nb::dlpack::dtype type = array.dtype();
-    require(type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && type.lanes == 1 && (type.bits == 16 || type.bits == 32),
-            "values, b and c must be float32 or float16");
-    return type.bits == 16;
-}
 
 int column_bytes(const Read& columns) {
     const nb::dlpack::dtype type = columns.dtype();
@@ -71,16 +42,9 @@ void check_settings(int tile, int threads) {
     require(threads >= 1, "no threads");
 }
 
-std::pair<nb::object, double*> floats(int count) {
-    double* data = new double[count]();
-    nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<double*>(memory); });
-    const size_t shape[] = {static_cast<size_t>(count)};
-    return {nb::cast(nb::ndarray<nb::numpy, double>(data, 1, shape, owner)), data};
-}
-
 nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, Read columns, Array<const int32_t, 1> order, Read values,
                Read b, Array<const float, 1> bias, float low, float high, Written c, int tile, bool packed, int threads) {
-    const SpmmKernels& kernels = at(level);
+    const SpmmKernels& kernels = at_level(kLevels, level);
     check_settings(tile, threads);
     const int64_t nonzeros = columns.size(), rows = order.size();
     SpmmProblem p{};
@@ -98,18 +62,18 @@ nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, Read c
     p.offsets = offsets.data(), p.columns = columns.data(), p.order = order.data();
     p.values = values.data(), p.value_stride = values.shape(0) == 1 ? 0 : nonzeros;
     p.b = b.data(), p.bias = bias.data(), p.low = low, p.high = high, p.c = c.data(), p.tile = tile, p.packed = packed;
-    auto [busy, seconds] = floats(threads);
+    Busy busy = busy_of(threads);
     bool nan;
     {
         nb::gil_scoped_release release;
-        nan = kernels.run(p, threads, seconds);
+        nan = kernels.run(p, threads, busy.data());
     }
     return nb::make_tuple(busy, nan);
 }
 
 std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int64_t width,
                                  int64_t batch, int tile, int threads) {
-    const SpmmKernels& kernels = at(level);
+    const SpmmKernels& kernels = at_level(kLevels, level);
     check_settings(tile, threads);
     require(width >= 0 && batch >= 0, "width and batch must not be negative");
     require(offsets.size() >= 1, "offsets must be one more than order");
@@ -122,15 +86,15 @@ std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 
 }
 
 nb::tuple bias_activation(const std::string& level, Written x, Array<const float, 1> bias, float low, float high, int threads) {
-    const SpmmKernels& kernels = at(level);
+    const SpmmKernels& kernels = at_level(kLevels, level);
     require(threads >= 1, "no threads");
     require(x.ndim() == 3 && x.shape(1) == bias.size(), "x must be (batch, rows, columns), and bias one a row");
     const bool half = is_half(x);
-    auto [busy, seconds] = floats(threads);
+    Busy busy = busy_of(threads);
     bool nan;
     {
         nb::gil_scoped_release release;
-        nan = kernels.bias_activation(x.data(), half, x.shape(0), x.shape(1), x.shape(2), bias.data(), low, high, threads, seconds);
+        nan = kernels.bias_activation(x.data(), half, x.shape(0), x.shape(1), x.shape(2), bias.data(), low, high, threads, busy.data());
     }
     return nb::make_tuple(busy, nan);
 }
@@ -139,7 +103,7 @@ nb::tuple bias_activation(const std::string& level, Written x, Array<const float
 // nonzeros or more; (32, packed) where a panel of 64 columns does not fit L2, or half as many columns fit L1; (128, packed)
 // at 95 % and more, for rows are short; B where it lies, (128, not packed), where a row of B is used less, or B is small.
 std::vector<std::pair<int, bool>> spmm_settings(const std::string& level) {
-    at(level);
+    at_level(kLevels, level);
     return {{64, true}, {128, false}, {32, true}, {64, false}, {128, true}};
 }
 

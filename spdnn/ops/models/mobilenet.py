@@ -158,16 +158,17 @@ class MobileNet:
             apart = threads if len(x) >= threads else 1
             together = min(TOGETHER, -(-len(x) // apart))
             passes = self._passes(apart, together, x.shape[2:], threads // apart)
+            pointwise = self.pointwise if arithmetic == "sparse" else [self.dense(k) for k in range(len(BLOCKS))]
             groups = [slice(first, min(first + together, len(x))) for first in range(0, len(x), together)]
             if apart == 1:
                 with blas_threads(threads):
                     for group in groups:
-                        passes[0].logits(self, x[group], arithmetic, out[group], clock, 1)
+                        passes[0].logits(self.weights, pointwise, x[group], out[group], clock, 1)
             else:
                 with Workers(apart) as workers:
                     workers.each(
                         lambda group, worker: passes[worker].logits(
-                            self, x[group], arithmetic, out[group], clock, apart
+                            self.weights, pointwise, x[group], out[group], clock, apart
                         ),
                         groups,
                     )
@@ -218,7 +219,7 @@ class MobileNet:
         """Buffers for `count` threads, those of the last call where they fit."""
         key = (count, images, size, threads)
         if self._held[0] != key:
-            self._held = key, [Pass(self.config, images, size, threads) for _ in range(count)]
+            self._held = key, [Pass(self.config.channels, images, size, threads) for _ in range(count)]
         return self._held[1]
 
 

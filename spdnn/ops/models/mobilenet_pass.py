@@ -1,18 +1,12 @@
 """Some images' way through MobileNet: the layers, and the buffers that they share."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from spdnn.ops import SparseMatrix
-from spdnn.ops.backend import Backend, backend
+from spdnn.ops.backends import backend
 from spdnn.ops.models.arithmetic import Clock
-
-if TYPE_CHECKING:
-    from spdnn.ops.models.mobilenet import MobileNet, MobileNetConfig
 
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 STEM = 32  # channels at width 1
@@ -25,9 +19,8 @@ class Pass:
     Two buffers take turns as a layer's input and output; a third holds the windows of the first convolution.
     """
 
-    def __init__(self, config: MobileNetConfig, images: int, size: tuple[int, int], threads: int):
-        self.run: Backend = backend("cpu", threads)
-        self.channels = config.channels
+    def __init__(self, channels: tuple[int, ...], images: int, size: tuple[int, int], threads: int):
+        self.run, self.channels = backend("cpu", threads), channels
         height, width = size
         self.padded = np.zeros(images * COLOURS * (height + 2) * (width + 2), np.float32)
         height, width = halved(height, 2), halved(width, 2)
@@ -38,19 +31,24 @@ class Pass:
             most = max(most, max(self.channels[k : k + 2]) * height * width)
         self.features = [self.run.empty((most * images,), np.float32) for _ in range(2)]
 
-    def logits(self, model: MobileNet, x, arithmetic: str, out, clock: Clock, beside: int) -> None:
-        """out (images, classes) <- the logits of x (images, 3, height, width); `beside`: passes at the same time."""
+    def logits(self, weights: Mapping[str, np.ndarray], pointwise: Sequence, x, out, clock: Clock, beside: int) -> None:
+        """out (images, classes) <- the logits of x (images, 3, height, width).
+
+        Args:
+            pointwise: of each block, the 1 x 1 convolution: a SparseMatrix, or a dense array.
+            beside: passes at the same time.
+        """
         with clock("first convolution", beside):
-            x = self._stem(x, model.weights)
+            x = self._stem(x, weights)
         for k, (_, stride) in enumerate(BLOCKS):
             with clock("depthwise", beside):
-                x = self._depthwise(x, model.weights, k, stride)
+                x = self._depthwise(x, weights, k, stride)
             with clock("pointwise", beside):
-                x = self._pointwise(x, model, k, arithmetic)
+                x = self._pointwise(x, pointwise[k], weights[f"blocks.{k}.pointwise.bias"])
         with clock("classifier", beside):
             pooled = x.mean(axis=(2, 3))
-            np.matmul(pooled.T, model.weights["classifier.weight"].T, out=out)
-            out += model.weights["classifier.bias"]
+            np.matmul(pooled.T, weights["classifier.weight"].T, out=out)
+            out += weights["classifier.bias"]
 
     def _buffer(self, like: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
         """The buffer that `like` is not in, of a shape."""
@@ -85,14 +83,13 @@ class Pass:
         self.run.depthwise(flat, weight, bias, 0.0, np.inf, stride, False, made)
         return out
 
-    def _pointwise(self, x: np.ndarray, model: MobileNet, block: int, arithmetic: str) -> np.ndarray:
-        bias = model.weights[f"blocks.{block}.pointwise.bias"]
+    def _pointwise(self, x: np.ndarray, matrix: SparseMatrix | np.ndarray, bias: np.ndarray) -> np.ndarray:
         out = self._buffer(x, (bias.size, *x.shape[1:]))
-        flat, made, matrix = x.reshape(len(x), -1), out.reshape(len(out), -1), model.pointwise[block]
-        if arithmetic == "sparse" and isinstance(matrix, SparseMatrix):
+        flat, made = x.reshape(len(x), -1), out.reshape(len(out), -1)
+        if isinstance(matrix, SparseMatrix):
             self.run.spmm(matrix.topology, matrix.values[None], flat[None], bias, 0.0, np.inf, made[None])
         else:
-            np.matmul(model.dense(block), flat, out=made)
+            np.matmul(matrix, flat, out=made)
             self._epilogue(out, bias)
         return out
 

@@ -17,7 +17,6 @@ google-research) has 3 layers, 8 heads, 12,288 positions, band 256, sparsity 0.9
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,50 +24,12 @@ import numpy as np
 from spdnn.common.errors import InputError
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, chosen, finite, share, thread_count, whole
-from spdnn.ops.models.masks import MOST_SEQUENCE, band_and_decay, first_rows
+from spdnn.ops.models.arithmetic import Clock, Workers, chosen, finite, thread_count
+from spdnn.ops.models.masks import band_and_decay, first_rows
+from spdnn.ops.models.transformer_config import TransformerConfig
 from spdnn.ops.models.transformer_pass import Pass
 
 ARITHMETICS = ("sparse", "unfused", "dense", "stored", "causal")
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """The sizes of a model; those of the paper by default.
-
-    Attributes:
-        sequence: most tokens; layers, heads; width: of a token's features, a multiple of heads; between: of the two
-            layers after attention; vocabulary.
-        band, sparsity, seed: of the mask (masks.band_and_decay).
-
-    Raises:
-        InputError: one of them out of range.
-    """
-
-    sequence: int = 12288
-    layers: int = 3
-    heads: int = 8
-    width: int = 1024
-    between: int = 4096
-    vocabulary: int = 256
-    band: int = 256
-    sparsity: float = 0.95
-    seed: int = 0
-
-    def __post_init__(self):
-        limits = {"sequence": MOST_SEQUENCE, "layers": 256, "heads": 256, "band": MOST_SEQUENCE}
-        for field in fields(self):
-            if field.name not in ("sparsity", "seed"):
-                whole(field.name, getattr(self, field.name), 1, limits.get(field.name, 1 << 18))
-        whole("seed", self.seed, 0, (1 << 63) - 1)
-        share("sparsity", self.sparsity, 0, 1)
-        if self.width % self.heads:
-            raise InputError(f"width {self.width}: it must be a multiple of the {self.heads} heads")
-
-    @property
-    def depth(self) -> int:
-        """Features of a head."""
-        return self.width // self.heads
 
 
 PRESETS = {
@@ -164,7 +125,7 @@ class Transformer:
         chosen(arithmetic, ARITHMETICS)
         found, clock = self._tokens(tokens), Clock()
         with Workers(thread_count(threads)) as workers:
-            logits = Pass(self, found, arithmetic, workers, clock).logits()
+            logits = Pass(self.config, self.weights, self.mask, found, arithmetic, workers, clock).logits()
         self.seconds = clock.seconds
         return finite(logits)
 

@@ -4,19 +4,16 @@ What stands between two products (norms, bias, ReLU, sums) is done on a block th
 threads.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
-from spdnn.ops.backend import backend
+from spdnn.ops.backends import backend
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models.arithmetic import Clock, Workers
 from spdnn.ops.models.masks import first_rows
-
-if TYPE_CHECKING:
-    from spdnn.ops.models.transformer import Transformer
+from spdnn.ops.models.transformer_config import TransformerConfig
+from spdnn.ops.topology import Topology
 
 TOKENS = 512  # of a block that a thread takes through a layer: measured; the weights are read once for each
 EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
@@ -25,10 +22,13 @@ EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
 class Pass:
     """One prefill: its buffers, and what is done with them, block of tokens by block."""
 
-    def __init__(self, model: Transformer, tokens: np.ndarray, arithmetic: str, workers: Workers, clock: Clock):
-        self.config, self.weights, self.clock, self.workers = model.config, model.weights, clock, workers
-        self.arithmetic, count, c = arithmetic, tokens.size, model.config
-        self.mask = None if arithmetic == "causal" else first_rows(model.mask, count)
+    def __init__(
+        self, config: TransformerConfig, weights: Mapping[str, np.ndarray], mask: Topology, tokens: np.ndarray,
+        arithmetic: str, workers: Workers, clock: Clock,
+    ):  # fmt: skip
+        self.config, self.weights, self.clock, self.workers = config, weights, clock, workers
+        self.arithmetic, count, c = arithmetic, tokens.size, config
+        self.mask = None if arithmetic == "causal" else first_rows(mask, count)
         self.run = backend("cpu", workers.threads)  # its arrays are aligned
         self.alone = backend("cpu", 1)
         self.x = self.weights["token.weight"][tokens]

@@ -1,64 +1,43 @@
-"""`spdnn decompose`: how an inference would be cut for some devices, and the time predicted; nothing is run."""
+"""`spdnn plan --cut`: how an inference would be cut for some devices, and the time predicted; nothing is run.
 
-import json
+What layers cost comes from a measured record, or from rates given by hand.
+"""
+
 from dataclasses import asdict
-from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.cli.decompose_costs import problem_of
+from spdnn.cli.plan_costs import RATES, problem_of
 from spdnn.common.errors import InputError
 
-
-def add(command) -> None:
-    command.description = (
-        "Print the decomposition that would be chosen (batches, stages of layers, buffers of weights,\n"
-        "devices), its memory and its predicted time, without running anything. What layers cost comes from a\n"
-        "measured record, or from rates given by hand."
-    )
-    _add_problem(command.add_argument_group("problem"))
-    arguments.add_cut(command)
-    _add_rates(command.add_argument_group("rates of a device"))
-    command.add_argument("--json", metavar="FILE", help="write everything, the timeline included")
-    command.add_argument("--svg", metavar="FILE", help="draw the timeline")
-    command.set_defaults(run=_decompose)
+OPTIONS = ("neurons", "layers", "network", *RATES, *(name for name in arguments.CUT if name != "devices"), "svg")
 
 
-def _add_problem(group) -> None:
+def add(plan) -> None:
+    """Add --cut and what it takes beside."""
+    group = plan.add_argument_group("a cut", "batches, stages of layers, buffers of weights, devices; with --cut")
+    group.add_argument("--cut", action="store_true", help="how one rank would cut the inference for its devices")
     what = group.add_mutually_exclusive_group()
     what.add_argument("--neurons", type=arguments.positive, metavar="N", help="of an official network, with --layers")
     what.add_argument("--network", metavar="net.safetensors", help="any network; no row is taken to die in it")
-    group.add_argument(
-        "--record",
-        metavar="run.json",
-        help="a run record of one rank and device: what tasks cost and, where no other is named, the problem",
-    )
     group.add_argument("--layers", type=arguments.positive, metavar="L", help="120, 480 or 1920")
-    group.add_argument("--count", type=arguments.positive, metavar="n", help="inputs (default: 60000, or the record's)")
-
-
-def _add_rates(group) -> None:
-    for name, metavar, what in (
+    for name, metavar, help in (
         ("edges-per-second", "R", "that a device computes"),
         ("copy-bandwidth", "B", "bytes of weights a second, to a device"),
         ("launch-seconds", "S", "of each layer, whatever it computes (default: 0)"),
-        ("latency", "S", "of rows that move between devices (default: 2e-6)"),
-        ("bandwidth", "B", "bytes a second of such rows (default: 1e10)"),
     ):
-        group.add_argument(f"--{name}", type=arguments.above_zero, metavar=metavar, help=what)
+        group.add_argument(f"--{name}", type=arguments.above_zero, metavar=metavar, help=help)
+    group.add_argument("--svg", metavar="FILE", help="draw the timeline")
+    arguments.add_cut(plan, devices=False)
 
 
-def _decompose(chosen) -> None:
-    from spdnn.common.files import check_target, write_text
-
-    targets = [check_target(path) for path in (chosen.json, chosen.svg) if path]
-    for path in filter(None, (chosen.record, chosen.network)):
-        if Path(path).resolve() in targets:
-            raise InputError(f"{path}: --json or --svg would replace it; name another file")
-    if len(set(targets)) < len(targets):
-        raise InputError(f"{chosen.svg}: --json and --svg are one file; name two")
-    content = _show(chosen, *problem_of(chosen))
-    if chosen.json:
-        write_text(chosen.json, json.dumps({"schema": "spdnn-decomposition", "version": 1} | content) + "\n")
+def show(chosen) -> dict:
+    """Print the decomposition that would be chosen, its memory and its predicted time; what JSON holds of it."""
+    for name in ("devices", "inputs"):
+        numbers = getattr(chosen, name) or [None]
+        if len(numbers) > 1:
+            raise InputError(f"--{name}: a cut takes one number, not {len(numbers)}")
+        setattr(chosen, name, numbers[0])
+    return _show(chosen, *problem_of(chosen))
 
 
 def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str) -> dict:

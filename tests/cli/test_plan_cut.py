@@ -1,4 +1,4 @@
-"""`spdnn decompose`: what it prints and writes, and how mistakes end."""
+"""`spdnn plan --cut`: what it prints and writes, and how mistakes end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.costmodel.test_costmodel import record
 OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)
 
 
-def decompose(*arguments):
-    return main(["decompose", *map(str, arguments)])
+def cut(*arguments):
+    return main(["plan", "--cut", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def saved(tmp_path):
 
 
 def test_an_official_problem_by_rates(capsys):
-    assert decompose(*OFFICIAL) == 0
+    assert cut(*OFFICIAL) == 0
     text = capsys.readouterr().out
     assert text.startswith("1024-120, 60,000 inputs: predicted, by the rates given; rows are those that the official")
     assert "schedule resident: 1 batch of up to 60,000 inputs; 24 stages" in text
@@ -38,7 +38,7 @@ def test_an_official_problem_by_rates(capsys):
 def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
     written = tmp_path / "d.json", tmp_path / "d.svg"
     machine = ("--device-memory", "30MB", "--devices", 2, "--copy-bandwidth", 1e10)
-    assert decompose(*OFFICIAL, *machine, "--json", written[0], "--svg", written[1]) == 0
+    assert cut(*OFFICIAL, *machine, "--json", written[0], "--svg", written[1]) == 0
     text = capsys.readouterr().out
     assert "0.030 GB" in text  # the promise
     told = json.loads(written[0].read_text())
@@ -54,9 +54,14 @@ def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
     assert "Predicted timeline of 1024-120" in picture
 
 
+def test_its_name_before_still_works(capsys):
+    assert main(["decompose", *map(str, OFFICIAL)]) == 0
+    assert "schedule resident" in capsys.readouterr().out
+
+
 def test_a_schedule_that_is_given_is_kept(capsys):
     arguments = ("--schedule", "pipeline", "--devices", 4, "--pipeline", 2, "--batches", 8, "--bandwidth", 1e9)
-    assert decompose(*OFFICIAL, *arguments) == 0
+    assert cut(*OFFICIAL, *arguments) == 0
     text = capsys.readouterr().out
     assert "schedule pipeline: 8 batches" in text
     assert "4 devices (2 pipelines of 2)" in text
@@ -64,17 +69,17 @@ def test_a_schedule_that_is_given_is_kept(capsys):
 
 def test_a_record_calibrates(saved, capsys):
     """One device and all weights there: what was measured is predicted."""
-    assert decompose("--record", saved) == 0
+    assert cut("--record", saved) == 0
     text = capsys.readouterr().out
     assert "measured 0.5 s" in text
     assert "predicted: 0.5 s" in text
-    assert decompose("--record", saved, "--devices", 2, "--count", 8000, "--schedule", "graph") == 0
+    assert cut("--record", saved, "--devices", 2, "--count", 8000, "--schedule", "graph") == 0
     assert "8,000 inputs" in capsys.readouterr().out
 
 
 def test_a_record_calibrates_another_problem(saved, capsys):
     """An official problem at the rates of a record's edges; what its reductions left of them is kept."""
-    assert decompose("--record", saved, "--neurons", 1024, "--layers", 480, "--devices", 2) == 0
+    assert cut("--record", saved, "--neurons", 1024, "--layers", 480, "--devices", 2) == 0
     text = capsys.readouterr().out
     assert text.startswith("1024-480, 60,000 inputs: predicted, calibrated by ")
     assert "measured 0.5 s; rows are those that the official inputs have left" in text
@@ -83,7 +88,7 @@ def test_a_record_calibrates_another_problem(saved, capsys):
 def test_any_network(tmp_path, capsys):
     network = tmp_path / "net.safetensors"
     assert main(["network", "make", "unstructured", "--neurons", "256", "--layers", "9", "-o", str(network)]) == 0
-    assert decompose("--network", network, "--count", 500, "--edges-per-second", 1e9) == 0
+    assert cut("--network", network, "--count", 500, "--edges-per-second", 1e9) == 0
     text = capsys.readouterr().out
     assert "500 inputs: predicted, by the rates given; no row is taken to die" in text
     assert "1 stages of up to 9 layers" in text or "1 stage of up to 9 layers" in text
@@ -99,12 +104,14 @@ def test_any_network(tmp_path, capsys):
         ((*OFFICIAL, "--device-memory", "1MB", "--copy-bandwidth", 1e9), "device memory of 1,000,000 bytes is too"),
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
+        ((*OFFICIAL, "--devices", "1,2"), "--devices: a cut takes one number, not 2"),
+        ((*OFFICIAL, "--per-node", 2), "--per-node is not for a cut"),
         (("--network", "nowhere.safetensors", "--edges-per-second", 1), "nowhere.safetensors"),
         ((), "no problem is named: give --neurons and --layers, --network or --record"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(arguments, sentence, capsys):
-    assert decompose(*arguments) == 1
+    assert cut(*arguments) == 1
     told = capsys.readouterr().err
     assert sentence in told
     assert told.startswith("spdnn: ")
@@ -115,11 +122,11 @@ def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved
     made = record()
     made["engine"]["notes"]["devices"] = 2
     write_record(tmp_path / "two.json", made)
-    assert decompose("--record", tmp_path / "two.json") == 1
+    assert cut("--record", tmp_path / "two.json") == 1
     assert "calibrated by a record of one" in capsys.readouterr().err
-    assert decompose("--record", saved, "--edges-per-second", 1e9) == 1
+    assert cut("--record", saved, "--edges-per-second", 1e9) == 1
     assert "--edges-per-second is what --record tells" in capsys.readouterr().err
-    assert decompose("--record", saved, "--json", saved) == 1
+    assert cut("--record", saved, "--json", saved) == 1
     assert "would replace it" in capsys.readouterr().err
-    assert decompose(*OFFICIAL, "--json", tmp_path / "x", "--svg", tmp_path / "x") == 1
+    assert cut(*OFFICIAL, "--json", tmp_path / "x", "--svg", tmp_path / "x") == 1
     assert "are one file" in capsys.readouterr().err

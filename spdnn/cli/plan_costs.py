@@ -1,4 +1,4 @@
-"""The problem and the costs that `spdnn decompose` predicts with: from a record, or from rates given by hand."""
+"""The problem and the costs that `spdnn plan --cut` predicts with: from a record, or from rates given by hand."""
 
 import statistics
 from dataclasses import replace
@@ -12,7 +12,8 @@ from spdnn.problem import challenge
 
 TILE = 32  # inputs computed together, where no record tells
 MOST_DEVICES = 4096
-RATES = ("edges_per_second", "copy_bandwidth", "launch_seconds", "latency", "bandwidth")
+RATES = ("edges_per_second", "copy_bandwidth", "launch_seconds")
+LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
 
 
 def problem_of(chosen) -> tuple:
@@ -31,7 +32,7 @@ def problem_of(chosen) -> tuple:
     if (chosen.layers is None) != (chosen.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
     told = chosen.latency or chosen.bandwidth or not chosen.record
-    messages = Messages(chosen.latency or 2e-6, chosen.bandwidth or 1e10) if told else None
+    messages = Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if told else None
     found = _recorded(chosen, wanted.devices, messages) if chosen.record else _by_hand(chosen, messages)
     name, costs, cores, told = found
     return name, wanted, costs, sizes_of(costs.work, costs.device), cores, told
@@ -48,8 +49,8 @@ def _recorded(chosen, devices: int, messages) -> tuple:
     costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
     told = f"calibrated by {record['case']}, measured {statistics.median(record['samples']['inference_seconds']):.4g} s"
     if not (chosen.neurons or chosen.network):
-        if chosen.count:
-            costs = replace(costs, work=costs.work.of(chosen.count), order=lambda batches: None)
+        if chosen.inputs:
+            costs = replace(costs, work=costs.work.of(chosen.inputs), order=lambda batches: None)
         return record["case"], costs, cores, f"{told}; rows are those that its run had left"
     name, work, order, rows = _given(chosen)
     # What its reductions left of an edge and of its bytes; rows are not known to merge in another problem.
@@ -85,7 +86,7 @@ def _given(chosen) -> tuple:
     from spdnn.costmodel.official import official_shares, official_work
     from spdnn.formats.readers import open_network
 
-    count = chosen.count or challenge.INPUTS
+    count = chosen.inputs or challenge.INPUTS
     if chosen.neurons:
         problem = challenge.problem(chosen.neurons, chosen.layers)
         work = official_work(problem.neurons, problem.layers)
