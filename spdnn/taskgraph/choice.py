@@ -19,8 +19,8 @@ from spdnn.taskgraph.decomposition import (
     TURNS,
     Decomposition,
     Room,
+    ScheduleRequest,
     Sizes,
-    Wanted,
     cut,
 )
 from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
@@ -95,7 +95,7 @@ class _Search:
             self.best = self.considered[-1], decomposition, predicted
 
 
-def unmeasured(wanted: Wanted, sizes: Sizes, memory: int | None, **given) -> tuple[Decomposition, str] | None:
+def unmeasured(request: ScheduleRequest, sizes: Sizes, memory: int | None, **given) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
 
@@ -105,12 +105,12 @@ def unmeasured(wanted: Wanted, sizes: Sizes, memory: int | None, **given) -> tup
     Raises:
         InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
     """
-    if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
-        made = cut(wanted.schedule, sizes, wanted.devices, memory=memory, **wanted.asked, **given)
-        return made, f"{wanted.schedule} was asked for"
-    if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+    if request.schedule and request.schedule != PIPELINE and (request.pipeline or 1) == 1:
+        made = cut(request.schedule, sizes, request.devices, memory=memory, **request.asked, **given)
+        return made, f"{request.schedule} was asked for"
+    if request.schedule is None and request.devices == 1 and not request.buffers:
         try:
-            made = cut(RESIDENT, sizes, memory=memory, **wanted.asked, **given)
+            made = cut(RESIDENT, sizes, memory=memory, **request.asked, **given)
         except MemoryTooSmall:
             return None
         return made, "resident: all weights fit the one device there is, and nothing is faster"
