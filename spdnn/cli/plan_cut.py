@@ -3,7 +3,7 @@
 What layers cost comes from a measured record, or from rates given by hand.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from spdnn.cli import arguments
 from spdnn.cli.plan_costs import RATES, problem_of
@@ -44,9 +44,8 @@ def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str)
     from spdnn.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    given = {**wanted.asked, "leaving": leaving, "join": wanted.join and cores is not None}
-    memory = wanted.device_memory
-    found = choose(sizes, wanted.devices, memory, costs, cores, schedule=wanted.schedule, **given)
+    asked = replace(wanted, join=wanted.join and cores is not None)
+    found = choose(sizes, asked, wanted.device_memory, costs, cores, leaving=leaving)
     decomposition, predicted = found.decomposition, found.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")

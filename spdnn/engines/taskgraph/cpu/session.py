@@ -134,9 +134,8 @@ class CpuGraphSession(Session):
         costs = self._costs(options)
         give_back()
         self.room = self._room(options)  # less what measuring has left behind
-        given |= {"also": self.room, **wanted.asked}
-        cores = self._cores(options)
-        chosen = choose(self.sizes, wanted.devices, memory, costs, cores, schedule=wanted.schedule, **given)
+        given |= {"also": self.room}
+        chosen = choose(self.sizes, wanted, memory, costs, self._cores(options), **given)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 

@@ -142,15 +142,16 @@ class CudaGraphSession(Session):
         wanted = self.wanted
         if found := unmeasured(wanted, self.sizes, memory, leaving=self.plan.leaving):
             return found
-        asked = {**wanted.asked, "leaving": self.plan.leaving}
         costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
             why = "the device has too little memory to measure which schedule is faster"
             schedule = wanted.schedule or STREAM
-            return cut(schedule, self.sizes, wanted.devices, memory=memory, **asked), f"{schedule}: {why}"
-        chosen = choose(self.sizes, wanted.devices, memory, costs, schedule=wanted.schedule, **asked)
+            return cut(
+                schedule, self.sizes, wanted.devices, memory=memory, leaving=self.plan.leaving, **wanted.asked
+            ), f"{schedule}: {why}"
+        chosen = choose(self.sizes, wanted, memory, costs, leaving=self.plan.leaving)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
