@@ -17,9 +17,9 @@ def add(plan) -> None:
     group = plan.add_argument_group("a cut", "batches, stages of layers, buffers of weights, devices; with --cut")
     group.add_argument("--cut", action="store_true", help="how one rank would cut the inference for its devices")
     what = group.add_mutually_exclusive_group()
-    what.add_argument("--neurons", type=arguments.positive, metavar="N", help="of an official network, with --layers")
+    arguments.option(what, "neurons", help="of an official network, with --layers")
     what.add_argument("--network", metavar="net.safetensors", help="any network; no row is taken to die in it")
-    group.add_argument("--layers", type=arguments.positive, metavar="L", help="120, 480 or 1920")
+    arguments.option(group, "layers", help="120, 480 or 1920")
     for name, metavar, help in (
         ("edges-per-second", "R", "that a device computes"),
         ("copy-bandwidth", "B", "bytes of weights a second, to a device"),
