@@ -1,7 +1,7 @@
 """What a job of the workflow needs at most, before anything is made: memory and time, for a cluster's scheduler.
 
 Upper bounds of simple models, not predictions: a job that asks for too little is killed, one that asks for too much
-waits a little longer. Constants were measured (README, "Measured"; two cores of an AMD EPYC, Zen 5) and are rounded up;
+waits a little longer. Constants were measured (docs/results.md; two cores of an AMD EPYC, Zen 5) and are rounded up;
 times are then multiplied by SLOWER. Of networks of one's own only the sizes of their files are known here.
 A job's memory is also what its run may plan with (`allowed`), so too low an estimate costs batches, not the job.
 """
@@ -16,9 +16,8 @@ from spdnn.problem import challenge
 SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, beside ours
 PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is kept of each of 60,000 inputs
 EDGE_BYTES = 8  # of a layer in memory: index and value
-MERGED_EDGE_BYTES = (
-    0.7  # for each original edge of a RadiX-Net whose neurons were merged (DESIGN.md: 6 to 8 times fewer)
-)
+# For each original edge of a RadiX-Net whose neurons were merged (docs/explanation/reductions.md: 6 to 8 times fewer).
+MERGED_EDGE_BYTES = 0.7
 MERGED = 16  # neurons of a RadiX-Net that become one, and edges that do
 LAYER_COPIES = 12  # of the largest layer while it is read, checked, merged and written
 CHUNK_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 arrays of them, and the sparse layer

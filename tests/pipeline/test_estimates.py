@@ -13,7 +13,7 @@ from spdnn.pipeline.config import Case
 CONFIG = {"layers": [120, 1920], "repeats": 5, "memory": None, "verify": {"edges": 1e10, "seed": 0}}
 SMALL = Case("radixnet-1024", 120, "digits-1024", None, "cpu", "all", 2)
 
-# README, "Measured" (MNIST, 2 threads, 1920 layers): width, inference seconds, preparation seconds, peak bytes.
+# docs/results.md (MNIST, 2 threads, 1920 layers): width, inference seconds, preparation seconds, peak bytes.
 MEASURED = [(1024, 0.0145, 0.5, 0.2), (4096, 0.0325, 1.3, 0.4), (16384, 0.097, 6.2, 1.1), (65536, 0.316, 28, 3.9)]
 
 
