@@ -161,6 +161,9 @@ def _failed(sentence: str | None, status: int) -> int:
 
 
 def _discard_output() -> None:
-    """Point standard output at nothing, so that what is left in it does not fail once more at the end."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Point standard output at nothing where it cannot be written to, so that it does not fail once more at the end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
