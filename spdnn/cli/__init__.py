@@ -33,6 +33,13 @@ standard error), 2 wrong arguments, 130 interrupted, 143 terminated
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """A command or subcommand: descriptions keep their lines."""
+
+    def __init__(self, **words):
+        super().__init__(**{"formatter_class": _Formatter} | words)
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str):
         super().__init__(
@@ -59,16 +66,15 @@ COMMANDS = {
 
 def parser(complete: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The command line. Only the subcommands of `complete` have their arguments: those import libraries."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="spdnn",
         description="Sparse deep neural network inference at scale: exact, verified, reproducible.",
         epilog=EPILOG,
-        formatter_class=_Formatter,
     )
     top.add_argument("--version", action="version", version=f"spdnn {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for name, (where, line) in COMMANDS.items():
-        command = commands.add_parser(name, help=line, formatter_class=_Formatter)
+        command = commands.add_parser(name, help=line)
         if name in complete:
             module, function = where.split(":")
             getattr(importlib.import_module(f"spdnn.cli.{module}"), function)(command)

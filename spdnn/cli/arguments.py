@@ -1,8 +1,10 @@
 """Types of arguments that several subcommands take."""
 
 import argparse
+import math
 import re
 import sys
+from collections.abc import Callable
 
 from spdnn.common.errors import InputError
 from spdnn.distributed.partition import PARTITIONS
@@ -16,23 +18,25 @@ CUT = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory",
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
+def number(text: str, kind: type, fits: Callable[[float], bool], allowed: str) -> float:
+    """A number of that kind for which `fits` is true; `allowed` is what the error says it must be."""
+    try:
+        found = kind(text)
+    except ValueError:
+        found = math.nan
+    if not fits(found):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be {allowed}")
+    return found
+
+
 def positive(text: str) -> int:
     """An integer from 1 to LARGEST."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= LARGEST:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be an integer from 1 to {LARGEST:,}")
-    return number
+    return number(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST:,}")
 
 
 def thread_count(text: str) -> int:
     """An integer from 1 to MAX_THREADS."""
-    number = positive(text)
-    if number > MAX_THREADS:
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1 to {MAX_THREADS}")
-    return number
+    return number(text, int, lambda n: 1 <= n <= MAX_THREADS, f"an integer from 1 to {MAX_THREADS}")
 
 
 def size(text: str) -> int:
@@ -44,19 +48,30 @@ def size(text: str) -> int:
 
 
 def above_zero(text: str, allowed: str = "a positive number") -> float:
-    """A positive number; `allowed` is what the error says is."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be {allowed}")
-    return number
+    """A positive number; `allowed` is what the error says it must be."""
+    return number(text, float, lambda n: 0 < n < math.inf, allowed)
 
 
 def clip(text: str) -> float | None:
     """A positive number, or none."""
     return None if text == "none" else above_zero(text, "a positive number or none")
+
+
+# Options that several commands take: what `option` adds, the words of each command aside.
+OPTIONS = {
+    "neurons": {"type": positive, "metavar": "N"},
+    "layers": {"type": positive, "metavar": "L"},
+    "count": {"type": positive, "metavar": "n"},
+    "repeats": {"type": positive, "metavar": "R"},
+    "threads": {"type": thread_count, "metavar": "T"},
+    "memory": {"type": size, "metavar": "BYTES"},
+    "mnist": {"metavar": "FILE", "help": "the MNIST training images, idx or idx.gz"},
+}
+
+
+def option(command, name: str, **words) -> None:
+    """Add one of OPTIONS to a command or group; `words`: help, default and the like."""
+    command.add_argument(f"--{name}", **(OPTIONS[name] | words))
 
 
 def add_engine(command: argparse.ArgumentParser) -> None:
@@ -67,16 +82,14 @@ def add_engine(command: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="exact reductions: all that the engine offers (default), none, or names joined by commas",
     )
-    command.add_argument(
-        "--threads",
-        type=thread_count,
-        metavar="T",
+    option(
+        command,
+        "threads",
         help="of each rank (default: all cores that this process may use, shared out to the ranks of the node)",
     )
-    command.add_argument(
-        "--memory",
-        type=size,
-        metavar="BYTES",
+    option(
+        command,
+        "memory",
         help="peak resident memory of the run (not of the verification) not to be passed, such as 8GiB; of the ranks "
         "of a node together (default: most of what is free)",
     )

@@ -19,23 +19,13 @@ def add(group) -> None:
     make = kinds.add_parser(
         "make",
         help="make inputs from MNIST or from bundled digits",
-        formatter_class=group.formatter_class,
         description="Make binary inputs: the official ones from MNIST, exactly, or digits that need no download.",
     )
     make.add_argument("kind", choices=["mnist", "digits"])
-    make.add_argument(
-        "--neurons", type=arguments.positive, required=True, metavar="N", help="1024, 4096, 16384 or 65536"
-    )
-    make.add_argument(
-        "--count",
-        type=arguments.positive,
-        metavar="n",
-        help="how many (default: 60000); more than 60000 repeats them, for scaling studies",
-    )
-    make.add_argument(
-        "--mnist",
-        metavar="FILE",
-        help="the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)",
+    arguments.option(make, "neurons", required=True, help="1024, 4096, 16384 or 65536")
+    arguments.option(make, "count", help="how many (default: 60000); more than 60000 repeats them, for scaling studies")
+    arguments.option(
+        make, "mnist", help="the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)"
     )
     make.add_argument("-o", "--output", required=True, metavar="inputs.safetensors")
     make.set_defaults(run=_make)

@@ -1,6 +1,5 @@
 """`spdnn machine`: what this machine does at best, measured."""
 
-import argparse
 import json
 from dataclasses import asdict
 
@@ -19,7 +18,7 @@ def add(tell) -> None:
         "Measure the machine's limits: memory, caches, arithmetic. Every run measures them too, and its\n"
         "record holds them."
     )
-    tell.add_argument("--threads", type=arguments.thread_count, metavar="T", help="default: all usable cores")
+    arguments.option(tell, "threads", help="default: all usable cores")
     tell.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")
     tell.add_argument("--json", metavar="FILE", help="write the figures with all their samples")
     tell.set_defaults(run=_machine)
@@ -28,13 +27,7 @@ def add(tell) -> None:
 def _seconds(text: str) -> float:
     from spdnn.measure.machine import LONGEST
 
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number above 0 and at most {LONGEST:g}")
-    return number
+    return arguments.number(text, float, lambda n: 0 < n <= LONGEST, f"a number above 0 and at most {LONGEST:g}")
 
 
 def _machine(chosen) -> None:

@@ -16,13 +16,12 @@ def add(group) -> None:
     make = kinds.add_parser(
         "make",
         help="make a network by formula",
-        formatter_class=group.formatter_class,
         description="Make a network as a store: a RadiX-Net (the official networks, or any 16 * 2^m neurons), or an\n"
         "unstructured one (random inputs, 8 to 64 a neuron, normal weights, a bias vector).",
     )
     make.add_argument("kind", choices=["radixnet", "unstructured"])
-    make.add_argument("--neurons", type=arguments.positive, required=True, metavar="N", help="such as 1024")
-    make.add_argument("--layers", type=arguments.positive, required=True, metavar="L")
+    arguments.option(make, "neurons", required=True, help="such as 1024")
+    arguments.option(make, "layers", required=True)
     make.add_argument("--bias", type=float, metavar="B", help="of a RadiX-Net; default: the official one of the width")
     make.add_argument(
         "--clip", type=arguments.clip, default=argparse.SUPPRESS, metavar="Y|none", help="of a RadiX-Net; default: 32"
@@ -37,7 +36,6 @@ def add(group) -> None:
     read = kinds.add_parser(
         "import",
         help="import a network into a store",
-        formatter_class=group.formatter_class,
         description="Import a network: a folder or archive of official text (.tsv, .tar.gz), Matrix Market\n"
         "(.mtx, a folder of them, or a .txt list), SciPy .npz (or a folder), or .safetensors.",
     )
@@ -54,13 +52,12 @@ def add(group) -> None:
         help="clip of the ReLU (default: 32 for official text, none otherwise)",
     )
     read.add_argument("--last", choices=["relu", "none"], help="activation of the last layer (default: relu)")
-    read.add_argument("--layers", type=arguments.positive, metavar="L", help="how many layers there must be")
+    arguments.option(read, "layers", help="how many layers there must be")
     read.set_defaults(run=_import)
 
     write = kinds.add_parser(
         "export",
         help="write official text files",
-        formatter_class=group.formatter_class,
         description="Export to the official text form: n{N}-l{k}.tsv, byte-identical for official networks.",
     )
     write.add_argument("network", metavar="net.safetensors")
@@ -68,10 +65,7 @@ def add(group) -> None:
     write.set_defaults(run=_export)
 
     info = kinds.add_parser(
-        "info",
-        help="show what a network is",
-        formatter_class=group.formatter_class,
-        description="Show a network's size, source, values and bias.",
+        "info", help="show what a network is", description="Show a network's size, source, values and bias."
     )
     info.add_argument("network", metavar="net.safetensors")
     info.set_defaults(run=_info)

@@ -1,6 +1,5 @@
 """`spdnn ops`: sparse operations for deep learning beside other libraries, on problem sets or a matrix of one's own."""
 
-import argparse
 import shlex
 import statistics
 from pathlib import Path
@@ -36,7 +35,7 @@ def add(group) -> None:
     group.epilog = SETS
     inner = group.add_subparsers(metavar="WHAT", required=True)
     bench = inner.add_parser(
-        "bench", help="problem sets, into records", formatter_class=group.formatter_class, epilog=SETS,
+        "bench", help="problem sets, into records", epilog=SETS,
         description="Time every program on every problem of some sets; a table on the terminal, records into a folder.",
     )  # fmt: skip
     bench.add_argument(
@@ -57,7 +56,7 @@ def add(group) -> None:
     bench.set_defaults(run=_bench)
     for name, columns in (("spmm", "of B"), ("sddmm", "of Q and K: the length of each dot product")):
         one = inner.add_parser(
-            name, help=f"one {name} of your own matrix", formatter_class=group.formatter_class,
+            name, help=f"one {name} of your own matrix",
             description=f"Time one {name} of your own matrix beside other libraries and the dense product.",
             epilog=MATRIX,
         )  # fmt: skip
@@ -76,9 +75,7 @@ def _shared(command) -> None:
         help="joined by commas: mkl, torch, scipy, numpy (of sddmm), blas (NumPy's, dense), mkl-dense (default: all "
         "that are installed)",
     )  # fmt: skip
-    command.add_argument(
-        "--threads", type=arguments.thread_count, metavar="T", help="of each program (default: all cores)"
-    )
+    arguments.option(command, "threads", help="of each program (default: all cores)")
     command.add_argument(
         "--seconds", type=arguments.above_zero, default=1.0, metavar="S",
         help="of timing each problem, at least; and 3 rounds (default: 1)",
@@ -228,13 +225,7 @@ def _percents(text: str | None) -> list[float] | None:
 
 
 def _seed(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 1 << 63:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from 0")
-    return number
+    return arguments.number(text, int, lambda n: 0 <= n < 1 << 63, "a whole number from 0")
 
 
 def _command(chosen, libraries: list[str], threads: int) -> str:

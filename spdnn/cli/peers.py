@@ -23,21 +23,15 @@ def add(command) -> None:
         help="widths of single layers, joined by commas, or none "
         f"(default: {','.join(map(str, WIDTHS))}; none with --neurons)",
     )
-    command.add_argument("--neurons", type=arguments.positive, metavar="N", help="a whole network of that width")
-    command.add_argument("--layers", type=arguments.positive, metavar="L", help="its depth")
+    arguments.option(command, "neurons", help="a whole network of that width")
+    arguments.option(command, "layers", help="its depth")
     command.add_argument(
         "--inputs", default="digits", metavar="mnist|digits|FILE", help="of the whole network (default: digits)"
     )
-    command.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
-    command.add_argument(
-        "--count", type=arguments.positive, metavar="n", help="inputs (default: 64 MiB of features; all of a network's)"
-    )
-    command.add_argument(
-        "--threads", type=arguments.thread_count, metavar="T", help="of each (default: all cores of this process)"
-    )
-    command.add_argument(
-        "--repeats", type=arguments.positive, default=3, metavar="R", help="rounds of a network (default: 3)"
-    )
+    arguments.option(command, "mnist")
+    arguments.option(command, "count", help="inputs (default: 64 MiB of features; all of a network's)")
+    arguments.option(command, "threads", help="of each (default: all cores of this process)")
+    arguments.option(command, "repeats", default=3, help="rounds of a network (default: 3)")
     command.add_argument(
         "--seconds", type=arguments.positive, default=10, metavar="S", help="of rounds at each width (default: 10)"
     )

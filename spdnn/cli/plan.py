@@ -41,7 +41,7 @@ def add(plan) -> None:
                        "whatever it computes")  # fmt: skip
     ranks.add_argument("--partition", metavar="P", help="static, cyclic or rebalanced (default)")
     ranks.add_argument("--per-node", type=arguments.positive, metavar="n", help="devices on a node (default: 1)")
-    ranks.add_argument("--memory", type=arguments.size, metavar="BYTES", help="of a node (default: as in the record)")
+    arguments.option(ranks, "memory", help="of a node (default: as in the record)")
     plan_cut.add(plan)
     plan.set_defaults(run=_plan)
 

@@ -3,7 +3,7 @@
 What layers cost comes from a measured record, or from rates given by hand.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from spdnn.cli import arguments
 from spdnn.cli.plan_costs import RATES, problem_of
@@ -17,9 +17,9 @@ def add(plan) -> None:
     group = plan.add_argument_group("a cut", "batches, stages of layers, buffers of weights, devices; with --cut")
     group.add_argument("--cut", action="store_true", help="how one rank would cut the inference for its devices")
     what = group.add_mutually_exclusive_group()
-    what.add_argument("--neurons", type=arguments.positive, metavar="N", help="of an official network, with --layers")
+    arguments.option(what, "neurons", help="of an official network, with --layers")
     what.add_argument("--network", metavar="net.safetensors", help="any network; no row is taken to die in it")
-    group.add_argument("--layers", type=arguments.positive, metavar="L", help="120, 480 or 1920")
+    arguments.option(group, "layers", help="120, 480 or 1920")
     for name, metavar, help in (
         ("edges-per-second", "R", "that a device computes"),
         ("copy-bandwidth", "B", "bytes of weights a second, to a device"),
@@ -44,9 +44,8 @@ def _show(chosen, name: str, request, costs, sizes, cores: int | None, told: str
     from spdnn.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    given = {**request.asked, "leaving": leaving, "join": request.join and cores is not None}
-    memory = request.device_memory
-    found = choose(sizes, request.devices, memory, costs, cores, schedule=request.schedule, **given)
+    asked = replace(request, join=request.join and cores is not None)
+    found = choose(sizes, asked, request.device_memory, costs, cores, leaving=leaving)
     decomposition, predicted = found.decomposition, found.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")

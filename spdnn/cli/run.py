@@ -32,20 +32,14 @@ ROWS_BYTES = 1 << 24  # of last rows that are written at a time
 
 def add_challenge(whole) -> None:
     whole.description = "Regenerate a Sparse DNN Graph Challenge problem, run it, verify it, and write the record."
-    whole.add_argument(
-        "--neurons", type=arguments.positive, required=True, metavar="N", help="1024, 4096, 16384 or 65536"
-    )
-    whole.add_argument(
-        "--layers", type=arguments.positive, required=True, metavar="L", help="120, 480 and 1920 are official"
-    )
+    arguments.option(whole, "neurons", required=True, help="1024, 4096, 16384 or 65536")
+    arguments.option(whole, "layers", required=True, help="120, 480 and 1920 are official")
     whole.add_argument(
         "--inputs", default="mnist", metavar="mnist|digits|FILE", help="default: mnist, the official ones"
     )
-    whole.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
-    whole.add_argument(
-        "--count", type=arguments.positive, metavar="n", help="inputs (default: all 60000); more repeats them"
-    )
-    whole.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
+    arguments.option(whole, "mnist")
+    arguments.option(whole, "count", help="inputs (default: all 60000); more repeats them")
+    arguments.option(whole, "repeats", default=1, help="timed repeats (default: 1)")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
     whole.add_argument(
         "--no-cache",
@@ -88,8 +82,8 @@ def add_infer(infer) -> None:
         metavar="prepared.safetensors",
         help="the network in its engine's layout, as the workflow prepares it",
     )
-    infer.add_argument("--layers", type=arguments.positive, metavar="L", help="the first L layers (default: all)")
-    infer.add_argument("--count", type=arguments.positive, metavar="n", help="the first n inputs; more repeats them")
+    arguments.option(infer, "layers", help="the first L layers (default: all)")
+    arguments.option(infer, "count", help="the first n inputs; more repeats them")
     infer.add_argument(
         "--stage",
         metavar="FOLDER",
@@ -98,7 +92,7 @@ def add_infer(infer) -> None:
     )
     infer.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
-    infer.add_argument("--repeats", type=arguments.positive, default=1, metavar="R", help="timed repeats (default: 1)")
+    arguments.option(infer, "repeats", default=1, help="timed repeats (default: 1)")
     arguments.add_engine(infer)
     arguments.add_cut(infer)
     infer.set_defaults(run=_infer, several=True)

@@ -119,46 +119,38 @@ def unmeasured(request: ScheduleRequest, sizes: Sizes, memory: int | None, **giv
 
 def choose(
     sizes: Sizes,
-    devices: int,
+    request: ScheduleRequest,
     memory: int | None,
     costs: TaskCosts,
     cores: int | None = None,
     *,
-    schedule: str | None = None,
-    pipeline: int | None = None,
-    batches: int | None = None,
-    buffers: int | None = None,
     stage_bytes: float | None = None,
     leaving: bool = True,
-    join: bool = False,
     also: Room | None = None,
 ) -> Chosen:
     """The fastest decomposition predicted that keeps the promise on memory.
 
     Args:
-        devices: in all, each with so many bytes of memory (None: enough).
+        request: what is asked for is not chosen.
+        memory: bytes of each device; None: enough.
         costs: of tasks, of the same inputs and layers as `sizes`.
         cores: that all devices share; None: each is a device of its own.
-        schedule, pipeline, batches, buffers, stage_bytes: as `cut` takes them; what is given is not chosen.
-        leaving: rows may leave between stages; join, also: as `cut` takes them.
+        stage_bytes, leaving, also: as `cut` takes them.
 
     Raises:
         InputError: numbers that do not fit each other.
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
-    if schedule is not None and schedule not in SCHEDULES:
-        raise InputError(f"schedule {schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
-    each = costs.layer_seconds.tolist()
-    given = {"pipeline": pipeline, "batches": batches, "buffers": buffers, "stage_bytes": stage_bytes}
+    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "join": request.join, "also": also}
+    given = {"pipeline": request.pipeline, "batches": request.batches, "buffers": request.buffers}
+    given["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
-    for name, settings in _candidates(schedule, devices, given, short):
-        if (name, settings["pipeline"]) in stays and settings["buffers"] and not buffers:
+    for name, settings in _candidates(request.schedule, request.devices, given, short):
+        if (name, settings["pipeline"]) in stays and settings["buffers"] and not request.buffers:
             continue  # weights that fit are not streamed
         try:
-            decomposition = cut(
-                name, sizes, devices, memory=memory, leaving=leaving, costs=each, join=join, also=also, **settings
-            )
+            decomposition = cut(name, sizes, request.devices, memory=memory, **settings, **more)
         except MemoryTooSmall as error:
             search.considered.append(Considered(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest
@@ -170,7 +162,7 @@ def choose(
             if not decomposition.streamed:
                 stays.add((name, settings["pipeline"]))
     if search.best is None:
-        raise smallest or refused or InputError(f"{devices} devices: there must be 1 or more")
+        raise smallest or refused
     taken, decomposition, predicted = search.best
     return Chosen(decomposition, predicted, _why(taken, search.considered), search.considered)
 

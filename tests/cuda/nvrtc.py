@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kernel_settings import SETTINGS, Setting
 from shim import CACHE
 
 from spdnn.common.files import replacing
 from spdnn.kernels.cuda.declarations import Kernel, source
-from spdnn.kernels.cuda.settings import SETTINGS, Setting
 
 # Threads and blocks that a multiprocessor holds at most. Source: the CUDA C++ Programming Guide, technical
 # specifications per compute capability; all of them have 65,536 registers.

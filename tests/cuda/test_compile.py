@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import nvrtc
 import pytest
+from kernel_settings import SETTINGS, Setting
 
 from spdnn.kernels.cuda.declarations import Kernel
-from spdnn.kernels.cuda.settings import SETTINGS, Setting
 
 VERSIONS = {12: (12, 9), 13: (13,)}
 DEFAULT = [(12, 70), (13, 90), (13, 120)]  # the oldest, the one that is measured on, the newest

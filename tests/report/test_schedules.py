@@ -26,7 +26,7 @@ def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None
     told = {
         "schedule": schedule, "devices": devices, "pipeline": len(made.ranges), "batches": made.batches,
         "batch_inputs": made.batch, "stages": [list(one) for one in made.stages],
-        "ranges": [list(one) for one in made.ranges], "buffers": made.buffers, "places": made.places,
+        "ranges": [list(one) for one in made.ranges], "buffers": made.buffers, "places": made.slots,
         "drawn": made.drawn, "device_memory_bytes": None, "why": f"{schedule} was asked for",
         "memory_bytes": [made.memory(sizes, device) for device in range(made.devices)],
     }  # fmt: skip

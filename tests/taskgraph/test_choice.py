@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.costmodel.costs import Device, Messages, Work
 from spdnn.taskgraph.choice import EQUAL, choose
-from spdnn.taskgraph.decomposition import Sizes
+from spdnn.taskgraph.decomposition import ScheduleRequest, Sizes
 from spdnn.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024
@@ -26,8 +26,12 @@ def costs(copy=None, rows=None, **settings):
     return TaskCosts(work, Device((1e-3,), tiles=(16,), copy_bytes_per_second=copy), **settings)
 
 
+def chosen(devices, memory, costs, **asked):
+    return choose(SIZES, ScheduleRequest(devices=devices, join=False, **asked), memory, costs)
+
+
 def test_where_all_fits_nothing_is_streamed():
-    found = choose(SIZES, 1, None, costs(copy=1e3))
+    found = chosen(1, None, costs(copy=1e3))
     assert (found.decomposition.schedule, found.decomposition.batches) == ("resident", 1)
     assert found.predicted.seconds == pytest.approx(LAYERS * INPUTS * 1e-3)
     assert found.why == "resident, 1 batch: no other could be 2% faster, even if nothing waited"
@@ -35,7 +39,7 @@ def test_where_all_fits_nothing_is_streamed():
 
 def test_what_does_not_fit_is_streamed_and_the_memory_kept():
     memory = 1000 * LAYERS // 2
-    found = choose(SIZES, 1, memory, costs(copy=1e6))
+    found = chosen(1, memory, costs(copy=1e6))
     assert found.decomposition.schedule == "stream"
     assert found.decomposition.most_memory(SIZES) <= memory
     assert "resident would not fit the memory of a device" in found.why
@@ -45,14 +49,14 @@ def test_what_does_not_fit_is_streamed_and_the_memory_kept():
 
 def test_the_simplest_of_equals_is_taken():
     """Two devices with even batches: drawing them brings nothing."""
-    found = choose(SIZES, 2, None, costs(messages=SLOW_MESSAGES))
+    found = chosen(2, None, costs(messages=SLOW_MESSAGES))
     assert found.decomposition.schedule == "resident"
     least = min(one.seconds for one in found.considered if one.seconds is not None)
     assert found.predicted.seconds <= EQUAL * least
 
 
 def test_uneven_devices_draw():
-    found = choose(SIZES, 2, None, costs(speeds=(1.0, 3.0), messages=SLOW_MESSAGES))
+    found = chosen(2, None, costs(speeds=(1.0, 3.0), messages=SLOW_MESSAGES))
     assert found.decomposition.drawn
     assert "slower" in found.why
 
@@ -60,29 +64,27 @@ def test_uneven_devices_draw():
 def test_copies_that_bind_make_a_pipeline():
     """Each of two devices holds half of the layers, so nothing is copied; copies would take a hundred times as long."""
     memory = 1000 * LAYERS // 2 + 4 * 16 * 8 * 4
-    found = choose(SIZES, 2, memory, costs(copy=10.0))
+    found = chosen(2, memory, costs(copy=10.0))
     assert found.decomposition.schedule == "pipeline"
     assert not found.decomposition.streamed
     assert found.decomposition.most_memory(SIZES) <= memory
 
 
 def test_what_is_given_is_kept():
-    found = choose(SIZES, 4, None, costs(copy=1e6), schedule="pipeline", pipeline=2, batches=6, buffers=3)
+    found = chosen(4, None, costs(copy=1e6), schedule="pipeline", pipeline=2, batches=6, buffers=3)
     made = found.decomposition
     assert (made.schedule, len(made.ranges), made.groups, made.buffers) == ("pipeline", 2, 2, 3)
     assert made.batches == 6
     assert found.why.endswith("nothing else was left to choose")
-    assert choose(SIZES, 1, None, costs(copy=1e6), buffers=3).decomposition.buffers == 3
+    assert chosen(1, None, costs(copy=1e6), buffers=3).decomposition.buffers == 3
 
 
 def test_nothing_fits_is_one_sentence_of_what_needs_least():
     with pytest.raises(MemoryTooSmall, match="too small for the schedule stream") as found:
-        choose(SIZES, 1, 500, costs(copy=1e6))
+        chosen(1, 500, costs(copy=1e6))
     assert found.value.least > 500
-    with pytest.raises(InputError, match="0 devices"):
-        choose(SIZES, 0, None, costs())
     with pytest.raises(InputError, match="cannot be shared out"):
-        choose(SIZES, 4, None, costs(), schedule="pipeline", pipeline=3)
+        chosen(4, None, costs(), schedule="pipeline", pipeline=3)
 
 
 @settings(deadline=None, max_examples=30)

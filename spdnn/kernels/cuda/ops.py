@@ -98,13 +98,3 @@ def depthwise(dtype: np.dtype, vector: int, nhwc: bool) -> Kernel:
     """3 x 3 convolution by channel, with loads of so many channels (without `nhwc`: 1)."""
     macros = (("VALUE", VALUES[dtype]), ("VECTOR", vector), ("BLOCKS", DEPTHWISE_BLOCKS[vector]))
     return Kernel("ops_depthwise.cu", "depthwise_nhwc" if nhwc else "depthwise_nchw", THREADS, macros)
-
-
-KERNELS = (
-    *((spmm(dtype, tile), SPMM_BLOCKS[tile.held]) for dtype, tiles in SPMM_TILES.items() for tile in tiles),
-    *((sddmm(dtype, vector), DOT_BLOCKS[vector]) for dtype, vectors in VECTORS.items() for vector in vectors),
-    *((attention(dtype, vector), ATTENTION_BLOCKS[vector]) for dtype, vectors in VECTORS.items() for vector in vectors),
-    *((rowwise(name, dtype), BLOCKS) for name in ("sparse_softmax", "gather_values") for dtype in VALUES),
-    *((depthwise(dtype, vector, True), DEPTHWISE_BLOCKS[vector]) for dtype in VALUES for vector in CHANNELS),
-    *((depthwise(dtype, 1, False), DEPTHWISE_BLOCKS[1]) for dtype in VALUES),
-)

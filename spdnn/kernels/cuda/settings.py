@@ -1,8 +1,5 @@
-"""The kernels at the settings that engines use: who they are, and what tests compile for every architecture."""
+"""The kernels of inference at the settings that engines use."""
 
-from typing import NamedTuple
-
-from spdnn.kernels.cuda import ceilings, ops
 from spdnn.kernels.cuda.declarations import Kernel
 
 SIMPLE = 256  # threads of kernels that wait for memory
@@ -29,18 +26,6 @@ COMPARE_ROWS = Kernel("merge.cu", "compare_rows", SIMPLE)
 ROW_STATISTICS = Kernel("last.cu", "row_statistics", SIMPLE)
 
 
-class Setting(NamedTuple):
-    """A kernel in use.
-
-    Attributes:
-        kernel: with its macros.
-        blocks: how many a multiprocessor must be able to hold at once, by its registers and threads.
-    """
-
-    kernel: Kernel
-    blocks: int = 1
-
-
 def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
     """csr_layer, csr_bits or ell_layer, for indices of so many bytes; `valued`: edges have values of their own."""
     return Kernel("layer.cu", name, SIMPLE, (("INDEX", INDEX_TYPES[index_bytes]), ("VALUED", int(valued))))
@@ -59,27 +44,3 @@ def staged_outputs(valued: bool) -> int:
 def persistent(inputs: int, threads: int, valued: bool) -> Kernel:
     """persistent_layers, with the features of so many inputs in a block."""
     return Kernel("persistent.cu", "persistent_layers", threads, (("INPUTS", inputs), ("VALUED", int(valued))))
-
-
-SETTINGS = (
-    *(
-        Setting(kernel, RESIDENT // kernel.threads)
-        for kernel in (WORDS, DENSE_TILES, SPARSE_TILES, BEGIN, NEXT_ROWS, SLOTS, RESOLVE, PARK_ROWS)
-    ),
-    *(Setting(kernel, RESIDENT // kernel.threads) for kernel in (HASH_ROWS, INSERT_ROWS, COMPARE_ROWS, ROW_STATISTICS)),
-    *(
-        Setting(layer(name, index_bytes, valued), RESIDENT // SIMPLE)
-        for name in ("csr_layer", "csr_bits", "ell_layer")
-        for index_bytes in INDEX_TYPES
-        for valued in (False, True)
-    ),
-    *(Setting(staged(valued), STAGED_BLOCKS) for valued in (False, True)),
-    *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
-    *(Setting(kernel, blocks) for kernel, blocks in ops.KERNELS),
-    *(
-        Setting(persistent(inputs, threads, valued), RESIDENT // threads)
-        for inputs in PERSISTENT_INPUTS
-        for threads in PERSISTENT_THREADS
-        for valued in (False, True)
-    ),
-)

@@ -134,9 +134,8 @@ class CpuGraphSession(Session):
         costs = self._costs(options)
         give_back()
         self.room = self._room(options)  # less what measuring has left behind
-        given |= {"also": self.room, **request.asked}
-        cores = self._cores(options)
-        chosen = choose(self.sizes, request.devices, memory, costs, cores, schedule=request.schedule, **given)
+        given |= {"also": self.room}
+        chosen = choose(self.sizes, request, memory, costs, self._cores(options), **given)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 

@@ -142,15 +142,16 @@ class CudaGraphSession(Session):
         request = self.request
         if found := unmeasured(request, self.sizes, memory, leaving=self.plan.leaving):
             return found
-        asked = {**request.asked, "leaving": self.plan.leaving}
         costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
             why = "the device has too little memory to measure which schedule is faster"
             schedule = request.schedule or STREAM
-            return cut(schedule, self.sizes, request.devices, memory=memory, **asked), f"{schedule}: {why}"
-        chosen = choose(self.sizes, request.devices, memory, costs, schedule=request.schedule, **asked)
+            return cut(
+                schedule, self.sizes, request.devices, memory=memory, leaving=self.plan.leaving, **request.asked
+            ), f"{schedule}: {why}"
+        chosen = choose(self.sizes, request, memory, costs, leaving=self.plan.leaving)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
