@@ -133,8 +133,8 @@ def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[
     one.seconds.clear()
     one.others.clear()
     verdict = measure.judge(prepared.source, inputs, result)
-    if not verdict["passed"]:
-        sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict['reasons'])}")
+    if not verdict.passed:
+        sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict.reasons)}")
     return verdict, measure.summary(result)
 
 

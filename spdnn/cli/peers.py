@@ -106,7 +106,7 @@ def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> s
 
 
 def _print(title: str, records: list[dict], peers) -> None:
-    print(f"{title}; {records[0]['threads']} threads, {len(records[0]['samples']['inference_seconds'])} rounds")
+    print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
     print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verdict")
     for row in peers.rows(records):
         times = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"

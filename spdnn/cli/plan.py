@@ -86,7 +86,7 @@ def _show_plan(chosen) -> dict:
     from dataclasses import replace
 
     from spdnn import costmodel
-    from spdnn.records.run_record import read_record
+    from spdnn.records.files import read_record
 
     record = read_record(chosen.record)
     fixed = costmodel.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
@@ -98,8 +98,8 @@ def _show_plan(chosen) -> dict:
         chosen.partition,
         chosen.per_node,
     )
-    seconds = statistics.median(record["samples"]["inference_seconds"])
-    print(f"calibrated by {record['case']}: {seconds:.4g} s on one rank, measured; all below is predicted")
+    seconds = statistics.median(record.seconds)
+    print(f"calibrated by {record.case}: {seconds:.4g} s on one rank, measured; all below is predicted")
     plans, limits = [], []
     for inputs in chosen.inputs or [work.inputs]:
         some = work.of(inputs)
@@ -120,7 +120,7 @@ def _show_plan(chosen) -> dict:
             print(f"no number of devices up to {limit.ranks:,} has the memory")
     return {
         "predicted": True,
-        "calibrated_by": {"case": record["case"], "seconds": seconds, "run_seconds": fixed},
+        "calibrated_by": {"case": record.case, "seconds": seconds, "run_seconds": fixed},
         "messages": asdict(messages),
         "plans": [_figures(one) for one in plans],
         "enough": [_figures(one) for one in limits],
@@ -152,7 +152,7 @@ def _figures(one) -> dict:
 
 def _show_check(chosen) -> dict:
     from spdnn import costmodel
-    from spdnn.records.run_record import read_record
+    from spdnn.records.files import read_record
 
     few = read_record(chosen.few) if chosen.few else None
     checked = costmodel.check([read_record(path) for path in chosen.check], few)

@@ -13,12 +13,13 @@ from spdnn.peers.common import installed, new_identity, rows, write_records
 from spdnn.peers.layers import compare_layers
 from spdnn.peers.networks import compare_networks
 from spdnn.problem.features import Inputs
+from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 
 __all__ = ["compare", "compare_layers", "compare_networks", "installed", "new_identity", "rows", "write_records"]
 
 
-def compare(settings: dict, inputs: Inputs | None, command: str) -> list[dict]:
+def compare(settings: dict, inputs: Inputs | None, command: str) -> list[RunRecord]:
     """The records that the key `peers` of a configuration asks for.
 
     Args:

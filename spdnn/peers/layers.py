@@ -20,6 +20,8 @@ from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_ide
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
+from spdnn.records.run_record import Engine as EngineNotes
+from spdnn.records.run_record import Reductions, RunRecord, RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -104,7 +106,7 @@ def compare_layers(
     libraries: Sequence[str],
     command: str,
     identity: str | None = None,
-) -> list[dict]:
+) -> list[RunRecord]:
     """Records of one layer on dense features, ours first, at each width.
 
     Args:
@@ -139,7 +141,7 @@ def _one_width(
     libraries: Sequence[str],
     command: str,
     identity: str,
-) -> list[dict]:
+) -> list[RunRecord]:
     """Records of one layer, a network of its own."""
     layer, rows = network.layer(0), inputs.data
     truth = verify.oracle(network, inputs)
@@ -163,15 +165,11 @@ def _one_width(
         check_same(name, digests[name], outputs[name])
         measurement = measure.Measurement(
             problem=measure.problem(network, inputs),
-            engine={"name": name, "notes": program.notes},
-            reductions={"requested": [], "found": {}},
+            engine=EngineNotes(name, program.notes),
+            reductions=Reductions([], {}),
             threads=threads,
             memory_limit_bytes=None,
-            samples={
-                "read_seconds": [0.0],  # layer and features are made by formula, once for all
-                "prepare_seconds": [spent[name]],
-                "inference_seconds": samples[name],
-            },
+            samples=RunSamples([0.0], [spent[name]], samples[name]),  # all made by formula, once, so nothing is read
             span=ONE_LAYER,
             digests=digests[name],
             peak_memory_bytes=peak,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
@@ -12,6 +14,7 @@ from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, check_same, in_turn, judged_record, new_identity
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.records.run_record import RunRecord, RunSamples
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
 
@@ -38,7 +41,7 @@ def compare_networks(
     command: str,
     name: str,
     identity: str | None = None,
-) -> tuple[list[dict], dict[str, str]]:
+) -> tuple[list[RunRecord], dict[str, str]]:
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
@@ -71,11 +74,7 @@ def compare_networks(
     found = []
     for key, runner in runners.items():
         check_same(key, digests[key], results[key].digest)
-        spent = {
-            "read_seconds": [runner.read_seconds],
-            "prepare_seconds": [runner.prepare_seconds],
-            "inference_seconds": samples[key],
-        }
+        spent = RunSamples([runner.read_seconds], [runner.prepare_seconds], samples[key])
         measurement = measure.measured(
             runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
         )

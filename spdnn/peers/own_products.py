@@ -15,6 +15,7 @@ from spdnn.ops import SparseMatrix
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import products
 from spdnn.peers.common import new_identity
+from spdnn.records.operation_record import OperationRecord
 
 
 def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
@@ -46,7 +47,7 @@ def compare_own(
     threads: int,
     seconds: float,
     command: str,
-) -> list[dict]:
+) -> list[OperationRecord]:
     """The records of one product of a user's matrix, ours first; what is dense is drawn.
 
     Raises:

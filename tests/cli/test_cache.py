@@ -10,7 +10,7 @@ import pytest
 
 from spdnn.cli import cache, main
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 
 SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "300"]
 

@@ -25,7 +25,7 @@ from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.measure.run import official
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 from spdnn.sources.radixnet import RadixNet
 
 

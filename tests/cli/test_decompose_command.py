@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.records.run_record import write_record
+from spdnn.records.files import write_record
 from tests.costmodel.test_costmodel import record
 
 OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)

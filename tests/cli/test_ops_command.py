@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from spdnn.cli import main
 from spdnn.ops import problems
-from spdnn.records.operation_record import read_operations
+from spdnn.records.files import read_operations
 
 
 def spdnn(*arguments):

@@ -9,7 +9,7 @@ import pytest
 
 from spdnn.cli import main
 from spdnn.engines.registry import PEERS
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 
 
 def spdnn(*arguments):

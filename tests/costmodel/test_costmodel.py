@@ -15,7 +15,7 @@ from spdnn.common.errors import InputError
 from spdnn.costmodel import calibration, order
 from spdnn.costmodel.published import official_work
 from spdnn.problem import challenge
-from spdnn.records.run_record import write_record
+from spdnn.records.files import write_record
 from tests.report.test_report import made_record, made_verdict
 
 MESSAGES = costmodel.Messages(2e-6, 1e10)

@@ -26,8 +26,8 @@ from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings, cupy_device, driver
 from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
+from spdnn.records.files import read_records
 from spdnn.records.limits import Machine
-from spdnn.records.run_record import read_records
 from spdnn.reductions.registry import parse_reductions
 
 OURS = [name for name in ENGINES if name.startswith("cuda")]

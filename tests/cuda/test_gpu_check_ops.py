@@ -13,8 +13,8 @@ from spdnn.common.errors import SpdnnError
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.product_base import DENSE, SPARSE
+from spdnn.records.files import read_operations
 from spdnn.records.limits import Machine
-from spdnn.records.operation_record import read_operations
 
 SHAPES = [
     problems.Shape("a", "transformer", "some_layer", 24, 40, 8, None, 2, "random", "", "made up"),

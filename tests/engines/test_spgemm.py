@@ -21,7 +21,7 @@ from spdnn.engines.spgemm.rows import Buffer
 from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
-from spdnn.records.run_record import check_record
+from spdnn.records.files import check_record
 from spdnn.reductions import inputs as identical
 from spdnn.sources.radixnet import RadixNet
 

@@ -133,7 +133,7 @@ class Networks:
             opened = measurement.samples["read_seconds"][0] - read
             self.opening = SLOWER * opened / problem.edges
         verdict = measure.judge(prepared.source, inputs, result)
-        assert verdict["passed"], "; ".join(verdict["reasons"])
+        assert verdict.passed, "; ".join(verdict.reasons)
         name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
         command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
         command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]

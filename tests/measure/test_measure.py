@@ -12,7 +12,7 @@ from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import check_record
+from spdnn.records.files import check_record
 from spdnn.sources.radixnet import RadixNet
 
 

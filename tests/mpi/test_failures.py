@@ -16,7 +16,7 @@ from children import ended, finished, until
 from launched import SPDNN, launched, mpiexec
 
 from spdnn.cli import main
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")

@@ -15,7 +15,7 @@ from spdnn.cli import main
 from spdnn.formats.inputs import write_inputs
 from spdnn.formats.store import write_network
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 

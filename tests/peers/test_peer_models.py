@@ -6,7 +6,7 @@ import pytest
 
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.peers import models
-from spdnn.records.operation_record import check_operation
+from spdnn.records.files import check_operation
 from spdnn.report.operations import values as operations
 
 

@@ -14,7 +14,7 @@ from spdnn.peers import common
 from spdnn.peers import compare as peers
 from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import check_record, read_record
+from spdnn.records.files import check_record, read_record
 from spdnn.sources.radixnet import RadixNet
 
 THREADS = 2  # JAX keeps the number that it starts with

@@ -11,7 +11,7 @@ from spdnn.peers import product_checks, products
 from spdnn.peers.product_base import Product
 from spdnn.peers.product_checks import Truth
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder, ScipySparse
-from spdnn.records.operation_record import check_operation
+from spdnn.records.files import check_operation
 
 THREADS = 2
 HERE = products.libraries_here()[0]

@@ -18,8 +18,7 @@ from test_report import made_verdict
 from spdnn.common import validation
 from spdnn.common.errors import InputError
 from spdnn.common.validation import LARGEST, check_numbers, check_schema
-from spdnn.records.operation_record import check_operation, read_all
-from spdnn.records.run_record import check_record, check_verdict
+from spdnn.records.files import check_operation, check_record, check_verdict, read_all
 
 ROUNDS = 30
 SHORT = 20_000  # characters of a record that is spoiled again and again

@@ -15,7 +15,7 @@ from test_report import shown as whole
 from test_schedules import scheduled
 
 from spdnn.common.statistics import interval
-from spdnn.records.run_record import check_record
+from spdnn.records.files import check_record
 from spdnn.report import page as model
 from spdnn.report.common.collection import Part
 from spdnn.report.reductions import facts as reduction_facts

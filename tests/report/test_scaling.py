@@ -8,10 +8,10 @@ import re
 import statistics
 
 import pytest
+from spdnn.records.rank_checks import computing, imbalance
 from test_report import BASELINES, HOSTILE, made_record, made_verdict, measured, shown
 
 from spdnn.records.published import read_baselines
-from spdnn.records.rank_checks import computing, imbalance
 from spdnn.report import page as model
 from spdnn.report.common import series, words
 from spdnn.report.common.collection import Part

@@ -13,7 +13,7 @@ import pytest
 from children import finished
 from through import Run
 
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark.xdist_group("slurm")]
 

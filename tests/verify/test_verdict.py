@@ -12,7 +12,7 @@ from spdnn.engines.registry import infer
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result, projection_weights
-from spdnn.records.run_record import check_verdict
+from spdnn.records.files import check_verdict
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 

@@ -24,8 +24,7 @@ from children import ended, started, until
 
 from spdnn.cli import main
 from spdnn.pipeline import config
-from spdnn.records.operation_record import read_operations
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_operations, read_record
 from spdnn.report.common.cases import read_cases
 
 pytestmark = pytest.mark.xdist_group("workflow")
