@@ -323,7 +323,7 @@ def _told(chosen, name: str, measurement, result: Result, verdict: Verdict | Non
         return 0
     truth = verdict.truth
     against = f"{truth.source}, {truth.checked} of {truth.inputs} inputs compared; {verdict.values.rule}"
-    print(f"verdict     {'pass' if verdict['passed'] else 'FAIL'} ({against})")
+    print(f"verdict     {'pass' if verdict.passed else 'FAIL'} ({against})")
     if not verdict.passed:
         return _failed(verdict)
     if chosen.record:

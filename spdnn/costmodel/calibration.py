@@ -91,7 +91,7 @@ def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarra
     log: Sequence = record.engine.notes.pass_log or ()
     lanes, edges, seconds = np.zeros((3, layers))
     for first, count, rows, gone, spent in log:
-        span = slice(first, first + count)
+        span = slice(int(first), int(first + count))
         lanes[span] += rows
         edges[span] += gone / count
         seconds[span] += spent / count

@@ -6,11 +6,13 @@ here is read as if the engine had not noted it. An engine, of this package or no
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
+from spdnn.common.validation import UNREADABLE, builtins
 from spdnn.records.fields import Count, Positive, Rate, Seconds
 
 Type = TypeVar("Type", bound=type)
@@ -54,19 +56,17 @@ def notes_of(*engines: str) -> Callable[[Type], Type]:
 
 
 def typed(engine: str, notes: dict[str, Any]) -> Notes:
-    """The notes of an engine as its type has them; what is of another kind is None."""
-    kind, notes = NOTES.get(engine, Notes), {name: value for name, value in notes.items() if value is not None}
-    try:
-        return msgspec.convert(notes, kind)
-    except (msgspec.ValidationError, ValueError, RecursionError):
-        return kind(**{name: value for name, value in notes.items() if _fits(kind, name, value)})
+    """The notes of an engine as its type has them; what is of another kind is None.
 
-
-def _fits(kind: type[Notes], name: str, value: Any) -> bool:
-    try:
-        return name in kind.__struct_fields__ and msgspec.convert({name: value}, kind) is not None
-    except (msgspec.ValidationError, ValueError, RecursionError):
-        return False
+    An engine that has no type here is read by the type that has most of the fields that it notes.
+    """
+    nearest = max((Notes, *NOTES.values()), key=lambda kind: len(notes.keys() & set(kind.__struct_fields__)))
+    kind, fields = NOTES.get(engine, nearest), {}
+    for name in kind.__struct_fields__:
+        if notes.get(name) is not None:
+            with contextlib.suppress(*UNREADABLE):
+                fields[name] = getattr(msgspec.convert(builtins({name: notes[name]}), kind), name)
+    return kind(**fields)
 
 
 @notes_of("cpu", "tiled", "csr")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from spdnn.cli import cache, main
+from spdnn.common.validation import builtins
 from spdnn.problem.features import Inputs
 from spdnn.records.files import read_record
 
@@ -22,7 +23,7 @@ def run(tmp_path):
     def ran(layers=120, *more):
         path = tmp_path / "run.json"
         assert main([*SMALL, "--layers", str(layers), "--record", str(path), *more]) == 0
-        return read_record(path)
+        return builtins(read_record(path))
 
     return ran
 

@@ -95,8 +95,8 @@ def test_a_record_takes_its_numbers():
     verdict = measure.judge(network, inputs, result)
     record = measure.record("case", measured, measure.summary(result), verdict, "spdnn")
     check_record(record, "record")
-    assert record["reductions"]["requested"] == ["dead", "inputs"]
-    assert record["reductions"]["found"]["inputs"]["rows_merged"] > 0
+    assert record.reductions.requested == ["dead", "inputs"]
+    assert record.reductions.found["inputs"]["rows_merged"] > 0
 
 
 def test_equal_rows_share_one_and_change_nothing():

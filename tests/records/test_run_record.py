@@ -326,7 +326,7 @@ def test_unreadable_files(tmp_path):
         read_record(tmp_path / "latin.json")
     for content in ("null", "[]", '"x"'):
         (tmp_path / "r.json").write_text(content)
-        with pytest.raises(InputError, match=r'r\.json: .* is not an object'):
+        with pytest.raises(InputError, match=r"r\.json: .* is not an object"):
             read_record(tmp_path / "r.json")
 
 
