@@ -76,7 +76,7 @@ def _peers(chosen) -> None:
     command, records, refused = _command(chosen, layers, libraries, threads), [], {}
     for width in layers:
         found = peers.compare_layers([width], chosen.count, threads, chosen.seconds, libraries, command, identity)
-        _print(f"one layer, {width} neurons, {found[0]['problem']['input_count']} inputs", found, peers)
+        _print(f"one layer, {width} neurons, {found[0].problem.input_count} inputs", found, peers)
         records += found
     if whole:
         network = RadixNet(chosen.neurons, chosen.layers)
