@@ -124,6 +124,8 @@ def allowed(node: dict) -> str:
         return f"a text of the form {pattern.removesuffix(END)}" if pattern else f"a text{size}"
     if kind == "array":
         least, most = node.get("minItems"), node.get("maxItems")
+        if least and least == most:
+            return f"a list of {least}"
         return f"a list{f' of {least} or more' if least else ''}{f' of at most {most}' if most else ''}"
     return {"boolean": "true or false", "null": "null"}.get(kind, "an object")
 
