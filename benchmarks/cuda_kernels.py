@@ -28,6 +28,7 @@ import numpy as np
 from spdnn.common import provenance
 from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import write_text
+from spdnn.common.validation import builtins
 from spdnn.engines.cuda.choice import IN_A_ROW, room_for, several_layers, unsuited
 from spdnn.engines.cuda.layers import arranged, to_device
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
@@ -253,7 +254,7 @@ def described(device: Device, machine: Machine) -> dict:
     """The device and what it does at best, fit for JSON."""
     return {
         "device": asdict(device.properties),
-        "machine": asdict(machine),
+        "machine": builtins(machine),
         "commit": provenance.environment("")["commit"],
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }

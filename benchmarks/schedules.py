@@ -21,6 +21,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from spdnn.cli.inputs import named
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
@@ -28,6 +30,7 @@ from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
+from spdnn.records.run_record import RunRecord, RunSamples, Verdict
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of
@@ -116,14 +119,14 @@ def run(one: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool 
     one.seconds.append(seconds)
     one.others.append(others)
     if one.best == len(one.seconds) - 1:
-        spent = {f"{name}_seconds": [0.0] for name in ("read", "prepare")} | {"inference_seconds": [seconds]}
+        spent = RunSamples([0.0], [0.0], [seconds])
         one.fastest = measure.measured(
             runner.name, prepared, inputs, one.options, session, result, spent, [result.digest]
         )
     return result
 
 
-def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[dict, dict]:
+def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[Verdict, dict]:
     """(verdict, summary) of a first run, which is not timed.
 
     Raises:
@@ -133,12 +136,12 @@ def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[
     one.seconds.clear()
     one.others.clear()
     verdict = measure.judge(prepared.source, inputs, result)
-    if not verdict["passed"]:
-        sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict['reasons'])}")
+    if not verdict.passed:
+        sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict.reasons)}")
     return verdict, measure.summary(result)
 
 
-def compared(found: list[Setting], record: dict) -> list[dict]:
+def compared(found: list[Setting], record: RunRecord) -> list[dict]:
     """A row for each setting, measured and predicted."""
     rows = []
     for one in found:
@@ -148,15 +151,15 @@ def compared(found: list[Setting], record: dict) -> list[dict]:
             "schedule": one.schedule, "devices": one.devices, "batches": one.decomposition.batches,
             "measured": measured, "predicted": predicted.seconds, "error": predicted.seconds / measured - 1,
             "bound": predicted.bound, "samples": one.seconds, "others": one.others[one.best], "quiet": one.quiet,
-            "timeline": one.fastest.engine["notes"]["timeline"],
+            "timeline": one.fastest.engine.noted["timeline"],
             "simulated": [span.listed() for span in predicted.timeline],
         })  # fmt: skip
     return rows
 
 
-def printed(rows: list[dict], reductions: str, record: dict) -> None:
+def printed(rows: list[dict], reductions: str, record: RunRecord) -> None:
     """The table."""
-    print(f"\nreductions {reductions}; calibrated by {BASE[0]} on one device, {record['threads']} threads")
+    print(f"\nreductions {reductions}; calibrated by {BASE[0]} on one device, {record.threads} threads")
     head = ("schedule", "devices", "batches", "measured", "others", "predicted", "error")
     print(" ".join(f"{cell:>10}" for cell in head))
     for row in rows:
@@ -198,7 +201,7 @@ def main() -> None:
                 "the machine was never quiet during a resident run on one device: there is nothing to calibrate by"
             )
         base = found[0].fastest
-        base.machine = measure.ceilings(runner, found[0].options)
+        base = replace(base, machine=measure.ceilings(runner, found[0].options))
         record = measure.record("schedules", base, judged[0][1], judged[0][0], "benchmarks/schedules.py")
         told[name] = compared(found, record)
         printed(told[name], name, record)

@@ -49,8 +49,8 @@ def main() -> None:
         sessions[setting], samples[setting] = runner.open(prepared, inputs, Options(threads, chosen.memory)), []
     for setting, session in sessions.items():
         verdict = measure.judge(network, inputs, session.run())
-        if not verdict["passed"]:
-            raise SystemExit(f"{setting}: the verdict is fail ({'; '.join(verdict['reasons'])})")
+        if not verdict.passed:
+            raise SystemExit(f"{setting}: the verdict is fail ({'; '.join(verdict.reasons)})")
     for _ in range(chosen.rounds):
         for setting, session in sessions.items():
             samples[setting].append(measure.timed(session.run)[1])

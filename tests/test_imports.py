@@ -59,13 +59,17 @@ def test_no_module_imports_itself_through_others():
     assert not [module for module in MODULES if module in reached[module]]
 
 
-HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema", "jsonschema_rs",
+HEAVY = {"cupy", "mpi4py", "matplotlib", "seaborn", "pandas", "sklearn", "requests", "jsonschema",
          "jinja2", "snakemake", "graphblas", "sparse_dot_mkl", "jax", "torch"}  # fmt: skip
+CORE = {"numpy", "scipy", "blake3", "msgspec"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "unasked"),
-    [(["engines"], HEAVY), *((option, HEAVY | {"numpy", "scipy", "blake3"}) for option in (["--version"], ["--help"]))],
+    [
+        (["engines"], HEAVY),
+        *((option, HEAVY | {"numpy", "scipy", "blake3", "msgspec"}) for option in (["--version"], ["--help"])),
+    ],
 )
 def test_nothing_heavy_is_imported_unasked(arguments, unasked):
     code = f"""import contextlib, sys, spdnn.cli

@@ -7,6 +7,7 @@ import sys
 
 from spdnn.cli.record_files import record_files
 from spdnn.common.errors import InputError, SpdnnError
+from spdnn.records.comparison import Comparable
 
 DESCRIPTION = """\
 Set the records of B beside those of A that measured the same: problem, engine and its schedule,
@@ -58,21 +59,20 @@ def _compare(chosen) -> int:
     return 1 if chosen.fail_slower and found.counts[SLOWER] else 0
 
 
-def _read(name: str) -> tuple[list[dict], list[str]]:
+def _read(name: str) -> tuple[list[Comparable], list[str]]:
     """(records, cases that failed verification and so have no record).
 
     Raises:
         InputError: a file that is not sound, or a record of a case whose verdict is fail.
     """
-    from spdnn.records.operation_record import read_all
-    from spdnn.records.run_record import read_verdict
+    from spdnn.records.files import read_all, read_verdict
 
     files = record_files(name)
     runs, operations = read_all(files.records)
-    failed = [path.resolve().parent.name for path in files.verdicts if not read_verdict(path)["passed"]]
+    failed = [path.resolve().parent.name for path in files.verdicts if not read_verdict(path).passed]
     for record in runs:
-        if record["case"] in failed:
-            raise InputError(f"{name}: {record['case']}: the verdict is fail, so its record has no number")
+        if record.case in failed:
+            raise InputError(f"{name}: {record.case}: the verdict is fail, so its record has no number")
     if not runs and not operations:
         raise InputError(f"{name}: no record there")
     return [*runs, *operations], failed

@@ -33,6 +33,7 @@ def _seconds(text: str) -> float:
 def _machine(chosen) -> None:
     from spdnn.common import provenance
     from spdnn.common.files import check_target, write_text
+    from spdnn.common.validation import builtins
     from spdnn.measure.machine import caches, measure
 
     if chosen.json:
@@ -48,5 +49,5 @@ def _machine(chosen) -> None:
     for name, (what, unit, includes) in INCLUDES.items():
         print(f"{what:<13} {getattr(found, name) / 1e9:8.1f} {unit:<13} {includes}")
     if chosen.json:
-        content = {"machine": asdict(found), "caches": [asdict(one) for one in caches()], "environment": environment}
+        content = {"machine": builtins(found), "caches": [asdict(one) for one in caches()], "environment": environment}
         write_text(chosen.json, json.dumps(content, indent=1) + "\n")

@@ -130,16 +130,16 @@ def _one(chosen) -> None:
     matrix = own_products.read_matrix(chosen.matrix)
     comparison = Comparison(threads, libraries, chosen.seconds, command)
     found = own_products.compare_own(matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, comparison)
-    problem = found[0]["problem"]
-    size = f"{problem['rows']} x {problem['columns']}, {problem['nonzeros']} nonzeros"
-    sparse, columns = f"{100 * problem['sparsity']:.4g} % sparse", problem["batch_columns"]
+    problem = found[0].problem
+    size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
+    sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns
     print(f"{size} ({sparse}), {columns} columns; {threads} threads\n{_HEAD}")
     _print(found)
     print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
     for record in found:
-        rate, version = record["operations_per_second"]["median"], record["program"]["version"]
-        spent = 1e3 * statistics.median(record["samples"]["seconds"])
-        print(f"  {record['program']['name']:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
+        rate, version = record.operations_per_second.median, record.program.version
+        spent = 1e3 * statistics.median(record.seconds)
+        print(f"  {record.program.name:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
     _write(chosen.record, found)
     for name, reason in absent.items():
         print(f"{name}: {reason}")
@@ -148,11 +148,12 @@ def _one(chosen) -> None:
 _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'sparse':>16} {'dense':>16} {'imbalance':>9}"
 
 
-def _print(group: list[dict]) -> None:
+def _print(group: list) -> None:
     """One problem in a line."""
+    from spdnn.common.validation import builtins
     from spdnn.report.operations.values import compared
 
-    for one in compared(group):
+    for one in compared(map(builtins, group)):
         ours = statistics.median(one.ours["samples"]["seconds"])
         name = one.ours["case"].rsplit(".", 2)[0]
         peak = "-" if one.peak is None else f"{one.peak:.1f}"
@@ -169,12 +170,13 @@ def _beside(known) -> str:
     return "-" if known is None else f"{known[1]:.2f} {known[0]['program']['name']}"
 
 
-def _summary(records: list[dict]) -> None:
+def _summary(records: list) -> None:
     """Geometric means by operation, set and sparsity."""
+    from spdnn.common.validation import builtins
     from spdnn.report.operations.values import compared, means
 
     groups: dict[tuple, list] = {}
-    for one in compared(records):
+    for one in compared(map(builtins, records)):
         if one.operation != "model":
             groups.setdefault((one.operation, one.problem["set"], one.percent), []).append(one)
     print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
@@ -206,9 +208,9 @@ def _folder(path: str | None) -> Path | None:
     return folder
 
 
-def _write(path, records: list[dict]) -> None:
+def _write(path, records: list) -> None:
     """What was measured is kept when the rest is interrupted."""
-    from spdnn.records.operation_record import write_operations
+    from spdnn.records.files import write_operations
 
     if path is not None and records:
         write_operations(path, records)

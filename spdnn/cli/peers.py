@@ -68,7 +68,7 @@ def _peers(chosen) -> None:
     comparison = peers.Comparison(threads, libraries, chosen.seconds, command)
     for width in layers:
         found = peers.compare_layers([width], chosen.count, comparison)
-        _print(f"one layer, {width} neurons, {found[0]['problem']['input_count']} inputs", found, peers)
+        _print(f"one layer, {width} neurons, {found[0].problem.input_count} inputs", found, peers)
         records += found
     if whole:
         network = RadixNet(chosen.neurons, chosen.layers)
@@ -95,7 +95,7 @@ def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> s
 
 
 def _print(title: str, records: list[dict], peers) -> None:
-    print(f"{title}; {records[0]['threads']} threads, {len(records[0]['samples']['inference_seconds'])} rounds")
+    print(f"{title}; {records[0].threads} threads, {len(records[0].seconds)} rounds")
     print(f"  {'library':<10} {'median s':>10} {'billion edges/s':>16}   {'times as long as ours':<24} verdict")
     for row in peers.rows(records):
         times = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} to {row.ratio.high:.2f})"

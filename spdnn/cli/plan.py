@@ -84,7 +84,7 @@ def _show_plan(chosen) -> dict:
     from dataclasses import replace
 
     from spdnn.costmodel import calibration, costs, prediction
-    from spdnn.records.run_record import read_record
+    from spdnn.records.files import read_record
 
     if not chosen.record:
         raise InputError("nothing tells what a run costs: give --record or --check, or --cut and a problem")
@@ -95,8 +95,8 @@ def _show_plan(chosen) -> dict:
         device = replace(device, memory_bytes=chosen.memory)
     messages = costs.Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
     partition, per_node = chosen.partition or "rebalanced", chosen.per_node or 1
-    seconds = statistics.median(record["samples"]["inference_seconds"])
-    print(f"calibrated by {record['case']}: {seconds:.4g} s on one rank, measured; all below is predicted")
+    seconds = statistics.median(record.seconds)
+    print(f"calibrated by {record.case}: {seconds:.4g} s on one rank, measured; all below is predicted")
     plans, limits = [], []
     for inputs in chosen.inputs or [work.inputs]:
         some = work.of(inputs)
@@ -117,7 +117,7 @@ def _show_plan(chosen) -> dict:
             print(f"no number of devices up to {limit.ranks:,} has the memory")
     return {
         "predicted": True,
-        "calibrated_by": {"case": record["case"], "seconds": seconds, "run_seconds": fixed},
+        "calibrated_by": {"case": record.case, "seconds": seconds, "run_seconds": fixed},
         "messages": asdict(messages),
         "plans": [_figures(one) for one in plans],
         "enough": [_figures(one) for one in limits],
@@ -149,7 +149,7 @@ def _figures(one) -> dict:
 
 def _show_check(chosen) -> dict:
     from spdnn.costmodel import calibration
-    from spdnn.records.run_record import read_record
+    from spdnn.records.files import read_record
 
     few = read_record(chosen.few) if chosen.few else None
     checked = calibration.check([read_record(path) for path in chosen.check], few)

@@ -39,7 +39,7 @@ def problem_of(chosen) -> tuple:
 
 
 def _recorded(chosen, devices: int, messages) -> tuple:
-    from spdnn.records.run_record import read_record
+    from spdnn.records.files import read_record
     from spdnn.taskgraph.calibration import costs_of
 
     for name in ("edges_per_second", "launch_seconds"):
@@ -47,14 +47,14 @@ def _recorded(chosen, devices: int, messages) -> tuple:
             raise InputError(f"--{name.replace('_', '-')} is what --record tells; give one of them")
     record = read_record(chosen.record)
     costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
-    told = f"calibrated by {record['case']}, measured {statistics.median(record['samples']['inference_seconds']):.4g} s"
+    told = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
     if not (chosen.neurons or chosen.network):
         if chosen.inputs:
             costs = replace(costs, work=costs.work.of(chosen.inputs), order=lambda batches: None)
-        return record["case"], costs, cores, f"{told}; rows are those that its run had left"
+        return record.case, costs, cores, f"{told}; rows are those that its run had left"
     name, work, order, rows = _given(chosen)
     # What its reductions left of an edge and of its bytes; rows are not known to merge in another problem.
-    left = costs.work.edges.sum() / max(1, record["problem"]["edges"])
+    left = costs.work.edges.sum() / max(1, record.problem.edges)
     nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
     work = replace(work, edges=left * work.edges, weight_bytes=left * nbytes * work.edges)
     return name, replace(costs, work=work, order=order), cores, f"{told}; {rows}"

@@ -4,11 +4,11 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
 import numpy as np
+from msgspec.structs import replace
 
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named, opened
@@ -23,6 +23,7 @@ from spdnn.measure.run import Loaded, Measurement
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
+from spdnn.records.run_record import Verdict
 from spdnn.records.time_to_solution import COMMAND, solution, text
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
@@ -155,7 +156,7 @@ def _infer(chosen) -> int:
         verdict = None
         if judged:
             verdict, measurement = _judged(chosen, loaded, measurement, result, chosen.truth)
-    if verdict is None or verdict["passed"]:
+    if verdict is None or verdict.passed:
         _write_outputs(chosen, measurement, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
     for name in ("prepared", "layers", "count", "truth"):
@@ -223,7 +224,7 @@ def _measured(
 
 def _judged(
     chosen, loaded: Loaded, measurement: Measurement, result: Result, truth: str | None, cached: Sequence[str] = ()
-) -> tuple[dict | None, Measurement]:
+) -> tuple[Verdict | None, Measurement]:
     """(verdict, the measurement with its time to solution); no verdict where the oracle would only judge itself.
 
     Raises:
@@ -237,7 +238,8 @@ def _judged(
             raise InputError("the reference engine is the oracle itself, so its verdict proves nothing; give --truth")
         return None, measurement
     verdict, judging = measure.timed(measure.judge, network, inputs, result, truth)
-    read, prepare, first = (measurement.samples[f"{part}_seconds"][0] for part in ("read", "prepare", "inference"))
+    samples = measurement.samples
+    read, prepare, first = samples.read_seconds[0], samples.prepare_seconds[0], samples.inference_seconds[0]
     spent = solution(
         COMMAND,
         time.perf_counter() - chosen.begun - measurement.aside_seconds,
@@ -298,16 +300,16 @@ def _write_rows(stream: BinaryIO, result: Result) -> None:
         stream.write(rows.data)
 
 
-def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, command: list) -> int:
+def _told(chosen, name: str, measurement, result: Result, verdict: Verdict | None, command: list) -> int:
     """Write the record of a passing run, print what happened; the exit status."""
     print(f"categories  {result.categories.size} of {result.inputs} inputs")
     if verdict is None:
         print("verdict     none: not verified (--record or --truth verifies)")
         return 0
-    truth = verdict["truth"]
-    against = f"{truth['source']}, {truth['checked']} of {truth['inputs']} inputs compared; {verdict['values']['rule']}"
-    print(f"verdict     {'pass' if verdict['passed'] else 'FAIL'} ({against})")
-    if not verdict["passed"]:
+    truth = verdict.truth
+    against = f"{truth.source}, {truth.checked} of {truth.inputs} inputs compared; {verdict.values.rule}"
+    print(f"verdict     {'pass' if verdict.passed else 'FAIL'} ({against})")
+    if not verdict.passed:
         return _failed(verdict)
     if chosen.record:
         _write_record(chosen, name, measurement, result, verdict, command)
@@ -315,8 +317,8 @@ def _told(chosen, name: str, measurement, result: Result, verdict: dict | None, 
         told = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
         print(f"spdnn: warning: {told}: reading files took more than the run", file=sys.stderr)
     print(f"solution    {text(measurement.time_to_solution)}")
-    seconds = float(np.median(measurement.samples["inference_seconds"]))
-    rate = challenge.edges_per_second(result.inputs, measurement.problem["edges"], seconds)
+    seconds = float(np.median(measurement.samples.inference_seconds))
+    rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(
         f"inference   {seconds:.4f} s, median of {len(measurement.digests)} ({measurement.span}; "
         f"reductions: {_on(measurement)}; {_workers(measurement)})"
@@ -332,21 +334,20 @@ def _workers(measurement) -> str:
     threads = f"{measurement.threads} threads"
     if measurement.ranks == 1:
         return threads
-    return f"{measurement.ranks} ranks of {threads}, {measurement.distribution['partition']}; {_balance(measurement)}"
+    return f"{measurement.ranks} ranks of {threads}, {measurement.distribution.partition}; {_balance(measurement)}"
 
 
 def _balance(measurement) -> str:
-    return (
-        f"imbalance {measurement.distribution['imbalance']['edges']:.3f} in edges; {measurement.distribution['told']}"
-    )
+    return f"imbalance {measurement.distribution.imbalance.edges:.3f} in edges; {measurement.distribution.told}"
 
 
 def _on(measurement) -> str:
-    return "+".join(measurement.reductions["requested"]) or "none"
+    return "+".join(measurement.reductions.requested) or "none"
 
 
-def _write_record(chosen, name: str, measurement, result: Result, verdict: dict, command: list) -> None:
-    from spdnn.records.run_record import write_record
+def _write_record(chosen, name: str, measurement, result: Result, verdict: Verdict, command: list) -> None:
+    from spdnn.records.files import write_record
+    from spdnn.records.notes import TaskgraphNotes
 
     command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []
@@ -354,9 +355,9 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: dict,
         command += ["--no-join"] if option == "join" else [f"--{option.replace('_', '-')}", value]
     command += ["--repeats", len(measurement.digests), "--record", "run.json"]
     case = f"{name}.{chosen.engine}.{_on(measurement)}.t{measurement.threads}"
-    told = measurement.engine["notes"]
-    if "schedule" in told:
-        case += f".{told['schedule']}-d{told['devices']}"
+    notes = measurement.engine.notes
+    if isinstance(notes, TaskgraphNotes):
+        case += f".{notes.schedule}-d{notes.devices}"
     if measurement.ranks > 1:
         command = ["mpiexec", "-n", measurement.ranks, *command, "--partition", chosen.partition]
         case += f".r{measurement.ranks}-{chosen.partition}"
@@ -364,8 +365,8 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: dict,
     write_record(chosen.record, measure.record(case, measurement, summary, verdict, shlex.join(map(str, command))))
 
 
-def _failed(verdict: dict) -> int:
-    print(f"spdnn: verdict fail: {'; '.join(verdict['reasons'])}", file=sys.stderr)
+def _failed(verdict: Verdict) -> int:
+    print(f"spdnn: verdict fail: {'; '.join(verdict.reasons)}", file=sys.stderr)
     return 1
 
 
@@ -376,9 +377,9 @@ def _verify(chosen) -> int:
     official = chosen.truth.startswith("official:")
     truth = measure.named_truth(chosen.truth, challenge.INPUTS if official else None)
     verdict = verify.judge_categories(categories, truth)
-    if not verdict["passed"]:
+    if not verdict.passed:
         return _failed(verdict)
-    print(f"pass: {verdict['categories']} categories, {truth.source}")
+    print(f"pass: {verdict.categories} categories, {truth.source}")
     return 0
 
 

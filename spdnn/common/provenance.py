@@ -16,7 +16,6 @@ DATA = {
     "spdnn.kernels": ("spdnn/kernels/cpu/*",),
     "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),
     "spdnn.report.rendering": ("spdnn/report/**/*.j2", "spdnn/report/*.css", "spdnn/report/*.js"),
-    "spdnn.common.validation": ("spdnn/common/schemas/*.json",),
     "spdnn.sources.catalog": ("config/data.tsv",),
     "spdnn.verify.verdict": ("config/truth/*",),
 }

@@ -1,48 +1,82 @@
-"""Whether something follows a schema of `schemas/`, those of records and verdicts; if not, a sentence with the key."""
+"""JSON as objects of typed classes (msgspec), and what is wrong with it in one sentence that names the field.
+
+What is sound is decoded at once. What is not, or may hide a key that is given twice or a number too large, goes through
+Python's own parser again, which is slower and knows where things are.
+"""
 
 import json
 import math
+import re
+from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from spdnn.common.errors import InputError, Unavailable
+import msgspec
 
-SCHEMAS = Path(__file__).resolve().parent / "schemas"
-LARGEST = 2**63 - 1  # of any whole number, as in the schemas
-PLAIN = {str, bool, type(None)}  # kinds of values that hold no number
+from spdnn.common.errors import InputError
+
+LARGEST = 2**63 - 1  # of any whole number
+END = r"(?!\n)"  # after the $ of a pattern, which Python lets stand before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 200
+# Where any digit is 0, and a comma whatever stands before a number, this is one that may be beyond LARGEST.
+DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n-", b"000000000,,,,,"), b"," + b"0" * 19
+OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
+UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+Kind = TypeVar("Kind")
 
 
-def check_schema(name: str, content: Any, where: str) -> None:
-    """Raise InputError, one sentence that starts with `where`, unless the content follows the schema of that name.
+def parsed(kind: type[Kind], text: str, where: str, what: str) -> Kind:
+    """The object of class `kind` that a text in JSON holds.
 
     Args:
-        name: of a file in `schemas/`.
-        content: as `json.loads` gives it, or what `json.dumps` takes.
+        where: begins the sentence of an error: a file, and perhaps a line.
+        what: the text should be: "run record".
 
     Raises:
-        InputError: the content does not follow the schema; of several reasons, the one whose key comes first.
-        Unavailable: the library that checks is absent.
+        InputError: no JSON, or a value that the class does not allow; the sentence names its field.
     """
+    try:
+        line = text.encode()
+        value = _decoder(kind).decode(line)
+        # Every colon of the text is in the object too, so no key was given twice.
+        whole = line.count(b":") == msgspec.json.encode(value).count(b":") and b"\\u003" not in line
+        if whole and LONG_NUMBER not in line.translate(DIGITS):
+            return value
+    except UNREADABLE:
+        pass
+    return converted(kind, json_of(text, where, what), where)
+
+
+def converted(kind: type[Kind], content: Any, where: str) -> Kind:
+    """The object of class `kind` that `content` is, as `json.loads` gives it; InputError as of `parsed`."""
     check_numbers(content, where)
     try:
-        errors = _errors(name, content)
-    except (TypeError, ValueError, RecursionError) as error:  # a key that is no text, a list within itself
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {_sentence(kind, content, str(error))}") from error
+    except UnicodeEncodeError:  # text that is no Unicode, where there are only some values: in a likeness
+        text = json.dumps(content, ensure_ascii=False).encode(errors="xmlcharrefreplace")
+        return converted(kind, json.loads(text), where)
+    except UNREADABLE as error:  # a key that is no text, a list within itself
         raise InputError(f"{where}: it is no JSON ({shortened(str(error))})") from error
-    first = min(errors, key=lambda error: list(map(str, error.instance_path)), default=None)
-    if first is not None:
-        value = json.dumps(first.instance, ensure_ascii=False, separators=(",", ":"))  # as the library prints it
-        key, told = _key(first.instance_path), first.message.replace(value, shortened(value))
-        key, told = shortened(key), shortened(told, LONGEST_SENTENCE)
-        raise InputError(f"{where}: {key}: {told}" if key else f"{where}: {told}")
+
+
+def json_of(text: str, where: str, what: str) -> Any:
+    """What a text in JSON holds. Raises InputError where it is none, or gives a key twice."""
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: it is not a {what} in JSON ({shortened(str(error))})") from error
+
+
+def builtins(value: Any) -> Any:
+    """An object of typed classes as dictionaries, lists and numbers, in the order of its fields."""
+    return msgspec.to_builtins(value, enc_hook=_number)
 
 
 def check_numbers(content: Any, where: str) -> None:
-    """Raise InputError where there is NaN, an infinity or an absurdly large whole number; schemas let NaN through."""
-    if _sound_numbers(content):
-        return
+    """Raise InputError where there is NaN, an infinity or an absurdly large whole number."""
     todo = [("", content)]
     while todo:
         key, value = todo.pop()
@@ -62,45 +96,111 @@ def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-def _sound_numbers(content: Any) -> bool:
-    """Whether all numbers are sound, for sure: quickly, kind by kind, since almost always they are."""
-    todo = [[content]]
-    while todo:
-        values = todo.pop()
-        for kind in (kinds := set(map(type, values))) - PLAIN:
-            some = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
-            if kind is dict:
-                todo += [one.values() for one in some]
-            elif kind is list:
-                todo += some
-            elif not (
-                (kind is int and min(some) >= -LARGEST and max(some) <= LARGEST)
-                or (kind is float and all(map(math.isfinite, some)))
-            ):
-                return False
-    return True
+def schema(kind: type) -> dict:
+    """The JSON Schema (2020-12) of a class."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
 
 
-def _key(path: list) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+def allowed(node: dict) -> str:
+    """The values that a part of a JSON Schema allows, in words."""
+    if "anyOf" in node:
+        return _either(allowed(one) for one in node["anyOf"])
+    if "enum" in node:
+        return ("one of " if len(node["enum"]) > 1 else "") + _either(map(_json, node["enum"]))
+    kind = node.get("type", "object")
+    if kind in ("integer", "number"):
+        low, high = node.get("minimum"), node.get("maximum")
+        if low is not None and low == high:
+            return f"the number {low:g}"
+        limits = f" above {node['exclusiveMinimum']:g}" if "exclusiveMinimum" in node else ""
+        limits += f" from {low:g}" if low is not None and low != -LARGEST else ""
+        limits += f" to {high:g}" if high is not None and high < LARGEST else ""
+        return f"a {'whole ' if kind == 'integer' else ''}number{limits}"
+    if kind == "string":
+        least, most, pattern = node.get("minLength"), node.get("maxLength"), node.get("pattern")
+        size = f" of {least or 0} to {most} characters" if most else ""
+        return f"a text of the form {pattern.removesuffix(END)}" if pattern else f"a text{size}"
+    if kind == "array":
+        least, most = node.get("minItems"), node.get("maxItems")
+        if least and least == most:
+            return f"a list of {least}"
+        return f"a list{f' of {least} or more' if least else ''}{f' of at most {most}' if most else ''}"
+    return {"boolean": "true or false", "null": "null"}.get(kind, "an object")
 
 
-def _errors(name: str, content: Any) -> list:
-    """What the library finds; of values that it does not know, and of text that is no Unicode, in a likeness."""
-    validator = _validator(name)
-    try:
-        return list(validator.iter_errors(content))
-    except ValueError:
-        likeness = json.dumps(content, default=repr, ensure_ascii=False).encode(errors="xmlcharrefreplace")
-        return list(validator.iter_errors(json.loads(likeness)))
+def _sentence(kind: type, content: Any, error: str) -> str:
+    """What msgspec's sentence says, with the value, and what is allowed in its place."""
+    message, _, path = error.partition(" - at `")
+    keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removeprefix("key` in `"))
+    whole, node, key = _schema(kind), _schema(kind), ""
+    for name, entry in keys:
+        key += f".{name}" if name else f"[{entry}]"
+        node = _part(whole, node, name)
+        content = content[name or int(entry)] if entry != "..." and content is not None else None
+    key = key.lstrip(".")
+    if not message.startswith(OWN):
+        return shortened(f"{key}.{message}".lstrip("."), LONGEST_SENTENCE)
+    if absent := re.fullmatch(r"Object missing required field `(.*)`", message, re.DOTALL):
+        told = f'the field "{absent[1]}" is missing'
+    elif unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
+        told = f'there is no field "{unknown[1]}"'
+    else:
+        value = "a value" if "[...]" in key or "key` in" in path else shortened(_json(content))
+        told = f"{value} is not {allowed(_resolved(whole, node))}"
+    told = shortened(told, LONGEST_SENTENCE)
+    return f"{shortened(key)}: {told}" if key else told
+
+
+def _part(whole: dict, node: dict, name: str) -> dict:
+    """The schema of the field `name`; of the entries, where it is empty."""
+    node = _resolved(whole, node)
+    for one in (_resolved(whole, one) for one in node.get("anyOf", [node])):
+        found = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
+        if found:
+            return found
+    return {}
+
+
+def _resolved(whole: dict, node: dict) -> dict:
+    return whole["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=repr)
+
+
+def _number(value: object) -> float:
+    """A number of NumPy that is also one of Python."""
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"a value of type {type(value).__name__} is nothing that JSON knows")
+
+
+def _finite(text: str) -> float:
+    """The number in JSON's own words, so neither NaN nor an infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number that JSON knows, or too large a one")
+    return number
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a key is given twice in one object")
+    return content
 
 
 @cache
-def _validator(name: str):
-    """The validator of one schema; all of them know each other by their names."""
-    try:
-        import jsonschema_rs
-    except ImportError as error:
-        raise Unavailable("checking records needs jsonschema-rs: pip install 'spdnn[full]'") from error
-    schemas = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in SCHEMAS.glob("*.json")}
-    return jsonschema_rs.Draft202012Validator(schemas[name], registry=jsonschema_rs.Registry(list(schemas.items())))
+def _decoder(kind: type) -> msgspec.json.Decoder:
+    return msgspec.json.Decoder(kind)
+
+
+@cache
+def _schema(kind: type) -> dict:
+    return schema(kind)

@@ -13,6 +13,7 @@ from spdnn.costmodel.costs import Device, Messages, Work
 from spdnn.costmodel.official import official_shares
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.problem import challenge
+from spdnn.records.run_record import RunRecord
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
 WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
@@ -22,7 +23,7 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
-def from_record(record: dict, run_seconds: float = 0.0) -> tuple[Device, Work]:
+def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[Device, Work]:
     """What a run record of one rank tells of the device and the work; predicting it again gives its median time.
 
     Args:
@@ -31,85 +32,85 @@ def from_record(record: dict, run_seconds: float = 0.0) -> tuple[Device, Work]:
     Raises:
         InputError: a record of several ranks, of a run that did nothing, or with notes that cannot be read.
     """
-    if record["ranks"] != 1:
-        raise InputError(f"{record['case']}: {record['ranks']} ranks; the model is calibrated by a record of one")
+    if record.ranks != 1:
+        raise InputError(f"{record.case}: {record.ranks} ranks; the model is calibrated by a record of one")
     with reading_notes(record):
         return _from_record(record, run_seconds)
 
 
 @contextlib.contextmanager
-def reading_notes(record: dict) -> Iterator[None]:
+def reading_notes(record: RunRecord) -> Iterator[None]:
     """Reads of what a record's schema leaves free: where it cannot be read, an InputError says so."""
     try:
         yield
     except UNREADABLE as error:
         told = "what its engine noted, or what its reductions found, is not what an engine of this project tells"
-        raise InputError(f"{record['case']}: {told}; the model cannot be calibrated by it") from error
+        raise InputError(f"{record.case}: {told}; the model cannot be calibrated by it") from error
 
 
-def _from_record(record: dict, run_seconds: float) -> tuple[Device, Work]:
+def _from_record(record: RunRecord, run_seconds: float) -> tuple[Device, Work]:
     """`from_record`, of one rank; what cannot be read raises one of UNREADABLE."""
-    problem, result, found = record["problem"], record["result"], record["reductions"].get("found", {})
-    inputs, layers, merged = problem["input_count"], problem["layers"], found.get("neurons", {})
+    problem, result, found = record.problem, record.result, record.reductions.found
+    inputs, layers, merged = problem.input_count, problem.layers, found.get("neurons", {})
     if not inputs or not layers:
-        raise InputError(f"{record['case']}: {inputs} inputs through {layers} layers tell nothing of a device")
-    alive = np.array([inputs, *result["survivors"][:-1]], float)
+        raise InputError(f"{record.case}: {inputs} inputs through {layers} layers tell nothing of a device")
+    alive = np.array([inputs, *result.survivors[:-1]], float)
     edges, rows, spent, meetings = _logged(record, alive)
-    total = max(0.0, statistics.median(record["samples"]["inference_seconds"]) - run_seconds)
+    total = max(0.0, statistics.median(record.samples.inference_seconds) - run_seconds)
     if spent is None:
         spent = total * edges * rows / max(1.0, (edges * rows).sum())
     elif spent.sum() > total:
         spent = spent * total / spent.sum()
-    tile = record["engine"]["notes"].get("tile")
+    tile = record.engine.notes.tile
     tiles = (*(size for size in TILES if size < tile), tile) if tile else (1,)
     device = Device(
         (0.0,), (total - spent.sum()) / inputs, 0.0, run_seconds, tiles,
-        record["memory_limit_bytes"] or record["environment"].get("memory_bytes"),
-        cores=record["environment"].get("cores"), threads=record["threads"],
+        record.memory_limit_bytes or record.environment.memory_bytes,
+        cores=record.environment.cores, threads=record.threads,
     )  # fmt: skip
     computed = device.lanes(rows) * edges
     rates = np.divide(spent, computed, out=np.zeros(layers), where=computed > 0)
     left = merged.get("neurons_left", 1) / max(1, merged.get("neurons", 1))
     work = Work(
-        inputs, edges, rows, alive, np.full(layers, 4.0 * problem["neurons"] * left),
-        np.full(layers, WEIGHT_BYTES * merged.get("edges_left", problem["edges"]) / layers),
-        problem["neurons"] / 8, found.get("inputs", {}).get("rows_merged", 0) > 0, meetings,
-        "inputs" in record["reductions"]["requested"],
+        inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * left),
+        np.full(layers, WEIGHT_BYTES * merged.get("edges_left", problem.edges) / layers),
+        problem.neurons / 8, found.get("inputs", {}).get("rows_merged", 0) > 0, meetings,
+        "inputs" in record.reductions.requested,
     )  # fmt: skip
     return replace(device, seconds_per_edge=tuple(rates.tolist())), work
 
 
-def _logged(record: dict, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
     """(edges of a row, rows, seconds, passes), by layer: from the log of passes; without one, from the survivors.
 
     Tiles that a pass left out are taken off the edges of each of its rows. Without a log, seconds are None.
     """
-    layers, computed = alive.size, record["result"]["edges_computed"]
-    log: Sequence = record["engine"]["notes"].get("pass_log") or ()
+    layers, computed = alive.size, record.result.edges_computed
+    log: Sequence = record.engine.notes.pass_log or ()
     lanes, edges, seconds = np.zeros((3, layers))
     for first, count, rows, gone, spent in log:
-        span = slice(first, first + count)
+        span = slice(int(first), int(first + count))
         lanes[span] += rows
         edges[span] += gone / count
         seconds[span] += spent / count
     if computed and abs(edges.sum() - computed) <= LOG_TOLERANCE * computed:
         return np.divide(edges, lanes, out=np.zeros(layers), where=lanes > 0), lanes, seconds, len(log)
-    dead = "dead" in record["reductions"]["requested"]
-    rows, share = alive if dead else np.full(layers, alive[0]), record["problem"]["edges"] / layers
+    dead = "dead" in record.reductions.requested
+    rows, share = alive if dead else np.full(layers, alive[0]), record.problem.edges / layers
     return np.full(layers, computed / max(1.0, rows.sum()) if computed else share), rows, None, layers
 
 
-def run_seconds(record: dict, few: dict) -> float:
+def run_seconds(record: RunRecord, few: RunRecord) -> float:
     """What a run costs whatever it computes: the time of `few`, a record of few inputs, less what its rows cost.
 
     Raises:
         InputError: `few` is of several ranks or of another network.
     """
     device, work = from_record(record)
-    if few["ranks"] != 1 or few["problem"]["network_identity"] != record["problem"]["network_identity"]:
-        raise InputError(f"{few['case']}: the run on few inputs must be of one rank and of the same network")
-    rows = predict(work.of(few["problem"]["input_count"]), device).seconds
-    return max(0.0, statistics.median(few["samples"]["inference_seconds"]) - rows)
+    if few.ranks != 1 or few.problem.network_identity != record.problem.network_identity:
+        raise InputError(f"{few.case}: the run on few inputs must be of one rank and of the same network")
+    rows = predict(work.of(few.problem.input_count), device).seconds
+    return max(0.0, statistics.median(few.samples.inference_seconds) - rows)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Checked:
         return None if self.informed is None else self.informed.seconds / self.measured_seconds - 1
 
 
-def check(records: Sequence[dict], few: dict | None = None) -> list[Checked]:
+def check(records: Sequence[RunRecord], few: RunRecord | None = None) -> list[Checked]:
     """Each record of several ranks beside its prediction from the record of one rank that did the same work.
 
     Of several such records, the one with most threads, for it fills the node.
@@ -147,59 +148,63 @@ def check(records: Sequence[dict], few: dict | None = None) -> list[Checked]:
     Raises:
         InputError: no record of several ranks, or one without a record of one rank to calibrate by.
     """
-    single = sorted((one for one in records if one["ranks"] == 1), key=lambda one: one["threads"])
+    single = sorted((one for one in records if one.ranks == 1), key=lambda one: one.threads)
     checked = []
     for record in records:
-        if record["ranks"] > 1:
+        if record.ranks > 1:
             source = next((one for one in reversed(single) if _same_work(one, record)), None)
             if source is None:
-                raise InputError(
-                    f"{record['case']}: no record of one rank with the same network, engine and reductions"
-                )
+                raise InputError(f"{record.case}: no record of one rank with the same network, engine and reductions")
             checked.append(_checked(record, source, few))
     if not checked:
         raise InputError("no record of several ranks to check the model against")
     return checked
 
 
-def _same_work(one: dict, other: dict) -> bool:
+def _same_work(one: RunRecord, other: RunRecord) -> bool:
     key = lambda record: (  # noqa: E731
-        record["problem"]["network_identity"],
-        record["engine"]["name"],
-        sorted(record["reductions"]["requested"]),
+        record.problem.network_identity,
+        record.engine.name,
+        sorted(record.reductions.requested),
     )
     return key(one) == key(other)
 
 
-def _checked(record: dict, source: dict, few: dict | None) -> Checked:
-    told, ranks = record["distribution"], record["ranks"]
+def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Checked:
+    told, ranks = record.distribution, record.ranks
     device, work = from_record(source, run_seconds(source, few) if few else 0.0)
-    work = work.of(record["problem"]["input_count"])
-    options = {"per_node": math.ceil(ranks / told["nodes"]), "threads": record["threads"]}
-    what = (work, device, Messages(**told["messages"]), ranks, told["partition"])
+    work = work.of(record.problem.input_count)
+    options = {"per_node": math.ceil(ranks / told.nodes), "threads": record.threads}
+    what = (
+        work,
+        device,
+        Messages(told.messages.latency_seconds, told.messages.bytes_per_second),
+        ranks,
+        told.partition,
+    )
     informed = None
-    if not (told["exchanges"] or told["rows_merged_across_ranks"] or work.merged or ranks % options["per_node"]):
-        alive = np.array([[one["inputs"], *one["survivors"][:-1]] for one in told["per_rank"]], float)
+    if not (told.exchanges or told.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
+        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in told.per_rank], float)
         informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
     names = ("inference", "waiting", "communication")
     inference, waiting, communication = (
-        statistics.mean(statistics.median(one[f"{name}_seconds"]) for one in told["per_rank"]) for name in names
+        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in told.per_rank) for name in names
     )
-    known = known_shares(record, work, ranks, told["partition"], options["per_node"])
-    seconds = statistics.median(record["samples"]["inference_seconds"])
+    known = known_shares(record, work, ranks, told.partition, options["per_node"])
+    seconds = statistics.median(record.samples.inference_seconds)
     computing = inference - waiting - communication
     predicted = predict(*what, **options, shares=known)
-    return Checked(record["case"], predicted, informed, seconds, computing, waiting, communication)
+    return Checked(record.case, predicted, informed, seconds, computing, waiting, communication)
 
 
-def known_shares(record: dict, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:
+def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:
     """Each rank's part of the rows, as `predict` takes them, where the order of the inputs is known.
 
     None: not all official inputs in their order, rows that merged, or a node with fewer ranks than others.
     """
-    problem = record["problem"]
-    official = problem["official"] is not None and work.inputs == challenge.INPUTS and not work.merged
-    known = problem["inputs_sha256"] == challenge.INPUT_SHA256.get(problem["neurons"])
+    problem = record.problem
+    official = problem.official is not None and work.inputs == challenge.INPUTS and not work.merged
+    known = problem.inputs_sha256 == challenge.INPUT_SHA256.get(problem.neurons)
     if not (official and known) or ranks == 1 or ranks % min(ranks, per_node):
         return None
-    return official_shares(work, problem["neurons"], ranks, partition, distinct=per_node == 1)
+    return official_shares(work, problem.neurons, ranks, partition, distinct=per_node == 1)

@@ -16,6 +16,7 @@ import numpy as np
 from spdnn.distributed import partition
 from spdnn.distributed.world import World
 from spdnn.engines.exchange import HeldRows, Parcel, RowExchange, parcels
+from spdnn.records.run_record import Exchange
 
 # In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms and
 # is counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.
@@ -26,17 +27,6 @@ SLOWING = 0.75  # how much fewer of the rows die in each layer than in the one b
 
 
 NOTHING = Parcel(*(np.empty(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)))
-
-
-@dataclass
-class Exchange:
-    """One redistribution of rows, as the record tells it; `gain` and `cost` in edges of one rank."""
-
-    before_layer: int
-    rows: int
-    bytes: int
-    gain: float
-    cost: float
 
 
 @dataclass

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from spdnn.common import progress_output, provenance
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
@@ -27,7 +27,17 @@ from spdnn.measure import run as measure
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.records.rank_checks import computing, imbalance
+from spdnn.records.run_record import (
+    Distribution,
+    Environment,
+    Messages,
+    OneRank,
+    RankImbalance,
+    Reductions,
+    RunSamples,
+    rank_imbalance,
+)  # fmt: skip
+from spdnn.records.run_record import Engine as EngineNotes
 from spdnn.taskgraph.decomposition import ScheduleRequest
 
 SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
@@ -144,7 +154,7 @@ class Ranks:
         if world.rank:
             return None, None
         found = self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages)
-        known = opened + found.samples["inference_seconds"][0]
+        known = opened + found.samples.inference_seconds[0]
         return replace(found, aside_seconds=time.perf_counter() - begun - known), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
@@ -231,24 +241,25 @@ class Ranks:
             told["survivors"] = told["survivors"] or [0] * prepared.source.depth
             if self.log.exchanges:  # a rank without inputs was at no meeting
                 told["edges_from_exchange"] = told["edges_from_exchange"] or 0
-        samples = {
-            "read_seconds": [max(told["read_seconds"] for told in ranks)],
-            "prepare_seconds": [max(told["prepare_seconds"] for told in ranks)],
-            "inference_seconds": np.max([told["inference_seconds"] for told in ranks], axis=0).tolist(),
-        }
+        ranks = [OneRank(**told) for told in ranks]
+        samples = RunSamples(
+            [max(rank.read_seconds for rank in ranks)],
+            [max(rank.prepare_seconds for rank in ranks)],
+            np.max([rank.inference_seconds for rank in ranks], axis=0).tolist(),
+        )
         streamed = STREAMED in spans
-        nodes = {told["host"]: 0 for told in ranks}
+        nodes = {rank.host: 0 for rank in ranks}
         windows = dict(zip(self.world.nodes, (shared for _, _, shared in everyone), strict=True))
-        for told in ranks:
-            nodes[told["host"]] += told["peak_memory_bytes"]
+        for rank in ranks:
+            nodes[rank.host] += rank.peak_memory_bytes
         log = self.log
         return measure.Measurement(
             problem=measure.problem(prepared.source, inputs),
-            engine={"name": self.engine.name, "notes": result.notes},
-            reductions={
-                "requested": list(prepared.reductions),
-                "found": {**prepared.found, **{name: _together(name, founds) for name in founds[0]}},
-            },
+            engine=EngineNotes(self.engine.name, result.notes),
+            reductions=Reductions(
+                list(prepared.reductions),
+                {**prepared.found, **{name: _together(name, founds) for name in founds[0]}},
+            ),
             threads=options.threads,
             memory_limit_bytes=self.memory,
             samples=samples,
@@ -256,21 +267,21 @@ class Ranks:
             digests=digests,
             peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
             machine=ceilings,
-            environment=provenance.environment("", result.notes.get("device")),
+            environment=Environment(**provenance.environment("", result.notes.get("device"))),
             ranks=self.world.size,
-            distribution={
-                "partition": self.partition,
-                "nodes": len(nodes),
-                "weights": "streamed by each rank" if streamed else self.weights,
-                "shared_bytes": max(windows.values()),
-                "messages": messages,
-                "meetings": log.meetings,
-                "exchanges": [asdict(one) for one in log.exchanges],
-                "told": self._sentence(log, prepared),
-                "rows_merged_across_ranks": log.merged,
-                "imbalance": _imbalance(ranks),
-                "per_rank": ranks,
-            },
+            distribution=Distribution(
+                partition=self.partition,
+                nodes=len(nodes),
+                weights="streamed by each rank" if streamed else self.weights,
+                shared_bytes=max(windows.values()),
+                messages=Messages(**messages),
+                meetings=log.meetings,
+                exchanges=log.exchanges,
+                told=self._sentence(log, prepared),
+                rows_merged_across_ranks=log.merged,
+                imbalance=RankImbalance(**rank_imbalance(ranks)),
+                per_rank=ranks,
+            ),
         )
 
     def _sentence(self, log: Log, prepared: Prepared) -> str:
@@ -299,16 +310,6 @@ class _Times:
     def __init__(self):
         self.inference, self.waiting, self.communication = [], [], []
         self.proportional: int | None = None
-
-
-def _imbalance(ranks: list[dict]) -> dict:
-    """Max over mean of what the ranks did: edges, edges from the first exchange on, computing seconds."""
-    from_exchange = [told["edges_from_exchange"] for told in ranks]
-    return {
-        "edges": imbalance([told["edges_computed"] for told in ranks]),
-        "edges_from_exchange": None if None in from_exchange else imbalance(from_exchange),
-        "seconds": imbalance([computing(told) for told in ranks]),
-    }
 
 
 def _together(name: str, founds: list[dict]) -> dict:

@@ -15,7 +15,7 @@ from spdnn.engines.memory import available_bytes
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, Cache, caches
 from spdnn.kernels.layouts.tiles import buffer
-from spdnn.records.limits import Limit, Machine, limit
+from spdnn.records.limits import Limit, Machine, RateSamples, limit
 
 __all__ = ["Cache", "Limit", "Machine", "caches", "limit", "measure"]
 
@@ -59,7 +59,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, besid
     samples["fma_per_second"] = _cpu.multiply_add_samples(level, threads, quarter)
     best = {name: max(rates) for name, rates in samples.items()}
     spent = time.perf_counter() - began
-    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=samples)
+    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=RateSamples(**samples))
 
 
 def _copied_bytes(last: Cache, threads: int, memory: int, beside: int) -> int:

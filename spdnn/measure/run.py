@@ -11,17 +11,18 @@ import json
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from spdnn.common import progress, progress_output, provenance
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import check_ended, replacing, write_text
-from spdnn.common.statistics import interval
+from spdnn.common.validation import builtins, parsed
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes
 from spdnn.formats.checks import sound
@@ -31,39 +32,61 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result, RowStatistics
+from spdnn.records.fields import Record
+from spdnn.records.limits import Machine
+from spdnn.records.run_record import (
+    SCHEMA,
+    VERSION,
+    Distribution,
+    EdgesPerSecond,
+    Environment,
+    Judged,
+    Problem,
+    Reductions,
+    RunRecord,
+    RunSamples,
+    TimeToSolution,
+    Verdict,
+)  # fmt: skip
+from spdnn.records.run_record import Engine as EngineNotes
+from spdnn.records.run_record import Result as RecordResult
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
 ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
-NOT_AS_IT_IS = (
-    "digests",
-    "distribution",
-    "environment",
-    "time_to_solution",
-    "aside_seconds",
-)  # parts of a measurement that a record has elsewhere, or not
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
 
 
-@dataclass
-class Measurement:
-    """All that one case measured, before it is judged; `describe` of it goes into the samples file."""
+class Measurement(Record, kw_only=True):
+    """All that one case measured, before it is judged; `describe` of it goes into the samples file.
 
-    problem: dict
-    engine: dict
-    reductions: dict
+    Attributes:
+        environment: of the process that ran; what joins samples and verdict may run elsewhere.
+        aside_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
+    """
+
+    problem: Problem
+    engine: EngineNotes
+    reductions: Reductions
     threads: int
     memory_limit_bytes: int | None
-    samples: dict
+    samples: RunSamples
     span: str
-    digests: list
+    digests: list[str]
     peak_memory_bytes: int
-    machine: dict | None
+    machine: Machine | None
     ranks: int = 1
-    distribution: dict | None = None
-    environment: dict | None = None  # of the process that ran; what joins samples and verdict may run elsewhere
-    time_to_solution: dict | None = None
-    aside_seconds: float = 0.0  # that went to no part of a solution: repeats after the first, measuring the machine
+    distribution: Distribution | None = None
+    environment: Environment | None = None
+    time_to_solution: TimeToSolution | None = None
+    aside_seconds: float = 0.0
+
+
+class SamplesFile(Record):
+    """What an inference leaves for the record: its measurement, and the summary of its result."""
+
+    measurement: Measurement
+    result: dict
 
 
 class Loaded(NamedTuple):
@@ -111,11 +134,7 @@ def measure(
         digests.append(result.digest)
     check_repeats(engine, digests)
     session.tell(result)
-    spent = {
-        "read_seconds": [read_seconds + opened],
-        "prepare_seconds": [prepare_seconds],
-        "inference_seconds": seconds,
-    }
+    spent = RunSamples([read_seconds + opened], [prepare_seconds], seconds)
     found = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
     del session  # its buffers and weights, so that there is memory to measure
     found = replace(found, machine=ceilings(engine, options))
@@ -136,14 +155,14 @@ def measured(
     options: Options,
     session: Session,
     result: Result,
-    samples: dict,
+    samples: RunSamples,
     digests: list[str],
 ) -> Measurement:
     """The Measurement of runs of a session of engine `name`, with their samples and digests as a record has them."""
     return Measurement(
         problem=problem(prepared.source, inputs),
-        engine={"name": name, "notes": result.notes},
-        reductions={"requested": list(prepared.reductions), "found": {**prepared.found, **session.found}},
+        engine=EngineNotes(name, result.notes),
+        reductions=Reductions(list(prepared.reductions), {**prepared.found, **session.found}),
         threads=options.threads,
         memory_limit_bytes=options.memory,
         samples=samples,
@@ -151,7 +170,7 @@ def measured(
         digests=digests,
         peak_memory_bytes=peak_memory(),
         machine=None,
-        environment=provenance.environment("", result.notes.get("device")),
+        environment=Environment(**provenance.environment("", result.notes.get("device"))),
     )
 
 
@@ -172,35 +191,33 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
     return whole.first(layers or prepared.depth), info["prepare_seconds"]
 
 
-def ceilings(engine: Engine, options: Options, beside: int = 1) -> dict | None:
+def ceilings(engine: Engine, options: Options, beside: int = 1) -> Machine | None:
     """What the machine does at best on the same threads, or the engine's device; None where neither is the engine's
     limit, or where memory is too small to measure it. `beside` as machine.measure takes it.
     """
     memory = None if options.memory is None else max(0, options.memory - resident_bytes())
     try:
         if engine.on_kernels:
-            found = machine.measure(options.threads, MACHINE_SECONDS, memory, beside)
-        else:
-            found = engine.ceilings(options, MACHINE_SECONDS)
+            return machine.measure(options.threads, MACHINE_SECONDS, memory, beside)
+        return engine.ceilings(options, MACHINE_SECONDS)
     except Unavailable:
         return None
-    return asdict(found) if found else None
 
 
-def problem(network: Network, inputs: Inputs) -> dict:
+def problem(network: Network, inputs: Inputs) -> Problem:
     """The `problem` part of a record."""
     found = official(network, inputs)
-    return {
-        "official": found.name if found else None,
-        "network": network.description,
-        "network_identity": network.identity(),
-        "neurons": network.width,
-        "layers": network.depth,
-        "edges": network.edges,
-        "inputs": inputs.description,
-        "inputs_sha256": inputs.sha256,
-        "input_count": inputs.count,
-    }
+    return Problem(
+        official=found.name if found else None,
+        network=network.description,
+        network_identity=network.identity(),
+        neurons=network.width,
+        layers=network.depth,
+        edges=network.edges,
+        inputs=inputs.description,
+        inputs_sha256=inputs.sha256,
+        input_count=inputs.count,
+    )
 
 
 def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
@@ -232,7 +249,7 @@ def judge(
     edges: float = ORACLE_EDGES,
     seed: int = 0,
     telling: bool = False,
-) -> dict:
+) -> Verdict:
     """The verdict on a result: against `truth`, else the official truth where it applies, else the oracle.
 
     Args:
@@ -241,13 +258,12 @@ def judge(
         telling: fail also when none or all of the inputs compared survive: such a truth tells little.
     """
     verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
-    if telling and verdict["expected"] in (0, verdict["truth"]["checked"]):
-        verdict["passed"] = False
-        survive = f"{verdict['expected']} of {verdict['truth']['checked']} inputs survive"
-        verdict["reasons"].append(f"{survive}: a preset whose truth is empty or full tells nothing")
-    judged = {"network_identity": network.identity(), "layers": network.depth, "edges": network.edges}
-    judged |= {"inputs_sha256": inputs.sha256, "input_count": inputs.count, "digest": result.digest}
-    return {**verdict, "judged": judged}
+    if telling and verdict.expected in (0, verdict.truth.checked):
+        survive = f"{verdict.expected} of {verdict.truth.checked} inputs survive"
+        reason = f"{survive}: a preset whose truth is empty or full tells nothing"
+        verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
+    run = network.identity(), network.depth, network.edges, inputs.sha256, inputs.count, result.digest
+    return replace(verdict, judged=Judged(*run))
 
 
 def truth_for(
@@ -285,38 +301,42 @@ def named_truth(text: str, count: int | None) -> verify.Truth:
     return verify.from_file(text, count)
 
 
-def record(case: str, measurement: Measurement, result_summary: dict, verdict: dict, command: str) -> dict:
-    """The run record of a measured and judged case.
+def record(
+    case: str, measurement: Measurement, result_summary: dict, verdict: Verdict, command: str, comparison: str = ""
+) -> RunRecord:
+    """The run record of a measured and judged case; `comparison`: of engines that were timed in turn.
 
     Raises:
         SpdnnError: the verdict did not pass: an unverified run has no number.
     """
-    if not verdict["passed"]:
-        raise SpdnnError(f"{case}: the verdict is fail ({'; '.join(verdict['reasons'])}), so there is no record")
-    if verdict["truth"]["kind"] != "official":  # an official result is one that the official truth judged
-        measurement = replace(measurement, problem={**measurement.problem, "official": None})
-    seconds = measurement.samples["inference_seconds"]
-    median, low, high, resamples = interval(seconds)
-    work = measurement.problem["input_count"], measurement.problem["edges"]
-    return {
-        "schema": "spdnn-record",
-        "version": 1,
-        "case": case,
-        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **{key: value for key, value in asdict(measurement).items() if key not in NOT_AS_IT_IS},
-        **({"distribution": measurement.distribution} if measurement.distribution else {}),
-        **({"time_to_solution": measurement.time_to_solution} if measurement.time_to_solution else {}),
-        "result": {**result_summary, "digests": measurement.digests},
-        "edges_per_second": {
-            "median": challenge.edges_per_second(*work, median),
-            "low": challenge.edges_per_second(*work, high),
-            "high": challenge.edges_per_second(*work, low),
-            "confidence": 0.95,
-            "resamples": resamples,
-        },
-        "verdict": verdict,
-        "environment": {**(measurement.environment or provenance.environment("")), "command": command},
-    }
+    if not verdict.passed:
+        raise SpdnnError(f"{case}: the verdict is fail ({'; '.join(verdict.reasons)}), so there is no record")
+    problem = measurement.problem
+    if verdict.truth.kind != "official":  # an official result is one that the official truth judged
+        problem = replace(problem, official=None)
+    environment = measurement.environment or Environment(**provenance.environment(""))
+    same = ("engine", "reductions", "threads", "memory_limit_bytes", "samples", "span", "peak_memory_bytes", "machine")
+    return RunRecord(
+        schema=SCHEMA,
+        version=VERSION,
+        case=case,
+        created=now(),
+        problem=problem,
+        **{name: getattr(measurement, name) for name in same},
+        ranks=measurement.ranks,
+        distribution=measurement.distribution or UNSET,
+        time_to_solution=measurement.time_to_solution or UNSET,
+        result=RecordResult(**result_summary, digests=measurement.digests),
+        edges_per_second=EdgesPerSecond.of(problem, measurement.samples.inference_seconds),
+        verdict=verdict,
+        environment=replace(environment, command=command),
+        comparison=comparison or UNSET,
+    )
+
+
+def now() -> str:
+    """The time as records have it, UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def summary(result: Result) -> dict:
@@ -338,7 +358,7 @@ def peak_memory() -> int:
 
 def write_samples(path: str | Path, measurement: Measurement, result: Result) -> None:
     """Write a measurement and the summary of its result as JSON."""
-    write_text(path, json.dumps({"measurement": asdict(measurement), "result": summary(result)}, indent=1) + "\n")
+    write_text(path, json.dumps(builtins(SamplesFile(measurement, summary(result))), indent=1) + "\n")
 
 
 def read_samples(path: str | Path) -> tuple[Measurement, dict]:
@@ -348,8 +368,8 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
         InputError: the file is not one of them.
     """
     with sound(f"{path}: not a samples file of an inference"):
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        return Measurement(**content["measurement"]), content["result"]
+        content = parsed(SamplesFile, Path(path).read_text(encoding="utf-8"), str(path), "samples file")
+        return content.measurement, content.result
 
 
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing

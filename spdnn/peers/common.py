@@ -15,7 +15,8 @@ from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.measure import run as measure
 from spdnn.problem.result import Result
-from spdnn.records.run_record import write_record
+from spdnn.records.files import write_record
+from spdnn.records.run_record import RunRecord, Verdict
 
 OURS = "cpu"
 # Seconds looked at, and at most; processor time over them that is none. Of threads on other cores the system knows the
@@ -119,11 +120,10 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
 
 
 def judged_record(
-    case: str, measurement: measure.Measurement, result: Result, verdict: dict, comparison: Comparison
-) -> dict:
+    case: str, measurement: measure.Measurement, result: Result, verdict: Verdict, comparison: Comparison
+) -> RunRecord:
     """The record of a case of the comparison; SpdnnError when its verdict is fail."""
-    record = measure.record(case, measurement, measure.summary(result), verdict, comparison.command)
-    return {**record, "comparison": comparison.identity}
+    return measure.record(case, measurement, measure.summary(result), verdict, comparison.command, comparison.identity)
 
 
 class Row(NamedTuple):
@@ -136,30 +136,30 @@ class Row(NamedTuple):
     verdict: str
 
 
-def rows(found: Sequence[dict]) -> list[Row]:
+def rows(found: Sequence[RunRecord]) -> list[Row]:
     """The rows of one problem's records, of which ours is the first."""
-    ours = found[0]["samples"]["inference_seconds"]
+    ours = found[0].seconds
     return [
         Row(
             _label(record),
-            float(np.median(record["samples"]["inference_seconds"])),
-            record["edges_per_second"]["median"],
-            ratios(ours, record["samples"]["inference_seconds"]),
+            float(np.median(record.seconds)),
+            record.edges_per_second.median,
+            ratios(ours, record.seconds),
             "pass",  # without one there is no record
         )
         for record in found
     ]
 
 
-def _label(record: dict) -> str:
+def _label(record: RunRecord) -> str:
     """The engine, and of our own the reductions where it did not run with all of them."""
-    name, requested = record["engine"]["name"], record["reductions"]["requested"]
+    name, requested = record.engine.name, record.reductions.requested
     whole = name != OURS or not requested or len(requested) == len(engine(name).offers)
     return name if whole else f"{name}, {'+'.join(requested)}"
 
 
-def write_records(folder: str | Path, records: Iterable[dict]) -> None:
+def write_records(folder: str | Path, records: Iterable[RunRecord]) -> None:
     """Write each record to `folder` (made when it is absent) as CASE.json."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for record in records:
-        write_record(Path(folder) / f"{record['case']}.json", record)
+        write_record(Path(folder) / f"{record.case}.json", record)

@@ -10,12 +10,13 @@ from spdnn.peers.common import Comparison, installed, rows, write_records
 from spdnn.peers.layers import compare_layers
 from spdnn.peers.networks import compare_networks
 from spdnn.problem.features import Inputs
+from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 
 __all__ = ["Comparison", "compare", "compare_layers", "compare_networks", "installed", "rows", "write_records"]
 
 
-def compare(settings: dict, inputs: Inputs | None, command: str) -> list[dict]:
+def compare(settings: dict, inputs: Inputs | None, command: str) -> list[RunRecord]:
     """The records that the key `peers` of a configuration asks for.
 
     Args:

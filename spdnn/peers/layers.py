@@ -19,6 +19,8 @@ from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_rec
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
+from spdnn.records.run_record import Engine as EngineNotes
+from spdnn.records.run_record import Reductions, RunRecord, RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -95,7 +97,7 @@ class _Theirs(_Program):
         return self.library.dense(out)
 
 
-def compare_layers(widths: Iterable[int], count: int | None, comparison: Comparison) -> list[dict]:
+def compare_layers(widths: Iterable[int], count: int | None, comparison: Comparison) -> list[RunRecord]:
     """Records of one layer on dense features, ours first, at each width, in LEAST_ROUNDS rounds or more.
 
     Args:
@@ -118,7 +120,7 @@ def compare_layers(widths: Iterable[int], count: int | None, comparison: Compari
     return found
 
 
-def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list[dict]:
+def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list[RunRecord]:
     """Records of one layer, a network of its own."""
     layer, rows, threads = network.layer(0), inputs.data, comparison.threads
     truth = verify.oracle(network, inputs)
@@ -142,15 +144,11 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
         check_same(name, digests[name], outputs[name])
         measurement = measure.Measurement(
             problem=measure.problem(network, inputs),
-            engine={"name": name, "notes": program.notes},
-            reductions={"requested": [], "found": {}},
+            engine=EngineNotes(name, program.notes),
+            reductions=Reductions([], {}),
             threads=threads,
             memory_limit_bytes=None,
-            samples={
-                "read_seconds": [0.0],  # layer and features are made by formula, once for all
-                "prepare_seconds": [spent[name]],
-                "inference_seconds": samples[name],
-            },
+            samples=RunSamples([0.0], [spent[name]], samples[name]),  # all made by formula, once, so nothing is read
             span=ONE_LAYER,
             digests=digests[name],
             peak_memory_bytes=peak,

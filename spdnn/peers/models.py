@@ -16,7 +16,15 @@ from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.peers.common import Comparison, check_same, in_turn
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, shared_parts, stay_awake
-from spdnn.records.operation_record import rates
+from spdnn.records.operation_record import (
+    Memory,
+    OperationRecord,
+    OperationSamples,
+    OperationsPerSecond,
+    OperationWork,
+    Program,
+    Verification,
+)  # fmt: skip
 
 MODELS = ("transformer", "mobilenet")
 ARITHMETICS = {"sparse": "ours", "dense": "dense"}  # and the kind of program each is in a record
@@ -50,7 +58,7 @@ def check(names: Sequence[str]) -> None:
             raise InputError(f"model {name!r} is not known: it must be one of {allowed}")
 
 
-def compare_model(name: str, comparison: Comparison) -> list[dict]:
+def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
     """The records of a model in each arithmetic, the sparse first, of LEAST_ROUNDS rounds or more.
 
     Args:
@@ -79,34 +87,24 @@ def compare_model(name: str, comparison: Comparison) -> list[dict]:
     for one, kind in ARITHMETICS.items():
         check_same(f"{name}, {one}", digests[one], verified[one])
         useful = ready.flops("sparse")
+        version = shared["environment"].versions.get("spdnn", "of a checkout")
+        notes, done = {"threads_set": f"{threads} of the model", "arithmetic": one}, max(ready.flops(one), useful) // 2
+        rule = f"largest difference of the two arithmetics <= {TOLERANCE:g} of the largest output"
         found.append(
-            {
+            OperationRecord(
                 **shared,
-                "case": f"model.{name}.{one}.t{threads}",
-                "program": {
-                    "name": one,
-                    "kind": kind,
-                    "version": shared["environment"]["versions"].get("spdnn", "of a checkout"),
-                    "threads_used": threads,
-                    "notes": {"threads_set": f"{threads} of the model", "arithmetic": one},
-                },
-                "samples": {"prepare_seconds": [0.0], "seconds": samples[one]},
-                "work": {"useful_operations": useful, "multiply_adds": max(ready.flops(one), useful) // 2},
-                "operations_per_second": rates(useful, samples[one]),
-                "memory": ready.memory(one),
-                "verification": {
-                    "oracle": "the other arithmetic",
-                    "entries": entries,
-                    "checked": entries,
-                    "seed": None,
-                    "rule": f"largest difference of the two arithmetics <= {TOLERANCE:g} of the largest output",
-                    "worst": worst,
-                    "passed": True,
-                    "digest": verified[one],
-                },
-                "digests": digests[one],
-                "imbalance": None,
-            }
+                case=f"model.{name}.{one}.t{threads}",
+                program=Program(one, kind, version, threads, notes),
+                samples=OperationSamples([0.0], samples[one]),
+                work=OperationWork(useful, done),
+                operations_per_second=OperationsPerSecond.of(useful, samples[one]),
+                memory=Memory(**ready.memory(one)),
+                verification=Verification(
+                    "the other arithmetic", entries, entries, None, rule, worst, True, verified[one]
+                ),
+                digests=digests[one],
+                imbalance=None,
+            )
         )
     return found
 

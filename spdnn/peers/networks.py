@@ -1,6 +1,8 @@
 """A whole network, each program through the contract of the engines."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
@@ -9,6 +11,7 @@ from spdnn.measure import run as measure
 from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.records.run_record import RunRecord, RunSamples
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
 
@@ -28,7 +31,7 @@ class _Runner:
 
 def compare_networks(
     network: Network, inputs: Inputs, comparison: Comparison, repeats: int, name: str
-) -> tuple[list[dict], dict[str, str]]:
+) -> tuple[list[RunRecord], dict[str, str]]:
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
@@ -61,11 +64,7 @@ def compare_networks(
     found = []
     for key, runner in runners.items():
         check_same(key, digests[key], results[key].digest)
-        spent = {
-            "read_seconds": [runner.read_seconds],
-            "prepare_seconds": [runner.prepare_seconds],
-            "inference_seconds": samples[key],
-        }
+        spent = RunSamples([runner.read_seconds], [runner.prepare_seconds], samples[key])
         measurement = measure.measured(
             runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
         )

@@ -5,9 +5,10 @@ from spdnn.peers.common import Comparison
 from spdnn.peers.models import check as check_models
 from spdnn.peers.models import compare_model
 from spdnn.peers.products import compare_products, libraries_here
+from spdnn.records.operation_record import OperationRecord
 
 
-def compare(settings: dict, command: str, archive: str | None = None) -> list[dict]:
+def compare(settings: dict, command: str, archive: str | None = None) -> list[OperationRecord]:
     """The records that the key `ops` of a configuration asks for.
 
     Args:

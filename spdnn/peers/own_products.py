@@ -12,6 +12,7 @@ from spdnn.ops import SparseMatrix
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import products
 from spdnn.peers.common import Comparison
+from spdnn.records.operation_record import OperationRecord
 
 
 def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
@@ -34,7 +35,9 @@ def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
         raise InputError(f"{path}: {error}") from None
 
 
-def compare_own(matrix: SparseMatrix, name: str, operation: str, columns: int, comparison: Comparison) -> list[dict]:
+def compare_own(
+    matrix: SparseMatrix, name: str, operation: str, columns: int, comparison: Comparison
+) -> list[OperationRecord]:
     """The records of one product of a user's matrix, ours first; what is dense is drawn.
 
     Raises:

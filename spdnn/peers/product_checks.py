@@ -8,6 +8,7 @@ import numpy as np
 from spdnn.common.errors import SpdnnError
 from spdnn.ops import oracle
 from spdnn.peers.product_base import Product
+from spdnn.records.operation_record import Verification
 
 MULTIPLY_ADDS = 4e7  # that the oracle may go through on one problem, in each of two passes
 SEED = 0  # of the sample
@@ -32,7 +33,7 @@ class Truth:
         else:
             self._nonzeros()
 
-    def judge(self, name: str, out: np.ndarray) -> dict:
+    def judge(self, name: str, out: np.ndarray) -> Verification:
         """The part `verification` of the record of an output of program `name`.
 
         Raises:
@@ -48,16 +49,8 @@ class Truth:
                 "tolerance"
             )
         checked = found.size if out.size else 0
-        return {
-            "oracle": "float64",
-            "entries": int(out.size),
-            "checked": int(checked),
-            "seed": SEED if self.sampled else None,
-            "rule": self.rule,
-            "worst": float(worst),
-            "passed": True,
-            "digest": digest(out),
-        }
+        seed = SEED if self.sampled else None
+        return Verification("float64", int(out.size), int(checked), seed, self.rule, float(worst), True, digest(out))
 
     @property
     def rule(self) -> str:

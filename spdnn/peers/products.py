@@ -11,8 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,23 @@ from spdnn.peers.common import Comparison, check_same, in_turn
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
-from spdnn.records.operation_record import SPANS, rates
+from spdnn.records.limits import Machine
+from spdnn.records.operation_record import (
+    SCHEMA,
+    SPANS,
+    VERSION,
+    Device,
+    Memory,
+    OperationProblem,
+    OperationRecord,
+    OperationSamples,
+    OperationsPerSecond,
+    OperationWork,
+    ThreadImbalance,
+    Verification,
+)  # fmt: skip
+from spdnn.records.operation_record import Program as RecordProgram
+from spdnn.records.run_record import Environment
 
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
@@ -47,10 +61,10 @@ class Ceilings:
     def __init__(self, threads: int):
         self.threads, self.known, self.at = threads, None, -np.inf
 
-    def now(self) -> dict | None:
+    def now(self) -> Machine | None:
         if time.perf_counter() - self.at > MACHINE_AGE:
             try:
-                self.known = asdict(machine.measure(self.threads, MACHINE_SECONDS))
+                self.known = machine.measure(self.threads, MACHINE_SECONDS)
             except Unavailable:
                 self.known = None
             self.at = time.perf_counter()
@@ -116,7 +130,7 @@ def stay_awake() -> None:
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
-def one_product(product: Product, about: dict, comparison: Comparison, ceilings: Ceilings) -> list[dict]:
+def one_product(product: Product, about: dict, comparison: Comparison, ceilings: Ceilings) -> list[OperationRecord]:
     """The records of all programs on one product; `about` is the part `problem` of each."""
     _check_memory(product)
     truth, spent, programs = Truth(product), {}, {}
@@ -145,7 +159,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
             settle=True,
         )
         for name in programs:
-            check_same(name, digests[name], verdicts[name]["digest"])
+            check_same(name, digests[name], verdicts[name].digest)
         shared = shared_parts(product.operation, about, comparison, ceilings.now())
         return [
             _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], told[name])
@@ -184,52 +198,42 @@ def _record(
     prepared: list[float],
     seconds: list[float],
     digests: list[str],
-    verdict: dict,
+    verdict: Verification,
     spreads: list[float],
-) -> dict:
+) -> OperationRecord:
     useful, problem = 2 * product.multiply_adds, shared["problem"]
     done = product.dense_multiply_adds if program.kind == DENSE else product.multiply_adds
-    name = f"{problem['set']}.{problem['network']}.{problem['layer']}.n{problem['batch_columns']}"
+    name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
     imbalance = None
     if spreads:
-        imbalance = {"swizzle": not isinstance(program, OursInOrder), "busy": float(np.median(spreads))}
-        imbalance |= {"samples": spreads, "nonzeros": program.dealt()}
-    return {
+        order, busy = not isinstance(program, OursInOrder), float(np.median(spreads))
+        imbalance = ThreadImbalance(order, busy, spreads, program.dealt())
+    return OperationRecord(
         **shared,
-        "case": f"{product.operation}.{name}.s{100 * problem['sparsity']:.4g}.{program.name}.t{product.threads}",
-        "program": {
-            "name": program.name,
-            "kind": program.kind,
-            "version": program.version,
-            "threads_used": program.threads_used,
-            "notes": program.notes,
-        },
-        "samples": {"prepare_seconds": prepared, "seconds": seconds},
-        "work": {"useful_operations": useful, "multiply_adds": done},
-        "operations_per_second": rates(useful, seconds),
-        "memory": {
-            "matrix_bytes": program.matrix_bytes,
-            "operand_bytes": product.operand_bytes,
-            "attention_bytes": None,
-        },
-        "verification": verdict,
-        "digests": digests,
-        "imbalance": imbalance,
-    }
+        case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{product.threads}",
+        program=RecordProgram(program.name, program.kind, program.version, program.threads_used, program.notes),
+        samples=OperationSamples(prepared, seconds),
+        work=OperationWork(useful, done),
+        operations_per_second=OperationsPerSecond.of(useful, seconds),
+        memory=Memory(program.matrix_bytes, product.operand_bytes, None),
+        verification=verdict,
+        digests=digests,
+        imbalance=imbalance,
+    )
 
 
-def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: dict | None) -> dict:
-    """What the records of all programs on one problem have in common; `about` is the part `problem` of each."""
-    environment = provenance.environment(comparison.command)
+def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: Machine | None) -> dict:
+    """The fields that the records of all programs on one problem have in common; `about` is `problem` of each."""
+    environment = Environment(**provenance.environment(comparison.command))
     return {
-        "schema": "spdnn-operation",
-        "version": 1,
-        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "schema": SCHEMA,
+        "version": VERSION,
+        "created": measure.now(),
         "comparison": comparison.identity,
         "operation": operation,
-        "problem": about,
+        "problem": OperationProblem(**about),
         "threads": comparison.threads,
-        "device": {"kind": "cpu", "name": environment["cpu"]},
+        "device": Device("cpu", environment.cpu),
         "span": SPANS[operation],
         "caches": "warm",
         "machine": ceilings,

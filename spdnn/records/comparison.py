@@ -16,12 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from spdnn.common.statistics import Interval, ratio_of_medians
-from spdnn.records.keys import Key, Value, key_of, seconds_of, shown
+from spdnn.common.validation import builtins
+from spdnn.records.keys import Key, Value, key_of, shown
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.run_record import Environment, RunRecord
 
 SIGNIFICANCE = 0.05  # of the rank test
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference beyond noise"
 TOO_FEW = "too few samples"
 VERDICTS = (FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW)
+Comparable = RunRecord | OperationRecord
 MOST_ARRANGEMENTS = 20_000  # that an exact test with ties goes through: those of 8 and 8 samples are 12,870
 
 
@@ -95,7 +99,7 @@ class Comparison(NamedTuple):
         return {name: (a.get(name, []), b.get(name, [])) for name in names if a.get(name) != b.get(name)}
 
 
-def compare(records_a: Iterable[dict], records_b: Iterable[dict]) -> Comparison:
+def compare(records_a: Iterable[Comparable], records_b: Iterable[Comparable]) -> Comparison:
     """Set the records of B beside those of A that measured the same; what only one set has is kept apart.
 
     Args:
@@ -118,20 +122,20 @@ def compare(records_a: Iterable[dict], records_b: Iterable[dict]) -> Comparison:
     )
 
 
-def _grouped(records: Iterable[dict]) -> dict[Key, list[dict]]:
+def _grouped(records: Iterable[Comparable]) -> dict[Key, list[Comparable]]:
     """The records of each key, without repeats of what is the same to the last value."""
     found: dict[Key, dict[str, dict]] = {}
     for record in records:
-        found.setdefault(key_of(record), {})[json.dumps(record, sort_keys=True)] = record
+        found.setdefault(key_of(record), {})[json.dumps(builtins(record), sort_keys=True)] = record
     return {key: [members[text] for text in sorted(members)] for key, members in found.items()}
 
 
-def _names(*sets: dict[Key, list[dict]]) -> dict[Key, str]:
+def _names(*sets: dict[Key, list[Comparable]]) -> dict[Key, str]:
     """A name for each key: the case of its first records, with what tells it from other keys of that name."""
     cases: dict[Key, str] = {}
     for found in sets:
         for key, members in found.items():
-            cases.setdefault(key, min(record["case"] for record in members))
+            cases.setdefault(key, min(record.case for record in members))
     alike: dict[str, list[Key]] = {}
     for key, case in cases.items():
         alike.setdefault(case, []).append(key)
@@ -143,35 +147,35 @@ def _apart(key: Key, others: Sequence[Key]) -> list[str]:
     return [f"{name} {shown(value)}" for name, value in key if len({dict(other).get(name) for other in others}) > 1]
 
 
-def _told(found: dict[Key, list[dict]], keys: Iterable[Key]) -> dict[str, list[str]]:
+def _told(found: dict[Key, list[Comparable]], keys: Iterable[Key]) -> dict[str, list[str]]:
     """What may differ between A and B, and is told: every value that the records of these keys have."""
     values: dict[str, set[str]] = {"commit": set(), "date": set(), "machine": set()}
     for record in (record for key in keys for record in found[key]):
-        place, program = record["environment"], record.get("program") or record["engine"]
-        told = {"commit": place["commit"], "date": record["created"][:10], "machine": _machine(place)}
-        told |= {"python": place["python"], **place["versions"]}
-        if "program" in record:
-            told[f"program {program['name']}"] = program["version"]
+        place = record.environment
+        told = {"commit": place.commit, "date": record.created[:10], "machine": _machine(place)}
+        told |= {"python": place.python, **place.versions}
+        if isinstance(record, OperationRecord):
+            told[f"program {record.program.name}"] = record.program.version
+            told["instruction set"] = record.program.notes.get("instruction_set")
         else:
-            told["memory limit"] = record["memory_limit_bytes"]
-        told["instruction set"] = program["notes"].get("instruction_set")
+            told["memory limit"] = record.memory_limit_bytes
+            told["instruction set"] = record.engine.notes.instruction_set
         for name, value in told.items():
             missing = "unknown" if name == "commit" else "none"
             values.setdefault(name, set()).add(missing if value is None else str(value))
     return {name: sorted(known) for name, known in values.items()}
 
 
-def _machine(environment: dict) -> str:
-    gpu = environment.get("gpu")
-    return f"{environment['cpu']}, {environment['cores']} cores" + (f", {gpu}" if gpu else "")
+def _machine(environment: Environment) -> str:
+    return f"{environment.cpu}, {environment.cores} cores" + (f", {environment.gpu}" if environment.gpu else "")
 
 
-def _machines(records: Iterable[dict]) -> set[str]:
-    return {_machine(record["environment"]) for record in records}
+def _machines(records: Iterable[Comparable]) -> set[str]:
+    return {_machine(record.environment) for record in records}
 
 
-def _pair(name: str, key: Key, records_a: list[dict], records_b: list[dict]) -> Pair:
-    a, b = ([value for record in found for value in seconds_of(record)] for found in (records_a, records_b))
+def _pair(name: str, key: Key, records_a: list[Comparable], records_b: list[Comparable]) -> Pair:
+    a, b = ([value for record in found for value in record.seconds] for found in (records_a, records_b))
     ratio, p = ratio_of_medians(a, b), p_value(a, b)
     side_a, side_b = (
         Side(len(records_a), len(a), statistics.median(a)),

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+from spdnn.records.notes import TaskgraphNotes
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.run_record import RunRecord
+
 RUNS, OPERATIONS = "runs", "operations"  # kinds of records
 AUTO = "auto"  # a schedule that was left to the cost model
 
@@ -11,60 +15,60 @@ Value = str | int | float | None
 Key = tuple[tuple[str, Value], ...]  # (what must be the same, its value)
 
 
-def key_of(record: dict) -> Key:
+def key_of(record: RunRecord | OperationRecord) -> Key:
     """What must be the same of two records for their times to be compared."""
-    known = _operation_key(record) if "operation" in record else _run_key(record)
+    known = _run_key(record) if isinstance(record, RunRecord) else _operation_key(record)
     return tuple((name, _plain(value)) for name, value in known.items())
 
 
-def _run_key(record: dict) -> dict:
-    problem = record["problem"]
+def _run_key(record: RunRecord) -> dict:
+    problem = record.problem
     return {
         "kind": RUNS,
-        "network": problem["network_identity"],
-        "layers": problem["layers"],
-        "inputs": problem["inputs_sha256"],
-        "input count": problem["input_count"],
-        "engine": record["engine"]["name"],
+        "network": problem.network_identity,
+        "layers": problem.layers,
+        "inputs": problem.inputs_sha256,
+        "input count": problem.input_count,
+        "engine": record.engine.name,
         **_asked(record),
-        "reductions": "+".join(sorted(record["reductions"]["requested"])) or "none",
-        "threads": record["threads"],
-        "ranks": record["ranks"],
-        "partition": record["distribution"]["partition"] if record["ranks"] > 1 else None,
-        "span": record["span"],
+        "reductions": "+".join(sorted(record.reductions.requested)) or "none",
+        "threads": record.threads,
+        "ranks": record.ranks,
+        "partition": record.distribution.partition if record.distribution else None,
+        "span": record.span,
     }
 
 
-def _operation_key(record: dict) -> dict:
-    problem = record["problem"]
+def _operation_key(record: OperationRecord) -> dict:
+    problem = record.problem
     named = ("set", "network", "layer", "phase", "rows", "columns", "batch_columns", "batch", "dtype", "index_bits")
     return {
         "kind": OPERATIONS,
-        "operation": record["operation"],
-        **{name.replace("_", " "): problem[name] for name in named},
-        "sparsity": round(problem["sparsity"], 6),
-        "positions": problem["topology_sha256"],
-        "program": record["program"]["name"],
-        "threads": record["threads"],
-        "device": record["device"]["kind"],
-        "caches": record["caches"],
+        "operation": record.operation,
+        **{name.replace("_", " "): getattr(problem, name) for name in named},
+        "sparsity": round(problem.sparsity, 6),
+        "positions": problem.topology_sha256,
+        "program": record.program.name,
+        "threads": record.threads,
+        "device": record.device.kind,
+        "caches": record.caches,
     }
 
 
-def _asked(record: dict) -> dict:
+def _asked(record: RunRecord) -> dict:
     """What was asked of how an inference is cut into tasks, by its notes and by the command that made the record; what
     was left to the cost model may come out differently in A and B, and is part of what is compared.
     """
-    notes, words = record["engine"]["notes"], record["environment"]["command"].split()
-    if "schedule" not in notes:
+    notes, words = record.engine.notes, record.environment.command.split()
+    if not isinstance(notes, TaskgraphNotes) or notes.schedule is None:
         return {}
     given = dict(zip(words, words[1:], strict=False)) | dict(word.split("=", 1) for word in words if "=" in word)
-    cut = notes["schedule"]
-    asked = cut in (given.get("--schedule"), given.get("schedules")) or notes.get("why") == f"{cut} was asked for"
+    cut = notes.schedule
+    asked = cut in (given.get("--schedule"), given.get("schedules")) or notes.why == f"{cut} was asked for"
     return {
         "schedule": cut if asked else AUTO,
-        "devices": notes.get("devices"),
-        "device memory": notes.get("device_memory_bytes"),
+        "devices": notes.devices,
+        "device memory": notes.device_memory_bytes,
         **{name: given.get(f"--{name}") for name in ("pipeline", "batches", "buffers")},
         "join": "--no-join" not in words,
     }
@@ -73,12 +77,6 @@ def _asked(record: dict) -> dict:
 def _plain(value: object) -> Value:
     """A value of a record as part of a key; notes may hold anything."""
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
-
-
-def seconds_of(record: dict) -> list[float]:
-    """The samples that are compared."""
-    samples = record["samples"]
-    return samples["seconds"] if "operation" in record else samples["inference_seconds"]
 
 
 def shown(value: Value) -> str:

@@ -1,23 +1,36 @@
-"""Records of sparse operations for deep learning: one program on one problem, verified; as files, read and checked.
+"""What a record of a sparse operation for deep learning is: one program on one problem, verified.
 
-As a run record, one holds the verification that allowed it, and its numbers follow from its own samples.
+As of a run record (`spdnn.records.run_record`), a file follows its class, and `claims` stand beside the fields.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from spdnn.common.errors import InputError
-from spdnn.common.files import write_text
 from spdnn.common.statistics import CONFIDENCE, interval
-from spdnn.common.validation import check_schema
-from spdnn.records import limits, run_record
+from spdnn.records import limits
+from spdnn.records.fields import (
+    Amount,
+    Case,
+    Claim,
+    Count,
+    Digest,
+    Identity,
+    Name,
+    Positive,
+    Record,
+    Samples,
+    Time,
+    column,
+)  # fmt: skip
+from spdnn.records.limits import Machine
+from spdnn.records.run_record import Environment, rate_claims
 
 SCHEMA, VERSION = "spdnn-operation", 1
 PRODUCTS = ("spmm", "sddmm")  # whose work and output follow from the problem
@@ -30,188 +43,284 @@ SPANS = {
     "model": "one model, weights in place",
 }
 NEAR = 1e-9  # relative: between numbers that follow from each other
+AtLeastOne = Annotated[float, Meta(ge=1, le=float(2**63 - 1))]
+Version = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-def read_all(paths: Iterable[str | Path]) -> tuple[list[dict], list[dict]]:
-    """(run records, operation records) in these files, of either kind, .json or .jsonl.
+class OperationProblem(Record):
+    """A sparse matrix, and the dense operands.
 
-    Raises:
-        InputError: a file that is absent, no JSON, or holds a record that is not sound.
+    Attributes:
+        set: a: layers of pruned networks, b: square, c: skewed rows, models: a whole model, own: a user's matrix.
+        rows: of the sparse matrix; of a model, of its attention mask, or its images.
+        batch_columns: columns of the dense matrix; of sddmm and attention, the length of the dot products.
+        batch: matrices that share the positions.
+        sparsity: the part of the matrix that is no nonzero, 0 to 1.
+        lengths: how nonzeros are spread over rows.
+        repeats: how often the shape is in its network.
+        origin: where the positions come from.
+        topology_sha256: of shape, offsets and columns.
+        seed: of values, and of positions that are generated.
     """
-    runs, operations = [], []
-    with _nothing_collected():
-        for path in paths:
-            for content, where in run_record.contents(path):
-                if isinstance(content, dict) and content.get("schema") == SCHEMA:
-                    operations.append(check_operation(content, where))
-                else:
-                    runs.append(run_record.check_record(content, where))
-    return runs, operations
+
+    set: Literal["a", "b", "c", "models", "own"]
+    network: Annotated[Name, column()]
+    layer: Name
+    rows: Positive
+    columns: Positive
+    batch_columns: Positive
+    batch: Positive
+    nonzeros: Count
+    sparsity: Annotated[float, Meta(ge=0, le=1)]
+    lengths: Annotated[str, Meta(min_length=1, max_length=40)]
+    phase: Literal["inference", "training"]
+    repeats: Positive
+    origin: Literal["generated", "dlmc", "file"]
+    topology_sha256: Digest
+    seed: Count
+    dtype: Literal["float32", "float16"]
+    index_bits: Literal[16, 32]
+
+    def claims(self) -> Iterator[Claim]:
+        """Sizes and sparsity agree."""
+        entries, nonzeros = self.rows * self.columns, self.nonzeros
+        sparsity, columns = 1 - nonzeros / entries, self.columns
+        yield nonzeros <= entries, f"problem.nonzeros: {nonzeros} in {self.rows} x {columns}"
+        told = f"problem.sparsity: {self.sparsity:g}, but {nonzeros} nonzeros leave {sparsity:g}"
+        yield abs(self.sparsity - sparsity) <= NEAR, told
+        reached = self.index_bits == 32 or columns <= 1 << 16
+        yield reached, f"problem.index_bits: 16, and they do not reach {columns} columns"
 
 
-@contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """No garbage is looked for: records hold none, and looking through all their numbers takes a sixth of reading."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
+class Program(Record):
+    """The program that ran.
 
-
-def read_operations(path: str | Path) -> list[dict]:
-    """The operation records in the file `path`. Raises InputError as of read_all, and where one is of another kind."""
-    return [check_operation(content, where) for content, where in run_record.contents(path)]
-
-
-def write_operations(path: str | Path, found: Sequence[dict]) -> None:
-    """Check the records and write them to `path`, one on each line, whole or not at all."""
-    sound = [check_operation(record, f"{path}, line {number}") for number, record in enumerate(found, 1)]
-    write_text(path, "".join(run_record.as_text(record, path) for record in sound))
-
-
-def check_operation(record: Any, where: str) -> dict:
-    """The record itself when it follows its schema, its output was verified and its numbers agree.
-
-    Raises:
-        InputError: one sentence that starts with `where` and names the key.
+    Attributes:
+        kind: ours; sparse: another library on the nonzeros; dense: all of the matrix, zeros too.
+        notes: how threads were set, the layout, and of ours the instruction set, setting and swizzle; free.
     """
-    check_schema("operation.json", record, where)
-    for claims in (_problem, _verification, _work, _imbalance, _machine):
-        run_record.require_each(f"{where}: ", claims(record))
-    _check_rate(record, f"{where}: ")
-    return record
+
+    name: Annotated[Name, column("engine")]
+    kind: Literal["ours", "sparse", "dense"]
+    version: Version
+    threads_used: Positive
+    notes: dict[str, Any]
 
 
-def rates(operations: int, seconds: Sequence[float]) -> dict:
-    """The part `operations_per_second` of a record, from its samples."""
-    middle, low, high, resamples = interval(seconds)
-    found = {"median": operations / middle, "low": operations / high, "high": operations / low}
-    return {**found, "confidence": CONFIDENCE, "resamples": resamples}
+class Device(Record):
+    """Where it ran."""
+
+    kind: Literal["cpu", "cuda"]
+    name: Version
 
 
-def _problem(record: dict) -> list[tuple[bool, str]]:
-    problem = record["problem"]
-    rows, columns, nonzeros = problem["rows"], problem["columns"], problem["nonzeros"]
-    sparsity = 1 - nonzeros / (rows * columns)
-    return [
-        (nonzeros <= rows * columns, f"problem.nonzeros: {nonzeros} in {rows} x {columns}"),
-        (
-            abs(problem["sparsity"] - sparsity) <= NEAR,
-            f"problem.sparsity: {problem['sparsity']:g}, but {nonzeros} nonzeros leave {sparsity:g}",
-        ),
-        (
-            problem["index_bits"] == 32 or columns <= 1 << 16,
-            f"problem.index_bits: 16, and they do not reach {columns} columns",
-        ),
-        (record["span"] == SPANS[record["operation"]], f"span: not that of {record['operation']}"),
-        (
-            record["program"]["threads_used"] <= record["threads"] or record["device"]["kind"] != "cpu",
-            f"program.threads_used: {record['program']['threads_used']} of {record['threads']}",
-        ),
-    ]
+class OperationSamples(Record):
+    """Seconds of every call.
+
+    Attributes:
+        prepare_seconds: layouts and handles, outside the clock.
+        seconds: of each call; `span` says what they include.
+    """
+
+    prepare_seconds: Samples
+    seconds: Samples
 
 
-def _verification(record: dict) -> list[tuple[bool, str]]:
-    known, digests, problem = record["verification"], record["digests"], record["problem"]
-    entries, checked, samples = known["entries"], known["checked"], len(record["samples"]["seconds"])
-    right = {
-        "spmm": problem["rows"] * problem["batch_columns"] * problem["batch"],
-        "sddmm": problem["nonzeros"] * problem["batch"],
-    }.get(record["operation"], entries)
-    return [
-        (known["passed"], "verification.passed: the output was wrong, and a record needs one that was right"),
-        (
-            (known["oracle"] == "float64") != (record["operation"] == "model"),
-            f"verification.oracle: {known['oracle']} is not that of {record['operation']}",
-        ),
-        (known["worst"] <= 1, f"verification.worst: {known['worst']:g} times the tolerance, and it passed"),
-        (checked <= entries, f"verification.checked: {checked} of {entries} entries"),
-        (
-            (known["seed"] is None) == (checked == entries),
-            f"verification.seed: a sample has one; {checked} of {entries} entries were compared",
-        ),
-        (entries == right, f"verification.entries: {entries}, but the output has {right}"),
-        (len(digests) == samples, f"digests: {len(digests)} for {samples} samples"),
-        (set(digests) == {known["digest"]}, "digests: a timed output is not the one that was verified"),
-    ]
+class OperationWork(Record):
+    """The operations of one call.
+
+    Attributes:
+        useful_operations: multiplications and additions on nonzeros: 2 nnz N of a product.
+        multiply_adds: that the program goes through, of a dense one with zeros too.
+    """
+
+    useful_operations: Count
+    multiply_adds: Count
+
+    def claims(self, record: OperationRecord) -> Iterator[Claim]:
+        """Of a product, it follows from the problem."""
+        problem, dense = record.problem, record.program.kind == "dense"
+        useful, done = self.useful_operations, self.multiply_adds
+        each = problem.batch_columns * problem.batch
+        sparse, whole = problem.nonzeros * each, problem.rows * problem.columns * each
+        right, product = whole if dense else sparse, record.operation in PRODUCTS
+        told = f"work.useful_operations: {useful}, but the nonzeros take {2 * sparse}"
+        yield not product or useful == 2 * sparse, told
+        told = f"work.multiply_adds: {done}, but a {'dense' if dense else 'sparse'} program takes {right}"
+        yield not product or done == right, told
+        yield 2 * done >= useful, f"work.multiply_adds: {done}, less than {useful} useful operations need"
 
 
-def _work(record: dict) -> list[tuple[bool, str]]:
-    work, problem = record["work"], record["problem"]
-    useful, done = work["useful_operations"], work["multiply_adds"]
-    dense = record["program"]["kind"] == "dense"
-    each = problem["batch_columns"] * problem["batch"]
-    right = problem["nonzeros"] * each
-    whole = problem["rows"] * problem["columns"] * each
-    product = record["operation"] in PRODUCTS
-    return [
-        (not product or useful == 2 * right, f"work.useful_operations: {useful}, but the nonzeros take {2 * right}"),
-        (
-            not product or done == (whole if dense else right),
-            f"work.multiply_adds: {done}, but a {'dense' if dense else 'sparse'} program takes "
-            f"{whole if dense else right}",
-        ),
-        (2 * done >= useful, f"work.multiply_adds: {done}, less than {useful} useful operations need"),
-    ]
+class OperationsPerSecond(Record):
+    """Useful operations / seconds.
+
+    Attributes:
+        median: of the samples.
+        low, high: its bootstrap interval.
+        resamples: that the bootstrap drew.
+    """
+
+    median: Amount
+    low: Amount
+    high: Amount
+    confidence: Annotated[float, Meta(ge=CONFIDENCE, le=CONFIDENCE)]
+    resamples: Count
+
+    @classmethod
+    def of(cls, operations: int, seconds: Sequence[float]) -> OperationsPerSecond:
+        """Of these samples; InputError where they are none."""
+        middle, low, high, resamples = interval(seconds)
+        rate = [operations / one for one in (middle, high, low)]
+        return cls(median=rate[0], low=rate[1], high=rate[2], confidence=CONFIDENCE, resamples=resamples)
 
 
-def _imbalance(record: dict) -> list[tuple[bool, str]]:
-    told, threads = record["imbalance"], record["threads"]
-    if told is None:
-        return []
-    middle = statistics.median(told["samples"])
-    most = max(*told["samples"], told["nonzeros"] or 1)
-    return [
-        (
-            math.isclose(told["busy"], middle, rel_tol=NEAR),
-            f"imbalance.busy: {told['busy']:g}, but the median of its samples is {middle:g}",
-        ),
-        (
-            most <= threads * (1 + NEAR),
-            f"imbalance: {most:g}; maximum over mean of {threads} threads is at most {threads}",
-        ),
-    ]
+class Memory(Record):
+    """Bytes that the program holds.
+
+    Attributes:
+        matrix_bytes: the matrix (of a model, all weights) as the program holds it.
+        operand_bytes: dense operands and the output.
+        attention_bytes: of a model: masks and scores of its attention; else null.
+    """
+
+    matrix_bytes: Count
+    operand_bytes: Count
+    attention_bytes: Count | None
 
 
-def _machine(record: dict) -> list[tuple[bool, str]]:
-    if record["machine"] is None:
-        return []
-    machine, threads = limits.Machine(**record["machine"]), record["threads"]
-    done, fastest = record["work"]["multiply_adds"], min(record["samples"]["seconds"])
-    rate = done / fastest if fastest > 0 else math.inf
-    times = rate / machine.fma_per_second
-    best = {name: (max(found), getattr(machine, name)) for name, found in machine.samples.items()}
-    return [
-        *(
-            (most == told, f"machine.{name}: {told:g}, but the best sample is {most:g}")
-            for name, (most, told) in best.items()
-        ),
-        (machine.threads == threads, f"machine.threads: {machine.threads}, but the program had {threads}"),
-        (
-            machine.on_device == (record["device"]["kind"] == "cuda"),
-            f"machine.instruction_set: {machine.instruction_set} is not of a device of kind {record['device']['kind']}",
-        ),
-        (
-            times <= limits.TOLERANCE,
-            f"work.multiply_adds: {done} in {fastest:g} s, {times:.3g} times what the machine can multiply and add; "
-            "a number above the machine's limit is a failure, not a record",
-        ),
-    ]
+class Verification(Record):
+    """How the output was compared.
+
+    Attributes:
+        oracle: float64: spdnn.ops.oracle, which shares no code with the kernels; of a model, itself in the other
+            arithmetic.
+        entries: of the output.
+        checked: that were compared, each with its own tolerance.
+        seed: of the sample; null where all were compared.
+        worst: the largest error / its tolerance.
+        digest: of the verified output.
+    """
+
+    oracle: Literal["float64", "the other arithmetic"]
+    entries: Positive
+    checked: Positive
+    seed: Count | None
+    rule: Annotated[str, Meta(min_length=1, max_length=300)]
+    worst: Amount
+    passed: bool
+    digest: Digest
+
+    def claims(self, record: OperationRecord) -> Iterator[Claim]:
+        """It passed, on every output that was timed."""
+        problem, digests, samples = record.problem, record.digests, len(record.seconds)
+        entries, checked, operation = self.entries, self.checked, record.operation
+        right = {
+            "spmm": problem.rows * problem.batch_columns * problem.batch,
+            "sddmm": problem.nonzeros * problem.batch,
+        }.get(operation, entries)
+        known = (self.oracle == "float64") != (operation == "model")
+        yield self.passed, "verification.passed: the output was wrong, and a record needs one that was right"
+        yield known, f"verification.oracle: {self.oracle} is not that of {operation}"
+        yield self.worst <= 1, f"verification.worst: {self.worst:g} times the tolerance, and it passed"
+        yield checked <= entries, f"verification.checked: {checked} of {entries} entries"
+        told = f"verification.seed: a sample has one; {checked} of {entries} entries were compared"
+        yield (self.seed is None) == (checked == entries), told
+        yield entries == right, f"verification.entries: {entries}, but the output has {right}"
+        yield len(digests) == samples, f"digests: {len(digests)} for {samples} samples"
+        yield set(digests) == {self.digest}, "digests: a timed output is not the one that was verified"
 
 
-def _check_rate(record: dict, where: str) -> None:
-    told = record["operations_per_second"]
-    try:
-        right = rates(record["work"]["useful_operations"], record["samples"]["seconds"])
-    except InputError as error:
-        raise InputError(f"{where}samples.seconds: {error}") from None
-    for key in ("median", "low", "high"):
-        same = math.isclose(told[key], right[key], rel_tol=run_record.RATE_TOLERANCE)
-        sentence = f"operations_per_second.{key}: {told[key]:g}, but {right[key]:g} follows from the samples"
-        run_record.require_each(where, [(same, sentence)])
-    same = told["resamples"] == right["resamples"]
-    sentence = f"operations_per_second.resamples: {told['resamples']}, but the samples take {right['resamples']}"
-    run_record.require_each(where, [(same, sentence)])
+class ThreadImbalance(Record):
+    """Of ours, maximum over mean of the threads.
+
+    Attributes:
+        swizzle: whether rows were dealt out by descending length.
+        busy: of busy processor seconds, the median of the samples.
+        nonzeros: of the nonzeros that each thread was dealt.
+    """
+
+    swizzle: bool
+    busy: AtLeastOne
+    samples: Annotated[list[AtLeastOne], Meta(min_length=1)]
+    nonzeros: AtLeastOne | None
+
+    def claims(self, threads: int) -> Iterator[Claim]:
+        """It follows from its samples, and is possible with so many threads."""
+        middle, most = statistics.median(self.samples), max(*self.samples, self.nonzeros or 1)
+        told = f"imbalance.busy: {self.busy:g}, but the median of its samples is {middle:g}"
+        yield math.isclose(self.busy, middle, rel_tol=NEAR), told
+        told = f"imbalance: {most:g}; maximum over mean of {threads} threads is at most {threads}"
+        yield most <= threads * (1 + NEAR), told
+
+
+class OperationRecord(Record, kw_only=True):
+    """One program on one verified problem of the sparse operations.
+
+    What it computed, how long each time took, what that includes, on what machine.
+
+    Attributes:
+        case: names operation, problem and program.
+        created: UTC.
+        comparison: the same in the records of one run of the benchmark; programs of one problem were timed in turn.
+        threads: that every program of the problem was given.
+        span: what a sample includes: one call, with the matrix in the program's layout, handles made, outputs allocated
+            (where the library takes one).
+        caches: warm: each sample follows an untimed run of the same program on the same operands.
+        digests: of the output of each sample.
+        imbalance: null where the program does not tell.
+        machine: what the machine did at best, at most seconds away from the samples.
+    """
+
+    schema: Literal["spdnn-operation"]
+    version: Literal[1]
+    created: Annotated[Time, column()]
+    comparison: Identity
+    operation: Literal["spmm", "sddmm", "softmax", "attention", "depthwise", "model"]
+    problem: OperationProblem
+    threads: Annotated[Positive, column()]
+    device: Device
+    span: Literal[tuple(SPANS.values())]
+    caches: Literal["warm", "cold"]
+    machine: Machine | None
+    environment: Environment
+    case: Annotated[Case, column()]
+    program: Program
+    samples: OperationSamples
+    work: OperationWork
+    operations_per_second: OperationsPerSecond
+    memory: Memory
+    verification: Verification
+    digests: Annotated[list[Digest], Meta(min_length=1)]
+    imbalance: ThreadImbalance | None
+
+    @property
+    def seconds(self) -> list[float]:
+        """The samples that records are compared by."""
+        return self.samples.seconds
+
+    def claims(self) -> Iterator[Claim]:
+        """Its output was verified, and its numbers agree; no claim is worked out before those ahead of it hold."""
+        yield from self.problem.claims()
+        yield self.span == SPANS[self.operation], f"span: not that of {self.operation}"
+        used = self.program.threads_used
+        told = f"program.threads_used: {used} of {self.threads}"
+        yield used <= self.threads or self.device.kind != "cpu", told
+        yield from self.verification.claims(self)
+        yield from self.work.claims(self)
+        yield from self.imbalance.claims(self.threads) if self.imbalance else ()
+        yield from self._machine() if self.machine else ()
+        try:
+            right = OperationsPerSecond.of(self.work.useful_operations, self.seconds)
+        except InputError as error:
+            yield False, f"samples.seconds: {error}"
+            return
+        yield from rate_claims("operations_per_second", self.operations_per_second, right)
+
+    def _machine(self) -> Iterator[Claim]:
+        machine, kind, done, fastest = self.machine, self.device.kind, self.work.multiply_adds, min(self.seconds)
+        yield from machine.claims(self.threads, "program")
+        told = f"machine.instruction_set: {machine.instruction_set} is not of a device of kind {kind}"
+        yield machine.on_device == (kind == "cuda"), told
+        times = (done / fastest if fastest > 0 else math.inf) / machine.fma_per_second
+        told = f"{done} in {fastest:g} s, {times:.3g} times what the machine can multiply and add"
+        yield times <= limits.TOLERANCE, f"work.multiply_adds: {told}; {limits.BEYOND}"

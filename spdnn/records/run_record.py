@@ -1,267 +1,762 @@
-"""Run records and verdicts as files: reading, writing and checking them.
+"""What a run record and a verdict are: classes whose docstrings have every field with its unit, and what must hold.
 
-A record holds the verdict that allowed it. `check_record` refuses one whose verdict did not pass, and one whose
-numbers contradict each other or its own samples, so a report can only show what was verified and measured.
+A file follows its class, or is refused (`spdnn.records.files`). `claims` stand beside the fields that they compare: a
+record whose verdict did not pass, or whose numbers contradict each other or its own samples, is refused too. So a
+report can only show what was verified and measured.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from statistics import median
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType
 
 from spdnn.common.errors import InputError
-from spdnn.common.files import existing, write_text
-from spdnn.common.statistics import interval
-from spdnn.common.validation import check_schema, shortened
+from spdnn.common.statistics import CONFIDENCE, interval
+from spdnn.common.validation import shortened
 from spdnn.problem import challenge
-from spdnn.records import limits, rank_checks, time_to_solution
+from spdnn.records import limits, notes
+from spdnn.records.fields import (
+    Amount,
+    Case,
+    Claim,
+    Count,
+    Digest,
+    First,
+    Identity,
+    Imbalance,
+    Label,
+    Positive,
+    Rate,
+    Record,
+    Samples,
+    Seconds,
+    Time,
+    Unique,
+    Whole,
+    Word,
+    Work,
+    check_unique,
+    column,
+    given,
+)  # fmt: skip
+from spdnn.records.limits import Limit, Machine
 
-RATE_TOLERANCE = 1e-6  # relative: between a stored rate and the one that follows from the samples
+SCHEMA, VERSION = "spdnn-record", 1
+VERDICT = "spdnn-verdict"
+TOLERANCE = 1e-6  # relative: between a stored figure and the one that follows from others
+CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
+PER_REPEAT = ("inference_seconds", "waiting_seconds", "communication_seconds")
 # Rows that an engine may go through beyond the inputs: a batch holds at least one input and pads it to whole tiles of
 # at most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None goes through a layer twice.
 TILE, BATCHES = 64, 1000
 
 
-def read_record(path: str | Path) -> dict:
-    """The run record in the file `path`; InputError when there is none that is sound (see check_record)."""
-    return check_record(read_json(path, "run record"), str(path))
+class Truth(Record):
+    """What an output was compared with.
 
-
-def read_records(path: str | Path) -> list[dict]:
-    """The run records in the file `path`: one, or one on each line of a .jsonl file; InputError as of read_record."""
-    return [check_record(content, where) for content, where in contents(path)]
-
-
-def contents(path: str | Path) -> list[tuple[Any, str]]:
-    """(content, where) of the records in the file `path`: one, or one on each line of a .jsonl file; not checked.
-
-    Raises:
-        InputError: no such file, or no JSON.
+    Attributes:
+        kind: official, the challenge's; oracle, float64; or file, categories alone.
+        source: where it is from.
+        inputs: inputs of the run.
+        checked: inputs compared: all of them, or a seeded sample.
+        seed: of the sample; null when all inputs were compared.
     """
-    if Path(path).suffix != ".jsonl":
-        return [(read_json(path, "run record"), str(path))]
-    lines = _text_of(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
-    lines = lines if lines != [""] else []
-    where = [f"{path}, line {number}" for number in range(1, len(lines) + 1)]
-    return [(_parsed(line, place, "run record"), place) for line, place in zip(lines, where, strict=True)]
+
+    kind: Literal["official", "oracle", "file"]
+    source: str
+    inputs: Count
+    checked: Count
+    seed: Whole | None
 
 
-def write_record(path: str | Path, record: dict) -> None:
-    """Check `record` and write it to `path`, whole or not at all."""
-    write_json(path, check_record(record, str(path)))
+class Difference(Record):
+    """Inputs on which run and truth differ.
 
-
-def read_verdict(path: str | Path) -> dict:
-    """The verdict in the file `path`, passed or failed; InputError when there is none that is sound."""
-    return check_verdict(read_json(path, "verdict"), str(path))
-
-
-def write_verdict(path: str | Path, verdict: dict) -> None:
-    """Check `verdict` and write it to `path`, whole or not at all."""
-    write_json(path, check_verdict(verdict, str(path)))
-
-
-def write_json(path: str | Path, content: dict) -> None:
-    """Write `content` to `path`, whole or not at all; InputError when JSON has no words for it."""
-    write_text(path, as_text(content, path, indent=1))
-
-
-def as_text(content: dict, path: str | Path, indent: int | None = None) -> str:
-    """A record or verdict as the text of the file `path`, or as a line of it.
-
-    Raises:
-        InputError: it holds something that JSON does not know.
+    Attributes:
+        count: of inputs.
+        first: 1-based inputs, ascending, at most 10.
     """
-    try:
-        text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
-        text.encode()
-    except UnicodeEncodeError:  # a command that names a file in another encoding: escaped, it can be written
-        return json.dumps(content, indent=indent) + "\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: it cannot be written as JSON ({shortened(str(error))})") from error
-    return text
+
+    count: Count
+    first: First
 
 
-def check_verdict(verdict: Any, where: str) -> dict:
-    """The verdict itself when it follows its schema, its counts agree, and it passes exactly when nothing is wrong.
+class Values(Record):
+    """How the values of the survivors compare with the truth's.
 
-    Raises:
-        InputError: one sentence that starts with `where` and names the key.
+    Attributes:
+        rule: what was compared, and how far it may differ.
+        checked: inputs whose values were compared.
+        failures: inputs of which a value is wrong.
+        first: 1-based inputs of them, at most 10.
+        largest_error: relative, as the rule says; null when nothing was compared.
     """
-    check_schema("verdict.json", verdict, where)
-    _check_outcome(verdict, f"{where}: ")
-    return verdict
+
+    rule: str
+    checked: Count
+    failures: Count
+    first: First
+    largest_error: float | None
 
 
-def check_record(record: Any, where: str) -> dict:
-    """The record itself when it follows its schema, its verdict passed and its numbers agree.
+class Judged(Record):
+    """What a verdict is on; a record is only made of a measurement of the same.
 
-    Raises:
-        InputError: one sentence that starts with `where` and names the key.
+    Attributes:
+        network_identity: of the network.
+        layers: of the network.
+        edges: nonzeros over all layers.
+        inputs_sha256: of the inputs.
+        input_count: how many they are.
+        digest: of the output, as each repeat's.
     """
-    check_schema("record.json", record, where)
-    return check_claims(record, where)
+
+    network_identity: Digest
+    layers: Positive
+    edges: Count
+    inputs_sha256: Digest
+    input_count: Positive
+    digest: Digest
 
 
-def check_claims(record: dict, where: str) -> dict:
-    """The record itself when its verdict passed and its numbers agree; it follows its schema.
+class Verdict(Record):
+    """Whether one output is right, against what, and where it first differs.
 
-    Raises:
-        InputError: as of check_record.
+    Attributes:
+        schema, version: name and version of this class.
+        passed: nothing is missing, unexpected or of a wrong value.
+        truth: what it was compared with.
+        categories: of the run, among the inputs compared.
+        expected: categories of the truth.
+        missing: categories of the truth that the run lacks.
+        unexpected: categories that the truth lacks.
+        borderline: differences that rounding explains.
+        values: of the survivors.
+        judged: the run that was judged.
+        reasons: one sentence for each thing that is wrong; empty when it passed.
     """
-    _check_outcome(record["verdict"], f"{where}: verdict.")
-    for check in (_check_allowed, _check_result, _check_official, _check_rate):
-        check(record, f"{where}: ")
-    for claims in (rank_checks.claims, time_to_solution.claims, limits.claims):  # the last builds on the first
-        require_each(f"{where}: ", claims(record))
-    return record
+
+    schema: Literal["spdnn-verdict"]
+    version: Literal[1]
+    passed: bool
+    truth: Truth
+    categories: Count
+    expected: Count
+    missing: Difference
+    unexpected: Difference
+    borderline: Difference
+    values: Values
+    reasons: list[str]
+    judged: Judged | UnsetType = UNSET
+
+    def claims(self) -> Iterator[Claim]:
+        """Its counts agree, and it passes exactly when nothing is wrong."""
+        truth, reasons, values = self.truth, len(self.reasons), self.values
+        missing, unexpected, near = self.missing.count, self.unexpected.count, self.borderline.count
+        same = not (missing or unexpected or values.failures)
+        tells_nothing = self.expected in (0, truth.checked)  # a truth that a run may be failed for without a difference
+        # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
+        apart = abs(self.expected - (self.categories + missing - unexpected))
+        follows = apart <= near and (near - apart) % 2 == 0
+        counts, state = f"{missing} missing, {unexpected} unexpected", "passed" if self.passed else "failed"
+        yield self.passed != bool(reasons), f"reasons: a verdict that {state} has {reasons} of them"
+        yield truth.checked >= 1, "truth.checked: no input was compared"
+        yield truth.checked <= truth.inputs, f"truth.checked: {truth.checked} of {truth.inputs} inputs"
+        yield values.failures <= values.checked, f"values.failures: {values.failures} of {values.checked}"
+        yield not self.passed or same, f"passed: true, with {counts} and {values.failures} wrong values"
+        yield self.passed or not same or tells_nothing, f"passed: false, with {counts} and 0 wrong values"
+        what = f"{self.expected} does not follow from {self.categories} found, {counts}, {near} borderline"
+        yield follows, f"expected: {what}"
+
+    def allows(self, record: RunRecord) -> Iterator[Claim]:
+        """It allows a number, and is on this run."""
+        name, inputs, compared = record.engine.name, self.truth.inputs, self.values.checked
+        needed = 0 if self.truth.kind == "file" else self.categories - self.borderline.count
+        itself = name == "reference" and self.truth.kind == "oracle"
+        run = [*(getattr(record.problem, field) for field in Judged.__struct_fields__[:-1]), record.result.digests[0]]
+        judged = [getattr(self.judged, field) for field in Judged.__struct_fields__] if self.judged else run
+        fields = zip(Judged.__struct_fields__, run, judged, strict=True)
+        other = [name for name, mine, its in fields if mine != its]
+        yield self.passed, "verdict.passed: the verdict is fail, and a record needs one that passed"
+        yield not other, f"verdict.judged: {', '.join(other)} of another run than this one"
+        count = record.problem.input_count
+        yield inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"
+        oracle = "the reference engine is the oracle itself, so the oracle cannot verify it"
+        yield not itself, f"verdict.truth.kind: {oracle}"
+        yield compared >= needed, f"verdict.values.checked: {compared}, but {needed} categories have values to compare"
 
 
-def _require(where: str, *claims: tuple[bool, str]) -> None:
-    """Refuse the first claim that does not hold; its sentence says what is wrong."""
-    require_each(where, claims)
+class Problem(Record):
+    """The network and its inputs.
+
+    Attributes:
+        official: NEURONS-LAYERS when it is one of the twelve with its official inputs; else null.
+        network: where the network comes from; free.
+        network_identity: digest of the network.
+        neurons: width of the widest layer.
+        layers: of the network.
+        edges: nonzeros over all layers.
+        inputs: where the inputs come from; free.
+        inputs_sha256: digest of the inputs.
+        input_count: how many they are.
+    """
+
+    official: Annotated[str | None, column()]
+    network: dict[str, Any]
+    network_identity: Annotated[Digest, column()]
+    neurons: Annotated[Positive, column()]
+    layers: Annotated[Positive, column()]
+    edges: Annotated[Count, column()]
+    inputs: dict[str, Any]
+    inputs_sha256: Annotated[Digest, column()]
+    input_count: Annotated[Positive, column()]
+
+    def claims(self, record: RunRecord) -> Iterator[Claim]:
+        """Of the twelve, everything is known: the sizes, and with all inputs their digest and the truth's."""
+        if self.official is None:
+            return
+        width, sizes = self.neurons, f"{self.neurons} neurons, {self.layers} layers and {self.edges} edges"
+        official = ((one.name, one.neurons, one.layers, one.edges) for one in challenge.PROBLEMS)
+        told = f"{shortened(repr(self.official))} is not the official problem of {sizes}"
+        yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {told}"
+        result, kind, part = record.result, record.verdict.truth.kind, self.input_count != challenge.INPUTS
+        count, same = challenge.TRUTH_COUNT[width], result.categories_sha256 == challenge.TRUTH_SHA256[width]
+        yield kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official truth"
+        its = self.inputs_sha256 == challenge.INPUT_SHA256[width]
+        yield part or its, "problem.inputs_sha256: not the digest of the official inputs"
+        yield part or result.categories == count, f"result.categories: {result.categories}, not {count}"
+        yield part or same, "result.categories_sha256: not the digest of the official truth"
 
 
-def require_each(where: str, claims: Iterable[tuple[bool, str]]) -> None:
-    """As `_require`; no claim is worked out before those ahead of it hold."""
-    for holds, told in claims:
-        if not holds:
-            raise InputError(f"{where}{told}")
+class Engine(Record, dict=True, rename={"noted": "notes"}):
+    """The program that ran.
+
+    Attributes:
+        name: as the command takes it.
+        noted: what the engine notes: instruction set, tile, batches...; free, see `notes`.
+    """
+
+    name: Annotated[Label, column("engine")]
+    noted: dict[str, Any]
+
+    @cached_property
+    def notes(self) -> notes.Notes:
+        """The notes as the type of this engine has them (`spdnn.records.notes`)."""
+        return notes.typed(self.name, self.noted)
 
 
-def _check_outcome(verdict: dict, where: str) -> None:
-    truth, passed, reasons = verdict["truth"], verdict["passed"], len(verdict["reasons"])
-    checked, inputs, expected, found = truth["checked"], truth["inputs"], verdict["expected"], verdict["categories"]
-    compared, wrong = verdict["values"]["checked"], verdict["values"]["failures"]
-    missing, unexpected, near = (verdict[name]["count"] for name in ("missing", "unexpected", "borderline"))
-    same = not (missing or unexpected or wrong)
-    tells_nothing = expected in (0, checked)  # a truth that a run may be failed for without a difference
-    # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
-    apart = abs(expected - (found + missing - unexpected))
-    follows = apart <= near and (near - apart) % 2 == 0
-    counts = f"{missing} missing, {unexpected} unexpected"
-    _require(
-        where,
-        (passed != bool(reasons), f"reasons: a verdict that {'passed' if passed else 'failed'} has {reasons} of them"),
-        (checked >= 1, "truth.checked: no input was compared"),
-        (checked <= inputs, f"truth.checked: {checked} of {inputs} inputs"),
-        (wrong <= compared, f"values.failures: {wrong} of {compared}"),
-        (not passed or same, f"passed: true, with {counts} and {wrong} wrong values"),
-        (passed or not same or tells_nothing, f"passed: false, with {counts} and 0 wrong values"),
-        (follows, f"expected: {expected} does not follow from {found} found, {counts}, {near} borderline"),
-    )
+class Reductions(Record):
+    """Work that was left out, exactly.
+
+    Attributes:
+        requested: names of the reductions that were on (`spdnn.reductions.registry`).
+        found: for each requested reduction, what searching found; free.
+    """
+
+    requested: Annotated[list[Word], Unique]
+    found: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_unique("requested", self.requested)
 
 
-def _check_allowed(record: dict, where: str) -> None:
-    """The verdict allows a number, and is on this run."""
-    verdict, count, name = record["verdict"], record["problem"]["input_count"], record["engine"]["name"]
-    kind, inputs, compared = verdict["truth"]["kind"], verdict["truth"]["inputs"], verdict["values"]["checked"]
-    known = 0 if kind == "file" else verdict["categories"] - verdict["borderline"]["count"]
-    itself = name == "reference" and kind == "oracle"
-    judged = verdict.get("judged", {})
-    known_of = {**record["problem"], "digest": record["result"]["digests"][0]} if judged else {}
-    other = [key for key in judged if judged[key] != known_of[key]]
-    _require(
-        where,
-        (verdict["passed"], "verdict.passed: the verdict is fail, and a record needs one that passed"),
-        (not other, f"verdict.judged: {', '.join(other)} of another run than this one"),
-        (inputs == count, f"verdict.truth.inputs: {inputs}, but the run had {count} inputs"),
-        (not itself, "verdict.truth.kind: the reference engine is the oracle itself, so the oracle cannot verify it"),
-        (compared >= known, f"verdict.values.checked: {compared}, but {known} categories have values to compare"),
-    )
+class RunSamples(Record):
+    """Seconds of every repeat.
+
+    Attributes:
+        read_seconds: from files or formulas to inputs and weights in memory.
+        prepare_seconds: searching for reductions, and the engine's layout.
+        inference_seconds: of each repeat; `span` says what they include.
+    """
+
+    read_seconds: Samples
+    prepare_seconds: Samples
+    inference_seconds: Samples
 
 
-def _check_result(record: dict, where: str) -> None:
-    result, problem, verdict = record["result"], record["problem"], record["verdict"]
-    repeats, count, edges = len(record["samples"]["inference_seconds"]), problem["input_count"], problem["edges"]
-    survivors, computed, digests = result["survivors"], result["edges_computed"], result["digests"]
-    found, judged, checked = result["categories"], verdict["categories"], verdict["truth"]["checked"]
-    # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
-    layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
-    most = (count + (TILE - 1) * min(count, BATCHES * record["ranks"])) * edges
-    unseen = count - checked  # inputs that the verdict did not compare, categories or not
-    agree = found - unseen <= judged <= min(found, checked)
-    _require(
-        where,
-        (layers == problem["layers"], f"result.survivors: {layers} numbers for {problem['layers']} layers"),
-        (max(survivors, default=0) <= count, f"result.survivors: more than the {count} inputs"),
-        (last >= found, f"result.categories: {found}, but {last} inputs survived"),
-        (computed > 0 or idle, f"result.edges_computed: 0 of the network's {edges} edges"),
-        (computed <= most, f"result.edges_computed: {computed}, more than {count} inputs in whole tiles have"),
-        (len(digests) == repeats, f"result.digests: {len(digests)} digests for {repeats} repeats"),
-        (len(set(digests)) == 1, "result.digests: the repeats differ, and one verdict covers one output"),
-        (agree, f"result.categories: {found}, but the verdict is on {judged} categories"),
-    )
+class Parts(Record):
+    """Parts of a time to solution, in seconds.
+
+    Attributes:
+        startup: Python and imports; in a workflow, also opening the stores.
+        inputs: made or read.
+        network: made or read, weights in memory.
+        prepare: searching for reductions, the engine's layout.
+        inference: the first repeat.
+        verification: comparing with the truth.
+        other: what the parts leave of the whole.
+    """
+
+    startup: Seconds
+    inputs: Seconds
+    network: Seconds
+    prepare: Seconds
+    inference: Seconds
+    verification: Seconds
+    other: Seconds
 
 
-def _check_official(record: dict, where: str) -> None:
-    """Of the twelve problems, everything is known: the sizes, and with all inputs their digest and the truth's."""
-    problem, result, kind = record["problem"], record["result"], record["verdict"]["truth"]["kind"]
-    if problem["official"] is None:
-        return
-    width, depth, edges = problem["neurons"], problem["layers"], problem["edges"]
-    official = ((k.name, k.neurons, k.layers, k.edges) for k in challenge.PROBLEMS)
-    named = shortened(repr(problem["official"]))
-    told = f"{named} is not the official problem of {width} neurons, {depth} layers and {edges} edges"
-    _require(where, ((problem["official"], width, depth, edges) in official, f"problem.official: {told}"))
-    whole, count = problem["input_count"] == challenge.INPUTS, challenge.TRUTH_COUNT[width]
-    same_inputs = problem["inputs_sha256"] == challenge.INPUT_SHA256[width]
-    same_truth = result["categories_sha256"] == challenge.TRUTH_SHA256[width]
-    _require(
-        where,
-        (kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official truth"),
-        (not whole or same_inputs, "problem.inputs_sha256: not the digest of the official inputs"),
-        (not whole or result["categories"] == count, f"result.categories: {result['categories']}, not {count}"),
-        (not whole or same_truth, "result.categories_sha256: not the digest of the official truth"),
-    )
+class TimeToSolution(Record):
+    """What a user waits for: from the start of a process to verified categories.
+
+    Without repeats after the first, measuring the machine and downloads.
+
+    Attributes:
+        of: command, one process; or workflow, the sum of the stages of the case, those that other cases share whole.
+        seconds: the sum of the parts.
+        parts: what the seconds went to.
+        cached: parts that came from a cache: then this is no time of a first run.
+    """
+
+    of: Literal["command", "workflow"]
+    seconds: Annotated[Seconds, column("time_to_solution")]
+    parts: Parts
+    cached: Annotated[list[Literal["inputs", "prepare"]], Unique]
+
+    def __post_init__(self) -> None:
+        check_unique("cached", self.cached)
+
+    def claims(self, record: RunRecord) -> Iterator[Claim]:
+        """The parts add up, and one of them is the first repeat."""
+        total = sum(getattr(self.parts, name) for name in Parts.__struct_fields__)
+        same = math.isclose(self.seconds, total, rel_tol=TOLERANCE)
+        yield same, f"time_to_solution.seconds: {self.seconds:g}, but its parts are {total:g} together"
+        own, first = self.parts.inference, record.samples.inference_seconds[0]
+        same = math.isclose(own, first, rel_tol=TOLERANCE)
+        yield same, f"time_to_solution.parts.inference: {own:g}, but the first repeat took {first:g}"
 
 
-def _check_rate(record: dict, where: str) -> None:
-    rate, work = record["edges_per_second"], (record["problem"]["input_count"], record["problem"]["edges"])
-    try:
-        median, low, high, resamples = interval(record["samples"]["inference_seconds"])
-    except InputError as error:
-        raise InputError(f"{where}samples.inference_seconds: {error}") from None
-    for key, seconds in (("median", median), ("low", high), ("high", low)):
-        right = challenge.edges_per_second(*work, seconds)
-        same = math.isclose(rate[key], right, rel_tol=RATE_TOLERANCE)
-        _require(where, (same, f"edges_per_second.{key}: {rate[key]:g}, but {right:g} follows from the samples"))
-    same = rate["resamples"] == resamples
-    _require(where, (same, f"edges_per_second.resamples: {rate['resamples']}, but the samples take {resamples}"))
+class Result(Record, kw_only=True):
+    """What came out, and the work that it took.
+
+    Attributes:
+        categories: inputs that survive all layers.
+        categories_sha256: digest of their list.
+        survivors: inputs with a nonzero row, after each layer.
+        edges_computed: inputs x edges really gone through in one repeat.
+        bytes_moved: bytes read and written past the caches by design: inputs, weights, features between passes; null
+            where the engine does not count them.
+        bytes_loaded: bytes that the edges gathered, from whichever cache; null: 4 for each edge computed.
+        digests: of each repeat's output.
+    """
+
+    categories: Annotated[Count, column()]
+    categories_sha256: Annotated[Digest, column()]
+    survivors: list[Count]
+    edges_computed: Annotated[Count, column()]
+    bytes_moved: Annotated[Count | UnsetType | None, column()] = UNSET
+    bytes_loaded: Count | UnsetType | None = UNSET
+    digests: Annotated[list[Digest], Meta(min_length=1)]
+
+    def claims(self, record: RunRecord) -> Iterator[Claim]:
+        """It agrees with the problem, the repeats and the verdict."""
+        problem, verdict, survivors, computed = record.problem, record.verdict, self.survivors, self.edges_computed
+        repeats, count, edges = len(record.samples.inference_seconds), problem.input_count, problem.edges
+        categories, judged, checked = self.categories, verdict.categories, verdict.truth.checked
+        # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
+        layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
+        most = (count + (TILE - 1) * min(count, BATCHES * record.ranks)) * edges
+        unseen = count - checked  # inputs that the verdict did not compare, categories or not
+        agree = categories - unseen <= judged <= min(categories, checked)
+        yield layers == problem.layers, f"result.survivors: {layers} numbers for {problem.layers} layers"
+        yield max(survivors, default=0) <= count, f"result.survivors: more than the {count} inputs"
+        yield last >= categories, f"result.categories: {categories}, but {last} inputs survived"
+        yield computed > 0 or idle, f"result.edges_computed: 0 of the network's {edges} edges"
+        yield computed <= most, f"result.edges_computed: {computed}, more than {count} inputs in whole tiles have"
+        yield len(self.digests) == repeats, f"result.digests: {len(self.digests)} digests for {repeats} repeats"
+        yield len(set(self.digests)) == 1, "result.digests: the repeats differ, and one verdict covers one output"
+        yield agree, f"result.categories: {categories}, but the verdict is on {judged} categories"
+        loaded = given(self.bytes_loaded)
+        wrong = f"{loaded} for {computed} edges, and an edge loads a bit at least"
+        yield loaded is None or loaded >= computed // 8, f"result.bytes_loaded: {wrong}"
 
 
-def read_json(path: str | Path, what: str) -> Any:
-    """What the file `path` holds, not checked. Raises InputError when it is absent or no JSON; `what` it should be."""
-    return _parsed(_text_of(path, what), str(path), what)
+class EdgesPerSecond(Record):
+    """Inputs x edges / inference seconds, the challenge's formula.
+
+    Attributes:
+        median: over the repeats.
+        low, high: its bootstrap interval.
+        confidence: of the interval.
+        resamples: that the bootstrap drew.
+    """
+
+    median: Annotated[Amount, column("edges_per_second")]
+    low: Annotated[Amount, column()]
+    high: Annotated[Amount, column()]
+    confidence: Annotated[float, Meta(ge=CONFIDENCE, le=CONFIDENCE)]
+    resamples: Count
+
+    @classmethod
+    def of(cls, problem: Problem, seconds: Sequence[float]) -> EdgesPerSecond:
+        """Of these samples; InputError where they are none."""
+        middle, low, high, resamples = interval(seconds)
+        rate = [challenge.edges_per_second(problem.input_count, problem.edges, one) for one in (middle, high, low)]
+        return cls(median=rate[0], low=rate[1], high=rate[2], confidence=CONFIDENCE, resamples=resamples)
+
+    def claims(self, record: RunRecord) -> Iterator[Claim]:
+        """It follows from the samples."""
+        try:
+            right = self.of(record.problem, record.samples.inference_seconds)
+        except InputError as error:
+            yield False, f"samples.inference_seconds: {error}"
+            return
+        yield from rate_claims("edges_per_second", self, right)
 
 
-def _text_of(path: str | Path, what: str) -> str:
-    try:
-        return existing(path, what).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: it is not a {what} in JSON ({shortened(str(error))})") from error
+def rate_claims(name: str, rate: Any, right: Any) -> Iterator[Claim]:
+    """A rate with its interval is the one that follows from the samples."""
+    for key in ("median", "low", "high"):
+        stored, follows = getattr(rate, key), getattr(right, key)
+        same = math.isclose(stored, follows, rel_tol=TOLERANCE)
+        yield same, f"{name}.{key}: {stored:g}, but {follows:g} follows from the samples"
+    same = rate.resamples == right.resamples
+    yield same, f"{name}.resamples: {rate.resamples}, but the samples take {right.resamples}"
 
 
-def _parsed(text: str, where: str, what: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unrepeated)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: it is not a {what} in JSON ({shortened(str(error))})") from error
+class Environment(Record, kw_only=True, forbid_unknown_fields=False):
+    """Machine and software. A file may tell more of them, which is not kept.
+
+    Attributes:
+        cpu: the processor's name.
+        cores: that the process may run on.
+        memory_bytes: of the machine; null where it is not known.
+        gpu: name of the device that was used.
+        system: operating system and architecture.
+        python: its version.
+        versions: of the packages that matter.
+        commit: git commit, with -dirty where the checkout differs from it.
+        command: that repeats the run.
+    """
+
+    cpu: Annotated[str, column()]
+    cores: Annotated[Positive, column()]
+    memory_bytes: Count | None
+    gpu: Annotated[str | UnsetType | None, column()] = UNSET
+    system: str
+    python: str
+    versions: dict[str, str]
+    commit: Annotated[str | None, column()]
+    command: Annotated[str, column()]
 
 
-def _finite(text: str) -> float:
-    """The number in JSON's own words, so neither NaN nor an infinity."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is not a number that JSON knows, or too large a one")
-    return number
+class Messages(Record):
+    """What messages between ranks cost, measured after the repeats, so no part of any other time.
+
+    Attributes:
+        latency_seconds: of a small allgather among all ranks.
+        bytes_per_second: of large messages between two ranks.
+    """
+
+    latency_seconds: Seconds
+    bytes_per_second: Rate
 
 
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice in one object")
-    return found
+class Exchange(Record):
+    """Rows that changed ranks.
+
+    Attributes:
+        before_layer: 1-based.
+        rows: that changed ranks.
+        bytes: of these rows, as sent.
+        gain, cost: predicted, in edges that one rank goes through.
+    """
+
+    before_layer: Positive
+    rows: Positive
+    bytes: Count
+    gain: Work
+    cost: Work
+
+
+class RankImbalance(Record):
+    """Maximum over mean of the ranks; 1 is even, and so is nothing at all.
+
+    Attributes:
+        edges: of edges really computed in the whole run.
+        edges_from_exchange: of edges computed from the first exchange on; null without an exchange.
+        seconds: of computing seconds (inference - waiting - communication), each rank's median over the repeats.
+    """
+
+    edges: Imbalance
+    edges_from_exchange: Imbalance | None
+    seconds: Imbalance
+
+
+class OneRank(Record):
+    """What one rank did.
+
+    Attributes:
+        host: name of the node.
+        local_rank: the rank's number on its node.
+        inputs: that it started with.
+        read_seconds, prepare_seconds: as of RunSamples, of this rank.
+        inference_seconds: of each repeat, barrier to barrier.
+        waiting_seconds: of each repeat's inference seconds: waiting for other ranks.
+        communication_seconds: of each repeat's inference seconds: sending and receiving.
+        edges_computed: inputs x edges that this rank went through in one repeat.
+        edges_from_exchange: the part of them from the first exchange on; null without an exchange.
+        survivors: after each layer, the inputs alive whose row this rank holds.
+        rows_sent, rows_received: in one repeat.
+        peak_memory_bytes: its own: peak resident set less the shared windows.
+        proportional_memory_bytes: largest proportional set size seen: each shared page divided by those that share it;
+            null where the system does not tell.
+    """
+
+    host: Annotated[str, Meta(min_length=1, max_length=255)]
+    local_rank: Count
+    inputs: Count
+    inference_seconds: Samples
+    waiting_seconds: Samples
+    communication_seconds: Samples
+    edges_computed: Count
+    edges_from_exchange: Count | None
+    survivors: list[Count]
+    rows_sent: Count
+    rows_received: Count
+    peak_memory_bytes: Positive
+    proportional_memory_bytes: Count | None
+    read_seconds: Seconds
+    prepare_seconds: Seconds
+
+    @property
+    def computing_seconds(self) -> float:
+        """Inference - waiting - communication, the median over the repeats."""
+        repeats = zip(*(getattr(self, name) for name in PER_REPEAT), strict=True)
+        return median(whole - waiting - sending for whole, waiting, sending in repeats)
+
+
+def imbalance(parts: Sequence[float]) -> float:
+    """The largest part over their mean; 1 when all are 0, for nothing is shared out evenly."""
+    return max(parts) * len(parts) / total if (total := sum(parts)) > 0 else 1.0
+
+
+class Distribution(Record):
+    """How several ranks shared the inputs; present exactly where ranks is more than 1.
+
+    Attributes:
+        partition: which inputs a rank starts with: contiguous, every R-th, or contiguous with rows exchanged while it
+            runs.
+        nodes: machines that the ranks ran on.
+        weights: where the ranks had them.
+        shared_bytes: of weights and inputs in shared-memory windows, of the node that has most.
+        messages: what they cost.
+        meetings: times in one repeat that the ranks compared how many rows each still had.
+        exchanges: meetings of one repeat at which rows changed ranks, as they came; layers begin anew with each batch.
+        told: one sentence: why rows were exchanged, or why not.
+        rows_merged_across_ranks: rows that were identical to one on another rank.
+        imbalance: of the ranks.
+        per_rank: one entry a rank, rank 0 first.
+    """
+
+    partition: Annotated[Literal["static", "cyclic", "rebalanced"], column()]
+    nodes: Positive
+    weights: Literal["one copy a node", "a copy a rank", "streamed by each rank"]
+    shared_bytes: Count
+    messages: Messages
+    meetings: Count
+    exchanges: list[Exchange]
+    told: Annotated[str, Meta(min_length=1, max_length=1000)]
+    rows_merged_across_ranks: Count
+    imbalance: RankImbalance
+    per_rank: Annotated[list[OneRank], Meta(min_length=2)]
+
+    def claims(self, record: RunRecord) -> Iterator[Claim]:
+        """Rank by rank, it adds up to the whole run."""
+        ranks, entries = record.ranks, len(self.per_rank)
+        yield entries == ranks, f"distribution.per_rank: {entries} entries for {ranks} ranks"
+        yield from self._hosts()
+        yield from self._times(record.samples.inference_seconds)
+        yield from self._sums(record)
+        yield from self._exchanges(record)
+        yield from self._imbalance()
+
+    def _hosts(self) -> Iterator[Claim]:
+        counts = Counter(rank.host for rank in self.per_rank)
+        yield self.nodes == len(counts), f"distribution.nodes: {self.nodes}, but the ranks ran on {len(counts)} hosts"
+        for host, here in sorted(counts.items()):
+            numbers = sorted(rank.local_rank for rank in self.per_rank if rank.host == host)
+            what = f"distribution.per_rank: the local ranks of one host are not the numbers 0 to {here - 1}"
+            yield numbers == list(range(here)), what
+
+    def _times(self, seconds: Sequence[float]) -> Iterator[Claim]:
+        """Each list has an entry a repeat, no part is more than the whole, and the slowest rank's time is the run's."""
+        for place, rank in enumerate(self.per_rank):
+            where = f"distribution.per_rank[{place}]"
+            for name in PER_REPEAT:
+                count = len(getattr(rank, name))
+                yield count == len(seconds), f"{where}.{name}: {count} numbers for {len(seconds)} repeats"
+            for whole, waiting, sending in zip(*(getattr(rank, name) for name in PER_REPEAT), strict=True):
+                what = (
+                    f"{where}: {waiting:g} s of waiting and {sending:g} s of communication in {whole:g} s of inference"
+                )
+                yield waiting + sending <= whole * (1 + TOLERANCE) + CLOCK, what
+        for repeat, told in enumerate(seconds):
+            slowest = max(rank.inference_seconds[repeat] for rank in self.per_rank)
+            what = f"samples.inference_seconds[{repeat}]: {told:g}, but the slowest rank took {slowest:g}"
+            yield math.isclose(told, slowest, rel_tol=TOLERANCE), what
+
+    def _sums(self, record: RunRecord) -> Iterator[Claim]:
+        result, layers, per_rank = record.result, record.problem.layers, self.per_rank
+        for name, whole in (("inputs", record.problem.input_count), ("edges_computed", result.edges_computed)):
+            total = sum(getattr(rank, name) for rank in per_rank)
+            yield total == whole, f"distribution.per_rank: {name} add up to {total}, and the whole run has {whole}"
+        for place, rank in enumerate(per_rank):
+            count = len(rank.survivors)
+            yield count == layers, f"distribution.per_rank[{place}].survivors: {count} numbers for {layers} layers"
+        totals = map(sum, zip(*(rank.survivors for rank in per_rank), strict=True))
+        for layer, (total, whole) in enumerate(zip(totals, result.survivors, strict=True), 1):
+            if total != whole:  # no sentence is made up for the others, of which there are thousands
+                told = f"survivors of layer {layer} add up to {total}, and the whole run has {whole}"
+                yield False, f"distribution.per_rank: {told}"
+
+    def _exchanges(self, record: RunRecord) -> Iterator[Claim]:
+        """No row is lost where rows change ranks, and there are figures from then on exactly if any did."""
+        per_rank, count, merged = self.per_rank, len(self.exchanges), self.rows_merged_across_ranks
+        moved = sum(one.rows for one in self.exchanges)
+        last, layers = max((one.before_layer for one in self.exchanges), default=1), record.problem.layers
+        sent, received = sum(rank.rows_sent for rank in per_rank), sum(rank.rows_received for rank in per_rank)
+        where, merging = "distribution.exchanges", "inputs" in record.reductions.requested
+        yield not count or self.partition == "rebalanced", f"{where}: {count} with the partition {self.partition}"
+        yield count <= self.meetings, f"{where}: {count} at {self.meetings} meetings"
+        yield last <= layers, f"{where}: before layer {last} of {layers}"
+        yield sent == received, f"distribution.per_rank: {sent} rows were sent and {received} received"
+        yield moved == sent, f"{where}: {moved} rows, but the ranks sent {sent}"
+        yield merging or not merged, f"distribution.rows_merged_across_ranks: {merged} without the reduction inputs"
+        figures = [(f"per_rank[{place}]", rank) for place, rank in enumerate(per_rank)]
+        for name, figure in [*figures, ("imbalance", self.imbalance)]:
+            known = figure.edges_from_exchange is not None
+            told = f"{'a number' if known else 'null'} with {count} exchanges"
+            yield known == bool(count), f"distribution.{name}.edges_from_exchange: {told}"
+        for name, rank in figures:
+            part, whole = rank.edges_from_exchange or 0, rank.edges_computed
+            yield part <= whole, f"distribution.{name}.edges_from_exchange: {part} of {whole} edges"
+
+    def _imbalance(self) -> Iterator[Claim]:
+        for name, right in rank_imbalance(self.per_rank).items():
+            figure = getattr(self.imbalance, name)
+            if figure is not None:
+                what = f"distribution.imbalance.{name}: {figure:g}, but {right:g} follows from the ranks"
+                yield math.isclose(figure, right, rel_tol=TOLERANCE), what
+
+
+def rank_imbalance(ranks: Sequence[OneRank]) -> dict[str, float | None]:
+    """The fields of RankImbalance that follow from the ranks."""
+    late = [rank.edges_from_exchange for rank in ranks]
+    return {
+        "edges": imbalance([rank.edges_computed for rank in ranks]),
+        "edges_from_exchange": None if None in late else imbalance(late),
+        "seconds": imbalance([rank.computing_seconds for rank in ranks]),
+    }
+
+
+class RunRecord(Record, kw_only=True):
+    """One verified run: what was run, how long each part took, what it includes, on what machine.
+
+    Attributes:
+        schema, version: name and version of this class.
+        case: names the run in file names and the report.
+        created: UTC.
+        comparison: the same in the records of engines that were timed in turn, sample by sample.
+        problem: network and inputs.
+        engine: the program that ran.
+        reductions: work that was left out.
+        threads: of each rank.
+        ranks: processes that shared the inputs.
+        distribution: how several ranks shared the inputs.
+        memory_limit_bytes: promised by --memory; null: none.
+        samples: seconds of every repeat.
+        time_to_solution: what a user waits for.
+        span: what inference_seconds includes: from inputs and weights in memory (resident), or with the reading of
+            weights (streamed), to categories and row sums; or product, bias and activation of one layer alone.
+        result: what came out.
+        edges_per_second: by the challenge's formula, whatever work was left out.
+        peak_memory_bytes: peak resident set of the process that ran; of several ranks, of the node that holds most: the
+            ranks' own memory and the shared windows once.
+        machine: what the machine did at best right after the repeats, on as many threads; null where that is not the
+            engine's limit, or memory was too small to measure it.
+        verdict: that allows the number.
+        environment: machine and software.
+    """
+
+    schema: Literal["spdnn-record"]
+    version: Literal[1]
+    case: Annotated[Case, column()]
+    created: Annotated[Time, column()]
+    problem: Problem
+    engine: Engine
+    reductions: Reductions
+    threads: Annotated[Positive, column()]
+    memory_limit_bytes: Positive | None
+    samples: RunSamples
+    span: Literal["layer loop, resident", "layer loop, weights streamed", "one layer, features in the engine's layout"]
+    peak_memory_bytes: Annotated[Positive, column()]
+    machine: Machine | UnsetType | None = UNSET
+    ranks: Annotated[Positive, column()]
+    distribution: Distribution | UnsetType = UNSET
+    time_to_solution: TimeToSolution | UnsetType = UNSET
+    result: Result
+    edges_per_second: EdgesPerSecond
+    verdict: Verdict
+    environment: Environment
+    comparison: Identity | UnsetType = UNSET
+
+    @property
+    def seconds(self) -> list[float]:
+        """The samples that records are compared by."""
+        return self.samples.inference_seconds
+
+    @property
+    def busiest(self) -> int:
+        """Edges of the rank that went through most; of one rank, all."""
+        if not self.distribution:
+            return self.result.edges_computed
+        return max(rank.edges_computed for rank in self.distribution.per_rank)
+
+    @property
+    def limit(self) -> Limit | None:
+        """The least time that the machine allows; None when it was not measured.
+
+        Each rank is taken as a machine of its own with an even part of the bytes moved: never less than what ranks that
+        share a node's memory can do, so the limit stays a lower bound. Loads are those of the busiest rank.
+        """
+        if not self.machine:
+            return None
+        moved = given(self.result.bytes_moved)
+        part = None if moved is None else moved // self.ranks
+        return limits.limit(self.machine, self.result.edges_computed, part, self._loaded_by_one())
+
+    def _loaded_by_one(self) -> int:
+        """Bytes that one rank loaded at least: of the rank that loaded most, or of the one that computed most edges.
+
+        A rank's own bytes are not in the record. The mean is a bound; so is what is left of the whole when every edge
+        of the other ranks loaded all that an edge can.
+        """
+        edges, loaded = self.result.edges_computed, given(self.result.bytes_loaded)
+        loaded = edges * limits.EDGE_BYTES if loaded is None else loaded
+        return max(loaded // self.ranks, loaded - (edges - self.busiest) * limits.EDGE_BYTES)
+
+    def claims(self) -> Iterator[Claim]:
+        """Its verdict passed, and its numbers agree; no claim is worked out before those ahead of it hold."""
+        yield from ((holds, f"verdict.{wrong}") for holds, wrong in self.verdict.claims())
+        yield from self.verdict.allows(self)
+        for part in (self.result, self.problem, self.edges_per_second):
+            yield from part.claims(self)
+        told, ranks = "given" if self.distribution else "absent", self.ranks
+        yield bool(self.distribution) == (ranks > 1), f"distribution: {told}, with ranks: {ranks}"
+        for part in (self.distribution, self.time_to_solution):
+            yield from part.claims(self) if part else ()
+        yield from self._machine() if self.machine else ()
+
+    def _machine(self) -> Iterator[Claim]:
+        yield from self.machine.claims(self.threads, "run")
+        edges, fastest = self.result.edges_computed, min(self.seconds)
+        times = limits.limit(self.machine, edges, None, self._loaded_by_one()).seconds / fastest
+        told = f"{edges} edges in {fastest:g} s, {times:.3g} times what the machine can load"
+        yield times <= limits.TOLERANCE, f"result.edges_computed: {told}; {limits.BEYOND}"

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spdnn.common.errors import InputError
 
-#: startup: Python and imports (in a workflow, of the inference, with opening the stores); inputs, network: made or
-#: read, weights in memory; prepare: reductions looked for, the engine's layout; inference: the first repeat
+if TYPE_CHECKING:  # the command starts without the library of records
+    from spdnn.records.run_record import TimeToSolution
+
 PARTS = ("startup", "inputs", "network", "prepare", "inference", "verification", "other")
 COMMAND, WORKFLOW = "command", "workflow"
-TOLERANCE = 1e-6  # relative: between stored figures
 
 
 def process_seconds() -> float:
@@ -28,7 +29,7 @@ def process_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float) -> dict:
+def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float) -> TimeToSolution:
     """A record's `time_to_solution`.
 
     Args:
@@ -36,29 +37,18 @@ def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float
         seconds: the whole; what `parts` leave of it is `other`.
         cached: the parts that came from a cache, which makes this no time of a first run.
     """
+    from spdnn.records.run_record import Parts, TimeToSolution
+
     other = max(0.0, seconds - sum(parts.values()))
     known = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}
-    return {"of": of, "seconds": sum(known.values()), "parts": known, "cached": list(cached)}
+    return TimeToSolution(of, sum(known.values()), Parts(**known), list(cached))
 
 
-def claims(record: dict) -> Iterator[tuple[bool, str]]:
-    """What must hold of a record's `time_to_solution`, where it has one; each with what is wrong if it does not."""
-    told = record.get("time_to_solution")
-    if told is None:
-        return
-    parts, whole, first = told["parts"], told["seconds"], record["samples"]["inference_seconds"][0]
-    total = sum(parts.values())
-    same = math.isclose(whole, total, rel_tol=TOLERANCE)
-    yield same, f"time_to_solution.seconds: {whole:g}, but its parts are {total:g} together"
-    same = math.isclose(parts["inference"], first, rel_tol=TOLERANCE)
-    yield same, f"time_to_solution.parts.inference: {parts['inference']:g}, but the first repeat took {first:g}"
-
-
-def text(told: dict) -> str:
+def text(told: TimeToSolution) -> str:
     """One line for a terminal."""
-    parts = ", ".join(f"{name} {told['parts'][name]:.2f}" for name in PARTS if told["parts"][name] >= 0.005)
-    cached = f"; from the cache: {', '.join(told['cached'])}" if told["cached"] else ""
-    return f"{told['seconds']:.2f} s from the start to a verified result ({parts}{cached})"
+    parts = ", ".join(f"{name} {getattr(told.parts, name):.2f}" for name in PARTS if getattr(told.parts, name) >= 0.005)
+    cached = f"; from the cache: {', '.join(told.cached)}" if told.cached else ""
+    return f"{told.seconds:.2f} s from the start to a verified result ({parts}{cached})"
 
 
 def stage_seconds(path: str | Path) -> float:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.files import check_target, write_text
-from spdnn.records.operation_record import read_all
+from spdnn.common.validation import builtins
+from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
-from spdnn.records.run_record import read_verdict
 from spdnn.report import gallery
 from spdnn.report import page as model
 from spdnn.report.common import collection, embedded, figure_files, series, words
@@ -85,9 +85,9 @@ def render_all(
     parts, products = [], []
     for folder in folders:
         records, found = read_all(folder.records)
-        verdicts = [(Path(path).resolve().parent.name, read_verdict(path)) for path in folder.verdicts]
-        parts.append(collection.Part(records, verdicts, folder.expected))
-        products += found
+        verdicts = [(Path(path).resolve().parent.name, builtins(read_verdict(path))) for path in folder.verdicts]
+        parts.append(collection.Part([collection.Plain(one) for one in records], verdicts, folder.expected))
+        products += map(builtins, found)
     page = _page(parts, products, baselines_path)
     drawings = gallery.drawings(page, png=figures is not None)
     text = _text(page, drawings)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from spdnn.common.errors import SpdnnError
-from spdnn.records.run_record import read_verdict
+from spdnn.records.files import read_verdict
 from spdnn.report.common.figure_files import remove_figures
 from spdnn.report.rendering import render
 
@@ -49,7 +49,7 @@ def render_unfinished(
 
     verdicts = made(results / "runs" / case / "verdict.json" for case in cases)
     records = made(results / "records" / f"{case}.json" for case in cases)
-    page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path)["passed"]]
+    page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
     remove_figures(results / "figures")
     render([*records, *made(others)], verdicts, page, baselines, expected=cases)
     before = baselines.stat().st_mtime - 1

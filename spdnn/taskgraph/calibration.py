@@ -8,6 +8,8 @@ import numpy as np
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import UNREADABLE, from_record, known_shares, reading_notes
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.records.notes import TaskgraphNotes
+from spdnn.records.run_record import RunRecord
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts
@@ -15,7 +17,7 @@ from spdnn.taskgraph.timeline import Span
 
 
 def costs_of(
-    record: dict, devices: int = 1, messages: Messages | None = None, copy_bytes_per_second: float | None = None
+    record: RunRecord, devices: int = 1, messages: Messages | None = None, copy_bytes_per_second: float | None = None
 ) -> tuple[TaskCosts, int | None]:
     """(costs of tasks, cores that the devices share) as a record of one rank and one device tells them.
 
@@ -30,47 +32,45 @@ def costs_of(
     Raises:
         InputError: a record of several ranks or devices, of a run that did nothing, or with notes that cannot be read.
     """
-    notes = record["engine"]["notes"]
-    if notes.get("devices", 1) != 1:
-        raise InputError(f"{record['case']}: {notes['devices']} devices; the model is calibrated by a record of one")
+    devices_of_record = notes_of(record).devices
+    if devices_of_record not in (None, 1):
+        raise InputError(f"{record.case}: {devices_of_record} devices; the model is calibrated by a record of one")
     device, work = from_record(record)
     with reading_notes(record):
         device, tasks = _timed(device, work, record)
-    machine = record.get("machine")
-    if copy_bytes_per_second is None and machine:
-        copy_bytes_per_second = machine["copy_bytes_per_second"] / 2
+    if copy_bytes_per_second is None and record.machine:
+        copy_bytes_per_second = record.machine.copy_bytes_per_second / 2
     device = replace(device, copy_bytes_per_second=copy_bytes_per_second)
-    on_gpu = bool(record["environment"].get("gpu"))
+    on_gpu = bool(record.environment.gpu)
     if messages is None:
         messages = FREE if on_gpu or not copy_bytes_per_second else Messages(0.0, copy_bytes_per_second)
     order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
-    threads = None if on_gpu else max(1, record["threads"] // devices)
+    threads = None if on_gpu else max(1, record.threads // devices)
     waiting = 0.0 if on_gpu else _waiting(record)
     costs = TaskCosts(work, device, messages, threads=threads, waiting=waiting, order=order, **tasks)
     return costs, None if on_gpu else device.cores
 
 
-def _waiting(record: dict) -> float:
+def _waiting(record: RunRecord) -> float:
     """What each thread beyond the first adds to the time, where the record has the processor time of a run.
 
     Threads that computed all the time would have used as many processor seconds as there are of them in each second;
     Amdahl's law takes what is missing as spent while one thread computed and the others waited.
     """
-    used, threads = record["engine"]["notes"].get("processor_seconds"), record["threads"]
-    cores = record["environment"].get("cores") or threads
-    if not isinstance(used, int | float) or not used > 0 or not 1 < threads <= cores:
+    used, threads = notes_of(record).processor_seconds, record.threads
+    if used is None or not used > 0 or not 1 < threads <= record.environment.cores:
         return 0.0
-    whole = min(record["samples"]["inference_seconds"]) * threads
+    whole = min(record.samples.inference_seconds) * threads
     return max(0.0, whole / used - 1) / (threads - 1)
 
 
-def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:
+def _timed(device: Device, work: Work, record: RunRecord) -> tuple[Device, dict]:
     """(the device with rates of its own for each stage, what else TaskCosts takes), where the record has the time of
     every task: what passes between two of them belongs to each task of layers, and what gaps cost to close to the rows
     that moved. All in all it is the time of the run still.
     """
-    notes, timeline = record["engine"]["notes"], timeline_of(record)
-    if timeline is None or len(timeline) != notes.get("timeline_tasks") or notes.get("batches") != 1:
+    notes, timeline = notes_of(record), timeline_of(record)
+    if timeline is None or len(timeline) != notes.timeline_tasks or notes.batches != 1:
         return device, {}
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
     total = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
@@ -97,33 +97,32 @@ def _timed(device: Device, work: Work, record: dict) -> tuple[Device, dict]:
     return device, told if moved else {**told, "compact_bytes_per_second": None}
 
 
-def decomposition_of(record: dict) -> Decomposition | None:
+def notes_of(record: RunRecord) -> TaskgraphNotes:
+    """The notes of a record of the task graph; of another engine, none."""
+    notes = record.engine.notes
+    return notes if isinstance(notes, TaskgraphNotes) else TaskgraphNotes()
+
+
+def decomposition_of(record: RunRecord) -> Decomposition | None:
     """The decomposition that a record of the task graph tells of; None where its notes are not of one, or not sound."""
-    notes = record["engine"]["notes"]
+    notes = notes_of(record)
+    if None in (notes.stages, notes.ranges, notes.batch_inputs, notes.devices, notes.pipeline, notes.places):
+        return None
     try:
-        stages, ranges = (tuple((int(first), int(last)) for first, last in notes[key]) for key in ("stages", "ranges"))
-        counts = [notes[key] for key in ("batch_inputs", "devices", "pipeline", "places")]
-        if notes["pipeline"] != len(ranges) or not all(type(one) is int for one in (*counts, notes["buffers"] or 0)):
+        if notes.pipeline != len(notes.ranges):
             return None
-        layer = notes.get("joined_before_layer")
-        joined = None if layer is None else [first + 1 for first, _ in stages].index(layer)
+        layer = notes.joined_before_layer
+        joined = None if layer is None else [first + 1 for first, _ in notes.stages].index(layer)
         return Decomposition(
-            notes["schedule"], record["problem"]["input_count"], notes["batch_inputs"], stages, ranges,
-            notes["devices"] // notes["pipeline"], notes["buffers"], notes["places"], bool(notes["drawn"]), joined,
+            notes.schedule, record.problem.input_count, notes.batch_inputs, tuple(notes.stages), tuple(notes.ranges),
+            notes.devices // notes.pipeline, notes.buffers, notes.places, bool(notes.drawn), joined,
         )  # fmt: skip
     except (InputError, *UNREADABLE):
         return None
 
 
-def timeline_of(record: dict) -> list[Span] | None:
+def timeline_of(record: RunRecord) -> list[Span] | None:
     """What happened when, as a record of the task graph tells it; None where its notes have no sound timeline."""
-    try:
-        spans = [
-            Span(int(device), str(lane), str(kind), None if batch is None else int(batch), int(first), int(last),
-                 float(begin), float(end))
-            for device, lane, kind, batch, first, last, begin, end in record["engine"]["notes"]["timeline"]
-        ]  # fmt: skip
-    except UNREADABLE:
-        return None
+    spans = [Span(*one) for one in notes_of(record).timeline or ()]
     sound = all(0 <= one.begin <= one.end < math.inf and 0 <= one.first < one.last for one in spans)
     return spans if spans and sound else None

@@ -20,6 +20,8 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
+from spdnn.records.run_record import VERDICT, Difference, Values, Verdict
+from spdnn.records.run_record import Truth as Against
 from spdnn.verify import oracle as reference
 
 BORDERLINE = 1e-5
@@ -127,8 +129,8 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
     )
 
 
-def judge(result: Result, truth: Truth) -> dict:
-    """The verdict (schemas/verdict.json) on a result.
+def judge(result: Result, truth: Truth) -> Verdict:
+    """The verdict on a result.
 
     Raises:
         InputError: the truth is for another number of inputs.
@@ -148,7 +150,7 @@ def judge(result: Result, truth: Truth) -> dict:
     return verdict(truth, ours.size, missing, unexpected, borderline, values)
 
 
-def judge_categories(categories: np.ndarray, truth: Truth) -> dict:
+def judge_categories(categories: np.ndarray, truth: Truth) -> Verdict:
     """The verdict on a list of categories alone (int64, ascending, 1-based); values are not checked."""
     none, values = np.empty(0, np.int64), _unchecked("only the categories are known")
     return verdict(truth, categories.size, *differences(categories, truth.categories), none, values)
@@ -159,40 +161,35 @@ def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.
     return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected)
 
 
-def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: dict) -> dict:
+def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: Values) -> Verdict:
     """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value."""
     reasons = []
     if missing.size:
         reasons.append(f"{missing.size} categories of the truth are missing, the first is {missing[0]}")
     if unexpected.size:
         reasons.append(f"{unexpected.size} categories are not in the truth, the first is {unexpected[0]}")
-    if values["failures"]:
+    if values.failures:
         reasons.append(
-            f"the values of {values['failures']} inputs are wrong, the first is {values['first'][0]} ({values['rule']})"
+            f"the values of {values.failures} inputs are wrong, the first is {values.first[0]} ({values.rule})"
         )
-    return {
-        "schema": "spdnn-verdict",
-        "version": 1,
-        "passed": not reasons,
-        "truth": {
-            "kind": truth.kind,
-            "source": truth.source,
-            "inputs": truth.inputs,
-            "checked": truth.inputs if truth.rows is None else int(truth.rows.size),
-            "seed": truth.seed,
-        },
-        "categories": int(found),
-        "expected": int(truth.categories.size),
-        "missing": _listed(missing),
-        "unexpected": _listed(unexpected),
-        "borderline": _listed(borderline),
-        "values": values,
-        "reasons": reasons,
-    }
+    checked = truth.inputs if truth.rows is None else int(truth.rows.size)
+    return Verdict(
+        schema=VERDICT,
+        version=1,
+        passed=not reasons,
+        truth=Against(truth.kind, truth.source, truth.inputs, checked, truth.seed),
+        categories=int(found),
+        expected=int(truth.categories.size),
+        missing=_listed(missing),
+        unexpected=_listed(unexpected),
+        borderline=_listed(borderline),
+        values=values,
+        reasons=reasons,
+    )
 
 
-def _listed(numbers: np.ndarray) -> dict:
-    return {"count": int(numbers.size), "first": [int(n) for n in numbers[:FIRST]]}
+def _listed(numbers: np.ndarray) -> Difference:
+    return Difference(int(numbers.size), [int(n) for n in numbers[:FIRST]])
 
 
 def _unit(result: Result, expected: Result) -> float:
@@ -211,11 +208,11 @@ def _near(result: Result, number: int, unit: float) -> bool:
     return largest <= BORDERLINE * unit or bool(cancelled)
 
 
-def _unchecked(why: str) -> dict:
-    return {"rule": f"values not checked: {why}", "checked": 0, "failures": 0, "first": [], "largest_error": None}
+def _unchecked(why: str) -> Values:
+    return Values(f"values not checked: {why}", 0, 0, [], None)
 
 
-def _values(result: Result, truth: Truth, ours: np.ndarray) -> dict:
+def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
     """How the values of the survivors stand."""
     if truth.ymax is not None:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
@@ -244,11 +241,6 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> dict:
     return _checked(rule, common + 1, wrong, worst)
 
 
-def _checked(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> dict:
-    return {
-        "rule": rule,
-        "checked": int(numbers.size),
-        "failures": int(np.count_nonzero(wrong)),
-        "first": [int(n) for n in numbers[wrong][:FIRST]],
-        "largest_error": float(error.max()) if error.size else None,
-    }
+def _checked(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:
+    first, largest = [int(n) for n in numbers[wrong][:FIRST]], float(error.max()) if error.size else None
+    return Values(rule, int(numbers.size), int(np.count_nonzero(wrong)), first, largest)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from spdnn.cli import cache, main
+from spdnn.common.validation import builtins
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 
 SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "300"]
 
@@ -22,7 +23,7 @@ def run(tmp_path):
     def ran(layers=120, *more):
         path = tmp_path / "run.json"
         assert main([*SMALL, "--layers", str(layers), "--record", str(path), *more]) == 0
-        return read_record(path)
+        return builtins(read_record(path))
 
     return ran
 

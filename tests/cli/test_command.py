@@ -17,6 +17,7 @@ from refusals import small_disk
 
 from spdnn import infer
 from spdnn.cli import main, run
+from spdnn.common.validation import builtins
 from spdnn.engines.registry import ENGINES
 from spdnn.formats import store
 from spdnn.formats.inputs import read_inputs, write_inputs
@@ -25,7 +26,7 @@ from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.measure.run import official
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -61,7 +62,7 @@ def test_own_network_end_to_end(files, capsys):
     assert "verdict     pass (float64 oracle, 300 of 300 inputs compared" in capsys.readouterr().out
     numbers = np.loadtxt(out, dtype=int)
     np.testing.assert_array_equal(np.flatnonzero(np.load(values).sum(axis=1)) + 1, numbers)
-    written = read_record(record)
+    written = builtins(read_record(record))
     assert written["result"]["categories"] == numbers.size > 0
     assert len(written["samples"]["inference_seconds"]) == 3
     assert written["problem"]["official"] is None
@@ -125,7 +126,7 @@ def test_challenge_with_digits(tmp_path, capsys):
     assert spdnn("challenge", *arguments, "--repeats", 2) == 0
     shown = capsys.readouterr().out
     assert "verdict     pass (float64 oracle, 500 of 500 inputs compared" in shown
-    written = read_record(record)
+    written = builtins(read_record(record))
     assert written["problem"]["official"] is None
     told, seconds = written["time_to_solution"], written["samples"]["inference_seconds"]
     assert (told["of"], told["cached"], told["parts"]["inference"]) == ("command", [], seconds[0])
@@ -145,7 +146,7 @@ OFFICIAL = [(1024, 120), *(pytest.param(*p, marks=pytest.mark.full("official")) 
 def test_challenge_with_the_official_inputs(tmp_path, mnist_file, neurons, layers):
     record = tmp_path / "run.json"
     assert spdnn("challenge", "--neurons", neurons, "--layers", layers, "--mnist", mnist_file, "--record", record) == 0
-    written = read_record(record)
+    written = builtins(read_record(record))
     assert written["problem"]["official"] == f"{neurons}-{layers}"
     assert written["verdict"]["truth"]["kind"] == "official"
     assert written["verdict"]["values"]["rule"] == "every value of every survivor is 32"
@@ -162,10 +163,10 @@ def test_official_files_through_every_format(tmp_path, mnist_file, capsys):
     assert challenge.INPUT_SHA256[1024] in capsys.readouterr().out
     record = tmp_path / "run.json"
     assert spdnn("infer", "--network", net, "--inputs", inputs, "--categories", out, "--record", record) == 0
-    assert read_record(record)["problem"]["official"] == "1024-120"
+    assert read_record(record).problem.official == "1024-120"
     assert spdnn("verify", "--categories", out, "--truth", "official:1024") == 0
     assert spdnn("infer", "--network", net, "--inputs", inputs, "--truth", out, "--record", record) == 0
-    assert read_record(record)["problem"]["official"] is None  # a file judged it, not the official truth
+    assert read_record(record).problem.official is None  # a file judged it, not the official truth
     lines = out.read_text().splitlines()
     out.write_text("\n".join(lines[:-1]) + "\n")  # a correct prefix is not correct
     assert spdnn("verify", "--categories", out, "--truth", "official:1024") == 1
@@ -299,7 +300,7 @@ def test_python_m_spdnn_is_quiet_when_piped(tmp_path):
     status, out, told = finished(command)
     assert (status, told) == (0, "")
     assert "verdict     pass" in out
-    assert read_record(tmp_path / "run.json")["problem"]["input_count"] == 64
+    assert read_record(tmp_path / "run.json").problem.input_count == 64
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

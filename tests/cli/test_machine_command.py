@@ -7,6 +7,7 @@ import json
 import pytest
 
 from spdnn.cli import main
+from spdnn.common.validation import converted
 from spdnn.measure.machine import caches
 from spdnn.records.limits import Machine
 
@@ -15,7 +16,7 @@ def test_figures_are_printed_and_written(tmp_path, capsys):
     assert main(["machine", "--threads", "1", "--seconds", "0.02", "--json", str(tmp_path / "m.json")]) == 0
     shown = capsys.readouterr().out
     written = json.loads((tmp_path / "m.json").read_text())
-    found = Machine(**written["machine"])
+    found = converted(Machine, written["machine"], "m.json")
     assert f"measured      1 thread, {found.instruction_set}" in shown
     assert written["environment"]["cpu"] in shown
     for one in caches():

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from spdnn.cli import main
+from spdnn.common.validation import builtins
 from spdnn.engines.registry import PEERS
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 
 
 def spdnn(*arguments):
@@ -40,7 +41,7 @@ def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
     assert all(row[3:7] == ["1.00", "(1.00", "to", "1.00)"] for row in table if row[0] == "cpu")
     assert all(row[-1] == "pass" for row in table if row[0] == "scipy")
     assert [line.split(":")[0] for line in lines if "is not installed; pip install" in line] == list(PEERS[1:])
-    records = [read_record(path) for path in sorted((tmp_path / "records").iterdir())]
+    records = [builtins(read_record(path)) for path in sorted((tmp_path / "records").iterdir())]
     assert len(records) == 7
     assert len({record["comparison"] for record in records}) == 1
     words = json.dumps(records[0]["environment"]["command"])

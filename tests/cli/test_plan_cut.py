@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spdnn.cli import main
-from spdnn.records.run_record import write_record
+from spdnn.records.files import write_record
 from tests.costmodel.test_costmodel import record
 
 OFFICIAL = ("--neurons", 1024, "--layers", 120, "--edges-per-second", 1e12)
@@ -120,7 +120,7 @@ def test_mistakes_are_one_sentence(arguments, sentence, capsys):
 
 def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved, capsys):
     made = record()
-    made["engine"]["notes"]["devices"] = 2
+    made["engine"] = {"name": "taskgraph", "notes": made["engine"]["notes"] | {"devices": 2}}
     write_record(tmp_path / "two.json", made)
     assert cut("--record", tmp_path / "two.json") == 1
     assert "calibrated by a record of one" in capsys.readouterr().err

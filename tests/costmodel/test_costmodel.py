@@ -14,7 +14,9 @@ from spdnn.common.errors import InputError
 from spdnn.costmodel import calibration, costs, prediction
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
-from spdnn.records.run_record import write_record
+from spdnn.records.files import write_record
+from spdnn.report.common.collection import typed
+from tests.records.test_rank_checks import DISTRIBUTED, rank
 from tests.report.test_report import made_record, made_verdict
 
 MESSAGES = costs.Messages(2e-6, 1e10)
@@ -172,7 +174,7 @@ def test_enough_devices():
 @pytest.mark.parametrize("run_seconds", [0.0, 0.01])
 def test_one_rank_reproduces_its_record(log, run_seconds):
     made = record(log=log)
-    found, some = calibration.from_record(made, run_seconds)
+    found, some = calibration.from_record(typed(made), run_seconds)
     again = prediction.predict(some, found, MESSAGES)
     assert again.seconds == pytest.approx(statistics.median(made["samples"]["inference_seconds"]), rel=1e-12)
     assert (again.waiting_seconds, again.communication_seconds, again.efficiency) == (0, 0, 1)
@@ -181,49 +183,49 @@ def test_one_rank_reproduces_its_record(log, run_seconds):
 
 def test_passes_calibrate_layer_by_layer():
     made = record()
-    found, some = calibration.from_record(made)
+    found, some = calibration.from_record(typed(made))
     seconds = found.layers(some, some.rows)
     assert seconds[:2].sum() == pytest.approx(0.25)
     assert seconds[2:].sum() == pytest.approx(0.125)
     assert found.seconds_per_input == pytest.approx(0.125 / 4000)
     cut = copy.deepcopy(made)
     cut["engine"]["notes"]["pass_log"].pop()
-    without, rows = calibration.from_record(cut)  # a log that was cut tells less than the survivors
+    without, rows = calibration.from_record(typed(cut))  # a log that was cut tells less than the survivors
     assert rows.rows.tolist() == [4000, *cut["result"]["survivors"][:-1]]
     assert prediction.predict(rows, without).seconds == pytest.approx(0.5)
 
 
 def test_a_run_on_few_inputs_tells_what_every_run_costs():
     made, few = record(), record(inputs=40, seconds=0.02, log=False)
-    fixed = calibration.run_seconds(made, few)
+    fixed = calibration.run_seconds(typed(made), typed(few))
     assert 0 < fixed < 0.02
     few["problem"]["network_identity"] = "cd" * 32
     with pytest.raises(InputError, match="the same network"):
-        calibration.run_seconds(made, few)
+        calibration.run_seconds(typed(made), typed(few))
 
 
 def distributed(ranks, seconds, **changes):
-    """A record of that many ranks on one node of two cores, as far as the model reads it."""
+    """A record of that many ranks on one node of two cores, sound as far as the model reads it."""
     made = record()
     kept = made["result"]["survivors"]
-    rank = {
+    entry = rank(0) | {
         "inputs": 4000 // ranks,
         "survivors": [count // ranks for count in kept],
         **{f"{name}_seconds": [value] for name, value in
            (("inference", seconds), ("waiting", 0.1 * seconds), ("communication", 0.1 * seconds))},
     }  # fmt: skip
-    made["distribution"] = {
+    made["distribution"] = DISTRIBUTED["distribution"] | {
         "partition": "static", "nodes": 1, "messages": {"latency_seconds": 2e-6, "bytes_per_second": 1e10},
-        "exchanges": [], "rows_merged_across_ranks": 0, "per_rank": [rank] * ranks, **changes,
+        "exchanges": [], "rows_merged_across_ranks": 0, "per_rank": [entry] * ranks, **changes,
     }  # fmt: skip
-    return made | {"ranks": ranks, "case": f"r{ranks}", "samples": {"inference_seconds": [seconds]}}
+    return made | {"ranks": ranks, "case": f"r{ranks}", "samples": made["samples"] | {"inference_seconds": [seconds]}}
 
 
 def test_records_of_several_ranks_are_checked_against_one():
-    single = record()
+    single, moved = record(), DISTRIBUTED["distribution"]["exchanges"][0]
     single["environment"]["cores"], single["threads"] = 2, 1
     several = [distributed(ranks, 0.3) | {"threads": 1} for ranks in (2, 4)]
-    found = calibration.check([*several, single])
+    found = calibration.check([*map(typed, several), typed(single)])
     assert [one.case for one in found] == ["r2", "r4"]
     assert found[0].predicted.seconds == pytest.approx(0.25, rel=0.05)
     assert found[1].predicted.seconds == pytest.approx(
@@ -232,18 +234,18 @@ def test_records_of_several_ranks_are_checked_against_one():
     assert found[0].error == pytest.approx(found[0].predicted.seconds / 0.3 - 1)
     assert found[0].informed.waiting_seconds <= found[0].predicted.waiting_seconds
     assert found[0].measured_computing_seconds == pytest.approx(0.24)
-    assert calibration.check([single, distributed(2, 0.3, exchanges=[{}])])[0].informed is None
+    assert calibration.check([typed(single), typed(distributed(2, 0.3, exchanges=[moved]))])[0].informed is None
 
 
 def test_checks_need_one_rank_and_several():
     with pytest.raises(InputError, match="no record of several ranks"):
-        calibration.check([record()])
+        calibration.check([typed(record())])
     other = distributed(2, 0.3)
     other["problem"]["network_identity"] = "cd" * 32
     with pytest.raises(InputError, match="r2: no record of one rank"):
-        calibration.check([record(), other])
+        calibration.check([typed(record()), typed(other)])
     with pytest.raises(InputError, match="calibrated by a record of one"):
-        calibration.from_record(distributed(2, 0.3))
+        calibration.from_record(typed(distributed(2, 0.3)))
 
 
 @pytest.mark.parametrize(
@@ -277,11 +279,11 @@ def test_known_order_needs_all_official_inputs():
     made = record()
     made["problem"] |= {"official": "1024-120", "neurons": 1024, "inputs_sha256": challenge.INPUT_SHA256[1024]}
     some = work(inputs=challenge.INPUTS)
-    assert calibration.known_shares(made, some, 8, "static", 8).shape == (8, 20)
-    assert calibration.known_shares(made, some.of(1000), 8, "static") is None
-    assert calibration.known_shares(made, replace(some, merged=True), 8, "static") is None
+    assert calibration.known_shares(typed(made), some, 8, "static", 8).shape == (8, 20)
+    assert calibration.known_shares(typed(made), some.of(1000), 8, "static") is None
+    assert calibration.known_shares(typed(made), replace(some, merged=True), 8, "static") is None
     made["problem"]["inputs_sha256"] = "ab" * 32
-    assert calibration.known_shares(made, some, 8, "static") is None
+    assert calibration.known_shares(typed(made), some, 8, "static") is None
 
 
 def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):

@@ -38,8 +38,8 @@ def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, nam
     prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
     found = chosen.open(prepared, inputs, Options()).run()
     verdict = measure.judge(network, inputs, found)
-    assert verdict["truth"]["kind"] == "official"
-    assert verdict["passed"], verdict["reasons"]
+    assert verdict.truth.kind == "official"
+    assert verdict.passed, verdict.reasons
     assert found.survivors[0] > 50_000
     assert found.notes["rows_merged"] > 1_000
 

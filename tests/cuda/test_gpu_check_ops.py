@@ -10,11 +10,12 @@ import pytest
 from shim import ShimDevice
 
 from spdnn.common.errors import SpdnnError
+from spdnn.common.validation import builtins
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.product_base import DENSE, SPARSE
-from spdnn.records.limits import Machine
-from spdnn.records.operation_record import read_operations
+from spdnn.records.files import read_operations
+from spdnn.records.limits import Machine, RateSamples
 
 SHAPES = [
     problems.Shape("a", "transformer", "some_layer", 24, 40, 8, None, 2, "random", "", "made up"),
@@ -28,7 +29,7 @@ def ops(gpu, monkeypatch):
     made, libraries, checks = gpu("device_ops"), gpu("device_libraries"), gpu("operation_checks")
     rate = 1e15  # so that nothing that the shim's clock tells is past it
     names = ("copy_bytes_per_second", "load_bytes_per_second", "l2_load_bytes_per_second", "fma_per_second")
-    measured = Machine(rate, rate, rate, rate, 1, "sm_90", 0.1, {name: [rate] for name in names})
+    measured = Machine(rate, rate, rate, rate, 1, "sm_90", 0.1, RateSamples(**{name: [rate] for name in names}))
     monkeypatch.setattr(made.ceilings, "measure", lambda device, seconds: measured)
     monkeypatch.setattr(libraries, "programs", lambda device, product: played(libraries, device, product))
     monkeypatch.setattr(problems, "read_shapes", lambda path=None: SHAPES)
@@ -87,7 +88,7 @@ def test_the_part_is_whole_and_its_records_are_sound(ops, gpu, on_shim, tmp_path
         assert set(means) == {"ours", "ours-half", "cusparse", "cublas", "cublas-half"}
     assert all(one["share_of_peak"] > 0 for one in told["products"])
     assert f"operation records: {found}\n" in said
-    found = read_operations(found)
+    found = builtins(read_operations(found))
     assert len(found) == 3 * products  # those whose operands are rounded have none
     assert {record["program"]["name"] for record in found} == {"ours", "cusparse", "cublas"}
     assert {record["device"]["kind"] for record in found} == {"cuda"}

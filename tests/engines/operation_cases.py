@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from spdnn.records.operation_record import SPANS, rates
+from spdnn.common.validation import builtins
+from spdnn.records.operation_record import SPANS, OperationsPerSecond
 
 SHA = "0123456789abcdef" * 4
 MACHINE = {"copy_bytes_per_second": 1e11, "load_bytes_per_second": 1e12, "l2_load_bytes_per_second": 5e11,
@@ -53,7 +54,7 @@ def made_operation(
         "caches": "warm",
         "samples": {"prepare_seconds": [0.01], "seconds": list(seconds)},
         "work": {"useful_operations": 2 * nonzeros * width, "multiply_adds": done if product else nonzeros * width},
-        "operations_per_second": rates(2 * nonzeros * width, seconds),
+        "operations_per_second": builtins(OperationsPerSecond.of(2 * nonzeros * width, seconds)),
         "memory": {
             "matrix_bytes": 4 * rows * columns if kind == "dense" else 6 * nonzeros, "operand_bytes": 1 << 20,
             "attention_bytes": attention_bytes,

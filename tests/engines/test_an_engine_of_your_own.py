@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 from engine_cases import assert_same, rows
-from pages import python_blocks
+from how_to import python_blocks
 
 from spdnn.cli import main
 from spdnn.engines.registry import ENGINES
 from spdnn.pipeline import estimates
 from spdnn.pipeline.config import Case
+from spdnn.records.files import read_record
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypa
     assert "SciPy's sparse product, one layer after the other" in capsys.readouterr().out
     problem = ["--neurons", "1024", "--layers", "6", "--inputs", "digits", "--count", "300"]
     assert main(["challenge", *problem, "--engine", "toy", "--record", "toy.json"]) == 0
-    record = json.loads((tmp_path / "toy.json").read_text())
-    assert record["engine"]["name"] == "toy"
-    assert record["verdict"]["passed"]
-    assert record["reductions"]["found"]["neurons"]["neurons_left"] < 6 * 1024
+    record = read_record(tmp_path / "toy.json")
+    assert record.engine.name == "toy"
+    assert record.verdict.passed
+    assert record.reductions.found["neurons"]["neurons_left"] < 6 * 1024
     assert main(["report", "toy.json", "-o", "page.html"]) == 0
     assert re.search(r"<td>toy, \d+ threads?</td>", (tmp_path / "page.html").read_text())
 

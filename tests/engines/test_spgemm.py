@@ -21,7 +21,7 @@ from spdnn.engines.spgemm.rows import Buffer
 from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
-from spdnn.records.run_record import check_record
+from spdnn.records.files import check_record
 from spdnn.reductions import inputs as identical
 from spdnn.sources.radixnet import RadixNet
 
@@ -95,8 +95,8 @@ def test_a_record_takes_its_numbers():
     verdict = measure.judge(network, inputs, result)
     record = measure.record("case", measured, measure.summary(result), verdict, "spdnn")
     check_record(record, "record")
-    assert record["reductions"]["requested"] == ["dead", "inputs"]
-    assert record["reductions"]["found"]["inputs"]["rows_merged"] > 0
+    assert record.reductions.requested == ["dead", "inputs"]
+    assert record.reductions.found["inputs"]["rows_merged"] > 0
 
 
 def test_equal_rows_share_one_and_change_nothing():

@@ -280,6 +280,6 @@ def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
         request = Request(schedule, devices, device_memory=40_000_000)
         found = chosen.open(prepared, inputs, Options(4, request=request)).run()
         verdict = verify.judge(found, official)
-        assert verdict["passed"], (schedule, verdict["reasons"])
+        assert verdict.passed, (schedule, verdict.reasons)
         assert max(found.notes["memory_bytes"]) <= 40_000_000
         assert found.notes["batches"] > 1

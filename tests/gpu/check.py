@@ -1,7 +1,7 @@
 """The check of a machine with an NVIDIA GPU: every kernel against the oracle, single kernels and the official networks.
 
     make gpu-check [ARGS="--quick"]                             with .venv, which gets CuPy for the driver found
-    make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy and CuPy
+    make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy, msgspec and CuPy
     PYTHONPATH=. python3 tests/gpu/check.py --help              the same
 
 Nothing is installed, compiled kernels for the CPU are not needed, nor a network: the MNIST images are those of --mnist,
@@ -56,12 +56,14 @@ import device_schedules  # noqa: E402
 import networks  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
-from spdnn.common.errors import InputError, SpdnnError, Unavailable  # noqa: E402
+from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
 from spdnn.common.files import write_text  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
 from spdnn.problem import challenge  # noqa: E402
-from spdnn.records import operation_record, run_record  # noqa: E402
+from spdnn.records import files  # noqa: E402
 from spdnn.records.limits import EDGE_BYTES, Machine  # noqa: E402
+from spdnn.records.operation_record import OperationRecord  # noqa: E402
+from spdnn.records.run_record import RunRecord  # noqa: E402
 
 PARTS = ("correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
 SECONDS = 450  # by default, so that all ends within eight minutes
@@ -270,45 +272,28 @@ class RunRecords:
     kind = "run"
 
     def __init__(self, path: Path):
-        self.path, self.part, self.unchecked = path, path.with_name(f"{path.name}.part"), False
+        self.path, self.part = path, path.with_name(f"{path.name}.part")
 
-    def add(self, record: dict) -> None:
-        """Check a record and write it; without the library of schemas, only its claims are checked.
+    def add(self, record: RunRecord | OperationRecord) -> None:
+        """Check a record and write it.
 
         Raises:
             InputError: it is not sound.
         """
-        try:
-            self.check(record)
-        except Unavailable:
-            self.unchecked = True
-            self.check_claims(record)
+        text = files.checked(type(record), record, record.case)[1]
         with open(self.part, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record, allow_nan=False) + "\n")
-
-    def check(self, record: dict) -> None:
-        run_record.check_record(record, record["case"])
-
-    def check_claims(self, record: dict) -> None:
-        run_record.check_claims(record, record["case"])
+            stream.write(text)
 
     def finish(self) -> list[str]:
         """Give the file its name; what there is to say of it."""
         self.part.rename(self.path)
-        told = "" if not self.unchecked else ", not checked against their schema: jsonschema-rs is not installed here"
-        return [f"{self.kind} records: {self.path}{told}"]
+        return [f"{self.kind} records: {self.path}"]
 
 
 class OperationRecords(RunRecords):
     """Operation records alike."""
 
     kind = "operation"
-
-    def check(self, record: dict) -> None:
-        operation_record.check_operation(record, record["case"])
-
-    def check_claims(self, record: dict) -> None:
-        """Nothing of theirs is checked without the schema that says what is there."""
 
 
 def finish(tally: Tally, tables: list[list[str]]) -> int:

@@ -14,7 +14,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +25,7 @@ from tally import Tally
 
 from spdnn.common import provenance
 from spdnn.common.files import write_text
+from spdnn.common.validation import builtins
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
@@ -34,8 +34,9 @@ from spdnn.peers.common import new_identity
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.products import described
+from spdnn.records.files import check_operation
 from spdnn.records.limits import Machine
-from spdnn.records.operation_record import SPANS, rates
+from spdnn.records.operation_record import SPANS, OperationRecord, OperationsPerSecond
 
 SPARSITIES = {"spmm": (90, 80), "sddmm": (90,)}  # percent, of the problems of set a
 QUICK_LAYERS = ("encoder_0_attention_q", "group3_2")
@@ -145,12 +146,14 @@ def measure(device: Device, product: Product, about: dict, machine: Machine, ide
     return rows
 
 
-def record(product: Product, about: dict, row: dict, device: Device, machine: Machine, identity: str) -> dict:
+def record(
+    product: Product, about: dict, row: dict, device: Device, machine: Machine, identity: str
+) -> OperationRecord:
     """The operation record of a program on a product."""
     one: Timed = row["program"]
     useful = 2 * product.multiply_adds
     name = f"{about['set']}.{about['network']}.{about['layer']}.n{about['batch_columns']}"
-    return {
+    content = {
         "schema": "spdnn-operation",
         "version": 1,
         "case": f"{product.operation}.{name}.s{100 * about['sparsity']:.4g}.{one.name}.cuda",
@@ -171,16 +174,17 @@ def record(product: Product, about: dict, row: dict, device: Device, machine: Ma
             "useful_operations": useful,
             "multiply_adds": product.dense_multiply_adds if one.kind == DENSE else product.multiply_adds,
         },
-        "operations_per_second": rates(useful, row["seconds"]),
+        "operations_per_second": OperationsPerSecond.of(useful, row["seconds"]),
         "memory": {
             "matrix_bytes": one.matrix_bytes, "operand_bytes": product.operand_bytes, "attention_bytes": None,
         },
         "verification": row["verdict"],
         "digests": row["digests"],
         "imbalance": None,
-        "machine": asdict(machine),
+        "machine": machine,
         "environment": provenance.environment("make gpu-check", device.properties.name),
     }  # fmt: skip
+    return check_operation(builtins(content), content["case"])
 
 
 def chosen_problems(quick: bool) -> Iterator[tuple[str, problems.Problem]]:
@@ -244,7 +248,7 @@ def run(tally: Tally, device: Device, seed: int, store: Callable[[dict], None], 
 
         tally.case(f"{operation} {problem.name}", one)
     means = geometric_means(found)
-    content = {"device": device.properties.name, "software": device.properties.software, "peak": asdict(machine)}
+    content = {"device": device.properties.name, "software": device.properties.software, "peak": builtins(machine)}
     write_text(f"{name}-ops.json", json.dumps({**content, "products": found, "times_ours": means}, indent=1) + "\n")
     return [*table, *means_lines(means)]
 

@@ -24,6 +24,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.decomposition import SCHEDULES, ScheduleRequest
 
@@ -92,7 +93,7 @@ def opened(prepared, inputs: Inputs, request: ScheduleRequest) -> CudaGraphSessi
     return CudaGraphSession(devices, prepared, inputs, Options(request=request))
 
 
-def compare(runs: Networks, problem, reductions: str, store: Callable[[dict], None]) -> dict[str, float]:
+def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord], None]) -> dict[str, float]:
     """Seconds, the median, of engines that launch from Python, of weights that stream and of captured graphs, on one
     problem; how many times as long as the graphs the others took is in all records.
     """
@@ -101,24 +102,24 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[dict], No
         Case(problem, ENGINE, reductions, ScheduleRequest("stream")),
         Case(problem, ENGINE, reductions, ScheduleRequest("graph")),
     ]
-    records: list[dict] = []
+    records: list[RunRecord] = []
     runs.store = records.append
     runs.run(cases)
     found = {}
     for record in records:
-        notes = record["engine"]["notes"]
-        samples = sorted(record["samples"]["inference_seconds"])
-        found[notes.get("schedule") or LAUNCHED[record["engine"]["name"]]] = samples[len(samples) // 2]
+        notes = record.engine.noted
+        samples = sorted(record.seconds)
+        found[notes.get("schedule") or LAUNCHED[record.engine.name]] = samples[len(samples) // 2]
     for record in records:
         if "graph" in found:
-            record["engine"]["notes"]["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
+            record.engine.noted["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
         tally_record(runs.tally, record, store)
     return found
 
 
-def tally_record(tally: Tally, record: dict, store: Callable[[dict], None]) -> None:
+def tally_record(tally: Tally, record: RunRecord, store: Callable[[RunRecord], None]) -> None:
     """Store a record; one that is unsound is a case that failed, and what comes after it still runs."""
-    tally.case(f"record of {record['case']}", lambda: store(record))
+    tally.case(f"record of {record.case}", lambda: store(record))
 
 
 def kept(memory: Sequence[int], promise: int) -> None:
@@ -146,7 +147,7 @@ def gaps(device: Device) -> dict[str, float]:
 
 
 def run(
-    tally: Tally, device: Device, seed: int, runs: Networks, store: Callable[[dict], None], name: str, quick: bool
+    tally: Tally, device: Device, seed: int, runs: Networks, store: Callable[[RunRecord], None], name: str, quick: bool
 ) -> list[str]:
     """All of it, stored in `name`-taskgraph.json; the lines of its table."""
     check(tally, seed, SOME_SHAPES[:1] if quick else SOME_SHAPES, DEEP)
@@ -165,14 +166,16 @@ def run(
     return lines
 
 
-def promised(runs: Networks, store: Callable[[dict], None], problem=PROMISED, promise: int = PROMISE) -> dict | None:
+def promised(
+    runs: Networks, store: Callable[[RunRecord], None], problem=PROMISED, promise: int = PROMISE
+) -> dict | None:
     """The largest network as distributed within the promise; how long beside the busiest of copies and computing."""
-    records: list[dict] = []
+    records: list[RunRecord] = []
     runs.store = records.append
     runs.run([Case(problem, ENGINE, "dead", ScheduleRequest("stream", device_memory=promise))])
     for record in records:
         tally_record(runs.tally, record, store)
-        notes = record["engine"]["notes"]
+        notes = record.engine.noted
         runs.tally.case("the promise is kept", lambda held=notes["memory_bytes"]: kept(held, promise))
         return {
             "problem": problem.name, "device_memory_bytes": promise, "memory_bytes": notes["memory_bytes"],

@@ -14,7 +14,7 @@ from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records import limits
+from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
@@ -130,10 +130,10 @@ class Networks:
         options = replace(self.options, request=case.request)
         measurement, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
         if case.reductions != "all" and problem.edges >= TELLING:
-            opened = measurement.samples["read_seconds"][0] - read
+            opened = measurement.samples.read_seconds[0] - read
             self.opening = SLOWER * opened / problem.edges
         verdict = measure.judge(prepared.source, inputs, result)
-        assert verdict["passed"], "; ".join(verdict["reasons"])
+        assert verdict.passed, "; ".join(verdict.reasons)
         name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
         command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
         command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
@@ -167,12 +167,12 @@ class Networks:
 HEAD = "case                                  seconds  TeraEdges/s  x limit (binds)   kernels"
 
 
-def row(case: Case, record: dict) -> str:
+def row(case: Case, record: RunRecord) -> str:
     """A row of the table under HEAD. `x limit`: how many times as long as the machine's limit allows."""
-    seconds, limit = sorted(record["samples"]["inference_seconds"]), limits.of_record(record)
+    seconds, limit = sorted(record.seconds), record.limit
     median = seconds[len(seconds) // 2]
     away = f"{median / limit.seconds:.1f} ({limit.binds})" if limit and limit.seconds else "-"
-    told = record["engine"]["notes"].get("kernels", {}).get("shapes", [])
+    told = record.engine.noted.get("kernels", {}).get("shapes", [])
     kernels = "+".join(dict.fromkeys(shape["kernel"] for shape in told)) or "-"
-    rate = record["edges_per_second"]["median"] / 1e12
+    rate = record.edges_per_second.median / 1e12
     return f"{case.name:<35} {median:>9.5f} {rate:>12.3f}  {away:>15}   {kernels}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -33,10 +33,10 @@ def test_every_level_is_measured(monkeypatch, level, threads):
     monkeypatch.setenv("SPDNN_ISA", level)
     found = machine.measure(threads, 0.01)
     assert (found.threads, found.instruction_set) == (threads, level)
-    assert set(found.samples) == set(RATES)
+    assert set(found.samples.__struct_fields__) == set(RATES)
     for name in RATES:
-        samples = found.samples[name]
-        assert len(samples) == len(found.samples[RATES[0]]) > 1
+        samples = getattr(found.samples, name)
+        assert len(samples) == len(found.samples.copy_bytes_per_second) > 1
         assert all(0 < rate < FASTEST * threads for rate in samples)
         assert getattr(found, name) == max(samples)
     assert 0 < found.seconds < math.inf
@@ -129,7 +129,7 @@ def test_machines_that_tell_little_are_measured_too(monkeypatch, known):
     assert machine.measure(1, 0.01).l2_load_bytes_per_second > 0
 
 
-MACHINE = limits.Machine(1e10, 8e11, 4e11, 1e11, 2, "x86_64", 0.1)
+MACHINE = limits.Machine(1e10, 8e11, 4e11, 1e11, 2, "x86_64", 0.1, limits.RateSamples([1e10], [8e11], [4e11], [1e11]))
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def measured(name="cpu", **options):
 
 def test_a_measurement_holds_its_machine(tmp_path):
     measurement, result = measured(threads=2)
-    assert measurement.machine["threads"] == 2
-    assert limits.Machine(**measurement.machine).instruction_set == result.notes["instruction_set"]
+    assert measurement.machine.threads == 2
+    assert measurement.machine.instruction_set == result.notes["instruction_set"]
     assert measurement.peak_memory_bytes > 0
     measure.write_samples(tmp_path / "samples.json", measurement, result)
     read, summary = measure.read_samples(tmp_path / "samples.json")
@@ -181,12 +181,12 @@ def test_an_engine_on_a_device_tells_its_own_ceilings(monkeypatch):
 
     def ceilings(self, options, seconds):
         told.append((options.threads, options.device, seconds))
-        return dataclasses.replace(MACHINE, instruction_set="sm_90")
+        return msgspec.structs.replace(MACHINE, instruction_set="sm_90")
 
     monkeypatch.setattr(kind, "ceilings", ceilings)
     found = measured("reference", threads=2, device=1)[0].machine
     assert told == [(2, 1, measure.MACHINE_SECONDS)]
-    assert limits.Machine(**found).on_device
+    assert found.on_device
     assert not MACHINE.on_device
 
     def scarce(self, options, seconds):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from spdnn.common import provenance
 from spdnn.common.errors import InputError
+from spdnn.common.validation import builtins
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import check_record
+from spdnn.records.files import check_record
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -22,11 +24,11 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     measurement, result = measure.measure(runner, runner.prepare(network, ()), inputs, Options(1), 2, 0.1, 0.2)
     measure.write_samples(tmp_path / "samples.json", measurement, result)
     here = provenance.environment("")
-    monkeypatch.setattr(provenance, "environment", lambda command: {**here, "cpu": "another", "command": command})
+    monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
     read, summary = measure.read_samples(tmp_path / "samples.json")
     record = measure.record("case", read, summary, measure.judge(network, inputs, result), "again")
     check_record(record, "record")
-    assert record["environment"] == {**here, "command": "again"}
+    assert builtins(record.environment) == {**here, "command": "again"}
 
 
 def test_a_verdict_on_another_run_makes_no_record(random_network):
@@ -48,7 +50,7 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
                 with pytest.raises(InputError, match=r"r: verdict\.judged: [a-z0-9_, ]+ of another run than this one"):
                     check_record(record, "r")
     record = measure.record("case", *runs[0, 0], "")
-    record["problem"]["edges"] *= 4
+    record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
     with pytest.raises(InputError, match=r"verdict\.judged: edges of another run"):
         check_record(record, "r")
 

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from spdnn import infer
 from spdnn.common.errors import Unsuitable
+from spdnn.common.validation import builtins
 from spdnn.distributed import exchange as row_exchange
 from spdnn.distributed import gather
 from spdnn.distributed.partition import PARTITIONS
@@ -102,7 +103,7 @@ def check(what, name, got, told, alone):
         np.testing.assert_allclose(got.row_projection, alone.row_projection, 1e-12, 1e-12, err_msg=str(what))
     else:
         np.testing.assert_allclose(got.values, alone.values, 1e-5, 1e-5, err_msg=str(what))
-    distribution = told.distribution
+    distribution = builtins(told.distribution)
     per_rank = distribution["per_rank"]
     assert sum(one["edges_computed"] for one in per_rank) == got.edges_computed, what
     assert sum(one["rows_sent"] for one in per_rank) == sum(one["rows_received"] for one in per_rank), what
@@ -143,8 +144,8 @@ def main(arguments):
                     if ranks.rank == 0:
                         check((name, what, reductions, partition, ranks.size), name, got, told, alone)
                         done += 1
-                        moved += sum(one["rows"] for one in told.distribution["exchanges"])
-                        merged += told.distribution["rows_merged_across_ranks"]
+                        moved += sum(one.rows for one in told.distribution.exchanges)
+                        merged += told.distribution.rows_merged_across_ranks
     if ranks.rank == 0:
         print(f"same {done}, {moved} rows moved, {merged} merged across ranks")
 

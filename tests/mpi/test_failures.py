@@ -16,7 +16,8 @@ from children import ended, finished, until
 from launched import SPDNN, launched, mpiexec
 
 from spdnn.cli import main
-from spdnn.records.run_record import read_record
+from spdnn.common.validation import builtins
+from spdnn.records.files import read_record
 
 pytestmark = pytest.mark.xdist_group("ranks")
 full = pytest.mark.full("ranks")
@@ -94,7 +95,7 @@ def test_without_room_for_windows_ranks_have_copies(folder):
     command = ["infer", *IN_FILE, "--threads", "1", "--record", "run.json"]
     status, _, told = mpiexec(2, sys.executable, "program.py", *command, "--values", "two.npy")
     assert status == 0, told
-    distribution = read_record("run.json")["distribution"]
+    distribution = builtins(read_record("run.json").distribution)
     assert (distribution["weights"], distribution["shared_bytes"]) == ("a copy a rank", 0)
     assert main([*command, "--values", "one.npy"]) == 0
     np.testing.assert_array_equal(np.load("two.npy"), np.load("one.npy"))

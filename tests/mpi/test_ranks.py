@@ -12,10 +12,11 @@ from children import ended
 from launched import SPDNN, launched, mpiexec
 
 from spdnn.cli import main
+from spdnn.common.validation import builtins
 from spdnn.formats.inputs import write_inputs
 from spdnn.formats.store import write_network
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_record
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
 
@@ -107,7 +108,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
     assert out.count("categories ") == 1
     for name in ("categories", "values"):
         assert (tmp_path / name).read_bytes() == (problem / f"one.{name}").read_bytes()
-    record = read_record(tmp_path / "record")
+    record = builtins(read_record(tmp_path / "record"))
     assert record["ranks"] == ranks
     assert ("distribution" in record) == (ranks > 1)
     if ranks > 1:
@@ -133,7 +134,7 @@ def test_ranks_that_cut_their_part_write_the_same(problem, tmp_path, ranks, cut)
     assert status == 0, told
     for name in ("categories", "values"):
         assert (tmp_path / name).read_bytes() == (problem / f"one.{name}").read_bytes()
-    record = read_record(tmp_path / "record")
+    record = builtins(read_record(tmp_path / "record"))
     notes = record["engine"]["notes"]
     streamed = notes["buffers"] is not None
     assert record["distribution"]["weights"] == ("streamed by each rank" if streamed else "one copy a node")
@@ -186,7 +187,7 @@ def test_two_nodes_have_a_leader_each(problem, tmp_path):
     with launched(2, "-env", "SLURMD_NODENAME", "a", *command, ":", "-n", "3", *there) as process:
         status, _, told = ended(process)
     assert status == 0, told
-    told = read_record(tmp_path / "run.json")["distribution"]
+    told = builtins(read_record(tmp_path / "run.json").distribution)
     assert told["nodes"] == 2
     assert [(one["host"], one["local_rank"]) for one in told["per_rank"]] == [
         ("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2),

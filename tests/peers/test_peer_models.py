@@ -5,31 +5,32 @@ from __future__ import annotations
 import pytest
 
 from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.validation import builtins
 from spdnn.peers import models
 from spdnn.peers.common import Comparison
-from spdnn.records.operation_record import check_operation
+from spdnn.records.files import check_operation
 from spdnn.report.operations import values as operations
 
 
 @pytest.mark.parametrize("name", ["transformer-small", "mobilenet-small"])
 def test_both_arithmetics_have_a_record(name):
     found = models.compare_model(name, Comparison(2, (), 0.0, "spdnn ops bench", "0123456789abcdef"))
-    assert [one["program"]["name"] for one in found] == ["sparse", "dense"]
+    assert [one.program.name for one in found] == ["sparse", "dense"]
     for one in found:
         check_operation(one, "record")
-        assert one["operation"] == "model"
-        assert one["problem"]["network"] == name.split("-")[0]
-        assert len(one["samples"]["seconds"]) == models.LEAST_ROUNDS
-        assert one["verification"]["oracle"] == "the other arithmetic"
+        assert one.operation == "model"
+        assert one.problem.network == name.split("-")[0]
+        assert len(one.samples.seconds) == models.LEAST_ROUNDS
+        assert one.verification.oracle == "the other arithmetic"
     sparse, dense = found
-    assert sparse["work"]["multiply_adds"] < dense["work"]["multiply_adds"]
-    assert sparse["work"]["useful_operations"] == dense["work"]["useful_operations"]
-    assert 0 < sparse["problem"]["sparsity"] < 1
+    assert sparse.work.multiply_adds < dense.work.multiply_adds
+    assert sparse.work.useful_operations == dense.work.useful_operations
+    assert 0 < sparse.problem.sparsity < 1
     if name.startswith("transformer"):
-        assert sparse["memory"]["attention_bytes"] < dense["memory"]["attention_bytes"]
+        assert sparse.memory.attention_bytes < dense.memory.attention_bytes
     else:
-        assert sparse["memory"]["matrix_bytes"] < dense["memory"]["matrix_bytes"]
-    (row,) = operations.section(found, ())["places"][0]["models"]
+        assert sparse.memory.matrix_bytes < dense.memory.matrix_bytes
+    (row,) = operations.section(builtins(found), ())["places"][0]["models"]
     assert row["times"] > 0
     assert row["memory"] > 1
 

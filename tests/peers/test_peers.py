@@ -13,8 +13,10 @@ from spdnn.peers import common
 from spdnn.peers import compare as peers
 from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.problem.features import Inputs
-from spdnn.records.run_record import check_record, read_record
+from spdnn.records.files import check_record, read_record
+from spdnn.report.common.collection import typed
 from spdnn.sources.radixnet import RadixNet
+from tests.report.test_report import made_record
 
 THREADS = 2  # JAX keeps the number that it starts with
 HERE = peers.installed()[0]
@@ -37,27 +39,27 @@ def networks(network, inputs, libraries, repeats=2):
 @pytest.mark.parametrize("count", [1, 67, 600])
 def test_one_layer_in_every_library(count):
     records = layers(HERE, count)
-    assert [record["engine"]["name"] for record in records] == ["cpu", *HERE]
+    assert [record.engine.name for record in records] == ["cpu", *HERE]
     for record in records:
         check_record(record, "record")
-        assert record["comparison"] == records[0]["comparison"]
-        assert record["span"] == "one layer, features in the engine's layout"
-        assert record["verdict"]["truth"]["kind"] == "oracle"
-        assert record["verdict"]["truth"]["checked"] == count
-        assert record["problem"]["input_count"] == count
-        assert record["problem"]["edges"] == 32 * 1024
-        assert len(record["samples"]["inference_seconds"]) == LEAST_ROUNDS
-        assert record["result"]["edges_computed"] >= count * 32 * 1024
-    assert {record["engine"]["notes"].get("threads_used", THREADS) for record in records} == {1, THREADS}
+        assert record.comparison == records[0].comparison
+        assert record.span == "one layer, features in the engine's layout"
+        assert record.verdict.truth.kind == "oracle"
+        assert record.verdict.truth.checked == count
+        assert record.problem.input_count == count
+        assert record.problem.edges == 32 * 1024
+        assert len(record.samples.inference_seconds) == LEAST_ROUNDS
+        assert record.result.edges_computed >= count * 32 * 1024
+    assert {record.engine.noted.get("threads_used", THREADS) for record in records} == {1, THREADS}
 
 
 def test_widths_and_the_default_count(monkeypatch):
     monkeypatch.setattr("spdnn.peers.layers.FEATURE_BYTES", 4 * 1024 * 100)
     records = layers((), None, (1024, 4096))
-    assert [record["problem"]["input_count"] for record in records] == [100, 64]
-    assert len({record["comparison"] for record in records}) == 1
+    assert [record.problem.input_count for record in records] == [100, 64]
+    assert len({record.comparison for record in records}) == 1
     permuted = RadixNet(4096, 20)
-    assert records[1]["problem"]["network"]["layer"] == permuted.block + 1
+    assert records[1].problem.network["layer"] == permuted.block + 1
     assert len(np.unique(np.diff(permuted.layer(permuted.block).indices[:32].astype(int)))) > 2  # no regular stride
 
 
@@ -85,23 +87,23 @@ def test_an_output_that_changes_while_it_is_timed_has_no_record(monkeypatch):
 def test_a_network_in_every_library(tmp_path):
     records, refused = networks(RadixNet(1024, 12), bits(300, 1024), HERE)
     assert not refused
-    assert [record["engine"]["name"] for record in records] == ["cpu", "cpu", *HERE]
-    assert [record["reductions"]["requested"] for record in records[:2]] == [["dead", "inputs", "neurons"], ["dead"]]
+    assert [record.engine.name for record in records] == ["cpu", "cpu", *HERE]
+    assert [record.reductions.requested for record in records[:2]] == [["dead", "inputs", "neurons"], ["dead"]]
     assert [row.name for row in peers.rows(records)] == ["cpu", "cpu, dead", *HERE]
     for record in records:
-        assert record["result"]["categories"] == records[0]["result"]["categories"] > 0
-        assert len(record["samples"]["inference_seconds"]) == 2
+        assert record.result.categories == records[0].result.categories > 0
+        assert len(record.samples.inference_seconds) == 2
     peers.write_records(tmp_path / "records", records)
     paths = sorted((tmp_path / "records").iterdir())
     assert [path.name for path in paths] == sorted(f"peers-net.{name}.t2.json" for name in ("cpu", "cpu-dead", *HERE))
-    assert read_record(paths[0])["comparison"] == records[0]["comparison"]
+    assert read_record(paths[0]).comparison == records[0].comparison
 
 
 @pytest.mark.needs("graphblas")
 def test_a_library_that_cannot_run_the_network_says_why(random_network):
     rows = Inputs.from_array(np.random.default_rng(0).random((20, 40)).astype(np.float32))
     records, refused = networks(random_network([40, 40, 40], bias=0.2), rows, ["graphblas", "scipy"])
-    assert [record["engine"]["name"] for record in records] == ["cpu", "cpu", "scipy"]
+    assert [record.engine.name for record in records] == ["cpu", "cpu", "scipy"]
     assert list(refused) == ["graphblas"]
     assert "keeps features sparse" in refused["graphblas"]
 
@@ -111,11 +113,11 @@ def test_a_configuration(monkeypatch):
     settings = {"widths": [1024], "count": 3, "seconds": 0, "network": network, "libraries": ["scipy"],
                 "threads": THREADS}  # fmt: skip
     records = peers.compare(settings, bits(90, 1024), "snakemake")
-    assert [record["case"] for record in records] == [
+    assert [record.case for record in records] == [
         *(f"peers-layer-1024.random-3.{name}.t2" for name in ("cpu", "scipy")),
         *(f"peers-radixnet-1024-3.digits-60.{name}.t2" for name in ("cpu", "cpu-dead", "scipy")),
     ]
-    assert len({record["comparison"] for record in records}) == 1
+    assert len({record.comparison for record in records}) == 1
     only = peers.compare({**settings, "network": None, "libraries": "auto"}, None, "snakemake")
     assert len(only) == 1 + len(HERE)
 
@@ -158,5 +160,6 @@ def test_ratios_are_of_pairs():
     ],
 )
 def test_only_our_own_tell_which_reductions_were_on(name, requested, label):
-    record = {"engine": {"name": name}, "reductions": {"requested": requested}}
-    assert common._label(record) == label
+    record = made_record("one") | {"engine": {"name": name, "notes": {}}}
+    record["reductions"]["requested"] = requested
+    assert common._label(typed(record)) == label

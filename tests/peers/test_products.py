@@ -12,7 +12,7 @@ from spdnn.peers.common import Comparison
 from spdnn.peers.product_base import Product
 from spdnn.peers.product_checks import Truth
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder, ScipySparse
-from spdnn.records.operation_record import check_operation
+from spdnn.records.files import check_operation
 
 THREADS = 2
 HERE = products.libraries_here()[0]
@@ -52,8 +52,8 @@ def test_every_library_is_right(operation, sizes):
             for _ in range(2):
                 verdict = truth.judge(name, made.array(made.run()))
             made.close()
-            assert verdict["checked"] == verdict["entries"] == np.prod(one.shape)
-            assert verdict["worst"] <= 1
+            assert verdict.checked == verdict.entries == np.prod(one.shape)
+            assert verdict.worst <= 1
             assert made.threads_used in (1, THREADS)
             assert made.matrix_bytes > 0
 
@@ -61,28 +61,28 @@ def test_every_library_is_right(operation, sizes):
 @pytest.mark.parametrize("operation", PROGRAMS)
 def test_records_of_all_programs(operation):
     (found,) = compared(problem(), operations=(operation,), libraries=HERE)
-    assert [one["program"]["name"] for one in found] == [
+    assert [one.program.name for one in found] == [
         name for name in PROGRAMS[operation] if name == "ours" or name in HERE
     ]
     for one in found:
         check_operation(one, "record")
-        assert one["case"].startswith(f"{operation}.a.net.layer.n9.s80.")
-        assert len(one["samples"]["seconds"]) == len(one["digests"]) == products.LEAST_ROUNDS * products.EACH
-        assert one["problem"] == found[0]["problem"]
-        assert one["problem"]["repeats"] == 3
-        assert one["threads"] == THREADS
-        assert one["machine"]["threads"] == THREADS
-        assert one["program"]["notes"]["threads_set"]
-    assert found[0]["imbalance"]["swizzle"]
-    assert found[0]["program"]["notes"]["instruction_set"]
-    assert all(one["imbalance"] is None for one in found[1:])
+        assert one.case.startswith(f"{operation}.a.net.layer.n9.s80.")
+        assert len(one.samples.seconds) == len(one.digests) == products.LEAST_ROUNDS * products.EACH
+        assert one.problem == found[0].problem
+        assert one.problem.repeats == 3
+        assert one.threads == THREADS
+        assert one.machine.threads == THREADS
+        assert one.program.notes["threads_set"]
+    assert found[0].imbalance.swizzle
+    assert found[0].program.notes["instruction_set"]
+    assert all(one.imbalance is None for one in found[1:])
 
 
 def test_skewed_rows_are_run_without_the_swizzle_too():
     (found,) = compared(problem(64, 64, 8, 80.0, "zipf-1"))
-    assert [one["program"]["name"] for one in found] == ["ours", "ours-in-order", "scipy"]
-    assert [one["imbalance"]["swizzle"] for one in found[:2]] == [True, False]
-    assert found[0]["digests"] == found[1]["digests"]  # the order of rows changes no bit
+    assert [one.program.name for one in found] == ["ours", "ours-in-order", "scipy"]
+    assert [one.imbalance.swizzle for one in found[:2]] == [True, False]
+    assert found[0].digests == found[1].digests  # the order of rows changes no bit
 
 
 @pytest.mark.parametrize("operation", PROGRAMS)
@@ -93,8 +93,8 @@ def test_a_large_product_is_sampled_and_any_wrong_column_is_seen(monkeypatch, op
     program = PROGRAMS[operation]["blas"](one)
     right = program.array(program.run()).copy()
     verdict = truth.judge("blas", right)
-    assert verdict["seed"] == product_checks.SEED
-    assert 0 < verdict["checked"] < verdict["entries"]
+    assert verdict.seed == product_checks.SEED
+    assert 0 < verdict.checked < verdict.entries
     if operation == "spmm":
         for column in range(64):
             wrong = right.copy()
@@ -142,9 +142,9 @@ def test_positions_of_the_archive(tmp_path):
     smtx.write(folder / "small.smtx", (20, 30), np.arange(21) * 2, np.tile([3, 17], 20))
     problems = [Problem(shape, s, "inference", 0) for s in (80, 90)]
     found = compared(*problems, archive=tmp_path)
-    assert [group[0]["problem"]["origin"] for group in found] == ["generated", "dlmc"]
-    assert found[1][0]["problem"]["nonzeros"] == 40
-    assert found[1][0]["problem"]["lengths"] == "as stored"
+    assert [group[0].problem.origin for group in found] == ["generated", "dlmc"]
+    assert found[1][0].problem.nonzeros == 40
+    assert found[1][0].problem.lengths == "as stored"
 
 
 def test_what_is_installed(monkeypatch):
@@ -171,7 +171,7 @@ def test_what_is_no_operation_or_too_large(monkeypatch):
 
 def test_a_matrix_without_nonzeros():
     (found,) = compared(problem(3, 4, 5, 99.0), libraries=HERE)
-    assert found[0]["problem"]["nonzeros"] == 0
+    assert found[0].problem.nonzeros == 0
     assert all(check_operation(one, "record") for one in found)
 
 

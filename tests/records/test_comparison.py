@@ -15,9 +15,13 @@ from operation_cases import made_operation
 
 from spdnn.common.errors import InputError
 from spdnn.common.statistics import CONFIDENCE, RESAMPLES, ratio_of_medians
+from spdnn.common.validation import converted
 from spdnn.records import comparison as sets
-from spdnn.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, can_tell, compare, enough, nearest, p_value
+from spdnn.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, can_tell, enough, nearest, p_value
 from spdnn.records.keys import key_of
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.run_record import RunRecord
+from tests.records.test_rank_checks import DISTRIBUTED
 from tests.records.test_run_record import changed
 from tests.report.test_report import made_record
 
@@ -25,6 +29,14 @@ TIGHT = (0.1, 0.101, 0.102, 0.103, 0.104)
 UNTIMED = settings(deadline=None, max_examples=25)
 seconds = st.floats(1e-6, 1e3, allow_subnormal=False)
 samples = st.lists(seconds, min_size=1, max_size=12)
+
+
+def objects(records):
+    return [converted(OperationRecord if "operation" in one else RunRecord, one, "r") for one in records]
+
+
+def compare(a, b):
+    return sets.compare(objects(a), objects(b))
 
 
 def scaled(values, factor):
@@ -250,7 +262,8 @@ def test_what_must_be_the_same(made, path, value):
 
 
 def test_ranks_and_their_partition_must_be_the_same():
-    static, cyclic = (run(ranks=2, distribution={"partition": name}) for name in ("static", "cyclic"))
+    shared = DISTRIBUTED["distribution"]
+    static, cyclic = (run(ranks=2, distribution={**shared, "partition": name}) for name in ("static", "cyclic"))
     assert len(compare([static], [static]).pairs) == 1
     assert nearest(*compare([static], [cyclic])[1:3]).differs == [("partition", "static", "cyclic")]
     assert [name for name, *_ in nearest(*compare([run()], [static])[1:3]).differs] == ["ranks", "partition"]
@@ -258,7 +271,7 @@ def test_ranks_and_their_partition_must_be_the_same():
 
 def test_the_order_of_reductions_does_not_count():
     orders = [run(reductions__requested=list(names)) for names in itertools.permutations(["dead", "inputs", "neurons"])]
-    assert len(set(map(key_of, orders))) == 1
+    assert len(set(map(key_of, objects(orders)))) == 1
 
 
 def test_what_may_differ_of_operations():

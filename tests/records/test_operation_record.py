@@ -8,8 +8,8 @@ import pytest
 from operation_cases import SHA, made_imbalance, made_operation
 
 from spdnn.common.errors import InputError
-from spdnn.records.operation_record import check_operation, read_all, read_operations, write_operations
-from spdnn.records.run_record import read_records
+from spdnn.common.validation import builtins
+from spdnn.records.files import check_operation, read_all, read_operations, read_records, write_operations
 from tests.records.test_run_record import changed
 
 OTHER = "f" * 64
@@ -21,9 +21,9 @@ SOUND = made_operation(imbalance=made_imbalance())
 def test_sound_records_go_through_a_file(tmp_path, name, operation):
     record = made_operation(name, operation=operation, imbalance=made_imbalance() if name == "ours" else None)
     write_operations(tmp_path / "a.jsonl", [record, record])
-    assert read_operations(tmp_path / "a.jsonl") == [record, record]
+    assert builtins(read_operations(tmp_path / "a.jsonl")) == [record, record]
     (tmp_path / "b.json").write_text(json.dumps(record))
-    assert read_all([tmp_path / "a.jsonl", tmp_path / "b.json"]) == ([], [record] * 3)
+    assert builtins(read_all([tmp_path / "a.jsonl", tmp_path / "b.json"])) == ([], [record] * 3)
     with pytest.raises(InputError, match="b.json: "):
         read_records(tmp_path / "b.json")
 

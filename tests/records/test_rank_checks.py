@@ -8,9 +8,9 @@ import re
 import pytest
 
 from spdnn.common.errors import InputError
-from spdnn.records.limits import of_record
-from spdnn.records.rank_checks import busiest, computing, imbalance
-from spdnn.records.run_record import check_record, read_record, write_record
+from spdnn.common.validation import builtins
+from spdnn.records.files import check_record, read_record, write_record
+from spdnn.records.run_record import imbalance
 from tests.records.test_run_record import RECORD, SECONDS, changed, measured, rated
 
 
@@ -72,7 +72,7 @@ def without_exchange(partition="static"):
 
 def test_written_and_read(tmp_path):
     write_record(tmp_path / "record.json", DISTRIBUTED)
-    assert read_record(tmp_path / "record.json") == DISTRIBUTED
+    assert builtins(read_record(tmp_path / "record.json")) == DISTRIBUTED
 
 
 @pytest.mark.parametrize("partition", ["static", "cyclic", "rebalanced"])
@@ -117,8 +117,8 @@ def test_figures_agree_within_a_relative_tolerance():
         ("exchanges.0.before_layer", 3, "distribution.exchanges: before layer 3 of 2"),
         ("exchanges.0.rows", 3, "distribution.exchanges: 3 rows, but the ranks sent 2"),
         ("exchanges.0.rows", 1, "distribution.exchanges: 1 rows, but the ranks sent 2"),
-        ("exchanges.0.rows", 0, "distribution.exchanges[0].rows: 0 is less than the minimum of 1"),
-        ("exchanges.0.gain", -1.0, "distribution.exchanges[0].gain: -1.0 is less than the minimum of 0"),
+        ("exchanges.0.rows", 0, "distribution.exchanges[0].rows: 0 is not a whole number from 1"),
+        ("exchanges.0.gain", -1.0, "distribution.exchanges[0].gain: -1.0 is not a number from 0"),
         ("per_rank.0.rows_sent", 3, "distribution.per_rank: 3 rows were sent and 2 received"),
         ("rows_merged_across_ranks", 3, "distribution.rows_merged_across_ranks: 3 without the reduction inputs"),
         ("per_rank.1.edges_from_exchange", None, "distribution.per_rank[1].edges_from_exchange: null with 1 exchanges"),
@@ -128,10 +128,10 @@ def test_figures_agree_within_a_relative_tolerance():
         ("imbalance.edges_from_exchange", 1.3, "distribution.imbalance.edges_from_exchange: 1.3, but 1.2 follows"),
         ("imbalance.seconds", 1.5, "distribution.imbalance.seconds: 1.5, but 1.23077 follows from the ranks"),
         ("weights", "somewhere", 'distribution.weights: "somewhere" is not one of'),
-        ("messages", {"latency_seconds": 0}, 'distribution.messages: "bytes_per_second" is a required property'),
-        ("surprise", 1, "distribution: Additional properties are not allowed ('surprise' was unexpected)"),
-        ("per_rank.0.surprise", 1, "distribution.per_rank[0]: Additional properties are not allowed ('surprise' was"),
-        ("imbalance.surprise", 1, "distribution.imbalance: Additional properties are not allowed ('surprise' was"),
+        ("messages", {"latency_seconds": 0}, 'distribution.messages: the field "bytes_per_second" is missing'),
+        ("surprise", 1, 'distribution: there is no field "surprise"'),
+        ("per_rank.0.surprise", 1, 'distribution.per_rank[0]: there is no field "surprise"'),
+        ("imbalance.surprise", 1, 'distribution.imbalance: there is no field "surprise"'),
         ("told", "", "distribution.told: "),
     ],
 )
@@ -156,12 +156,11 @@ def test_a_distribution_exactly_where_there_are_several_ranks():
 
 
 def test_what_follows_from_the_ranks():
-    assert computing(rank(0)) == 0.4
-    assert computing(rank(1)) == 0.25
+    assert [one.computing_seconds for one in check_record(DISTRIBUTED, "r").distribution.per_rank] == [0.4, 0.25]
     assert imbalance([3, 1]) == 1.5
     assert imbalance([0, 0]) == 1.0
-    assert busiest(DISTRIBUTED) == 12480
-    assert busiest(RECORD) == 20480
+    assert check_record(DISTRIBUTED, "r").busiest == 12480
+    assert check_record(RECORD, "r").busiest == 20480
 
 
 def test_padding_is_allowed_on_every_rank():
@@ -181,7 +180,7 @@ def test_padding_is_allowed_on_every_rank():
 @pytest.mark.parametrize(("bytes_loaded", "of_one"), [(None, 49_920), (81_920 - 5000, 44_920), (30_000, 15_000)])
 def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
     record = changed(DISTRIBUTED, "result.bytes_loaded", bytes_loaded)
-    assert of_record(measured(record, 1e6)).seconds == of_one / 1e6
+    assert check_record(measured(record, 1e6), "r").limit.seconds == of_one / 1e6
     check_record(measured(record, of_one / 0.4 / 2.99), "r")
     with pytest.raises(InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .*"):
         check_record(measured(record, of_one / 0.4 / 3.01), "r")
@@ -189,4 +188,4 @@ def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
 
 def test_ranks_move_their_bytes_side_by_side():
     record = measured(changed(DISTRIBUTED, "result.bytes_moved", 10), 1e12)
-    assert of_record(record) == (5.0, "memory")
+    assert check_record(record, "r").limit == (5.0, "memory")

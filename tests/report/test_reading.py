@@ -12,14 +12,13 @@ from pathlib import Path
 import jsonschema
 import many
 import pytest
-import referencing
 from test_report import made_verdict
 
-from spdnn.common import validation
 from spdnn.common.errors import InputError
-from spdnn.common.validation import LARGEST, check_numbers, check_schema
-from spdnn.records.operation_record import check_operation, read_all
-from spdnn.records.run_record import check_record, check_verdict
+from spdnn.common.validation import LARGEST, check_numbers, converted, schema
+from spdnn.records.files import check_operation, check_record, check_verdict, read_all
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.run_record import RunRecord, Verdict
 
 ROUNDS = 30
 SHORT = 20_000  # characters of a record that is spoiled again and again
@@ -34,6 +33,7 @@ CONTENTS = {
     "operation": ("operation.json", many.operation(0)),
     "failed": ("verdict.json", made_verdict(passed=False)),
 }
+KINDS = {"record.json": RunRecord, "operation.json": OperationRecord, "verdict.json": Verdict}
 CHECKS = {"record.json": check_record, "operation.json": check_operation, "verdict.json": check_verdict}
 VALUES = (
     None, True, False, 0, 1, -1, 7, 1.0, 2.5, -0.5, 1e-320, 1e300, 2**62, LARGEST, float(2**63), 2**63, -(2**63),
@@ -43,11 +43,10 @@ VALUES = (
 
 
 def judge(name):
-    """The schema of that name in another library."""
-    schemas = {path.name: json.loads(path.read_text("utf-8")) for path in validation.SCHEMAS.glob("*.json")}
-    resources = ((key, referencing.Resource.from_contents(schema)) for key, schema in schemas.items())
-    registry = referencing.Registry().with_resources(resources)
-    return jsonschema.Draft202012Validator(schemas[name], registry=registry)
+    """The schema of that class in another library, to which, as to ours, 1.0 is no whole number."""
+    whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=whole)
+    return kind(schema(KINDS[name]))
 
 
 def numbers(content):
@@ -116,7 +115,7 @@ def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
         done, found = spoiled(content, chosen)
         wrong = any(map(unsound, numbers(found)))
         errors = [] if wrong else list(independent.iter_errors(found))
-        told = sentence(check_schema, name, found)
+        told = sentence(converted, KINDS[name], found)
         assert (told is None) == (not wrong and not errors), (done, told)
         if told is not None:
             refused += 1
@@ -149,8 +148,8 @@ def test_unsound_numbers_are_found_wherever_they_are(value):
 def test_stricter_than_python_where_json_schema_is():
     """Its patterns know ASCII digits alone, and an end that is no line break."""
     for created in ("2025-01-02T03:04:05Z\n", "\u0662025-01-02T03:04:05Z"):
-        with pytest.raises(InputError, match="r: created: .* does not match"):
-            check_schema("record.json", {**CONTENTS["timed"][1], "created": created}, "r")
+        with pytest.raises(InputError, match="r: created: .* is not a text of the form"):
+            converted(RunRecord, {**CONTENTS["timed"][1], "created": created}, "r")
 
 
 def test_a_spoiled_record_among_many_is_named(tmp_path):

@@ -19,6 +19,7 @@ import pytest
 from spdnn.cli import main
 from spdnn.common.errors import InputError
 from spdnn.common.statistics import interval
+from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
 from spdnn.records.time_to_solution import solution
@@ -129,7 +130,7 @@ def solved(record, seconds=2.5, of="command", cached=()):
     """The record with a time to solution; what is not inference went to the inputs."""
     first = record["samples"]["inference_seconds"][0]
     told = solution(of, seconds, cached, inputs=seconds - first, inference=first)
-    return {**record, "time_to_solution": told}
+    return {**record, "time_to_solution": builtins(told)}
 
 
 RATES = {

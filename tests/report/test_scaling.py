@@ -10,8 +10,9 @@ import statistics
 import pytest
 from test_report import BASELINES, HOSTILE, made_record, made_verdict, measured, shown
 
+from spdnn.common.validation import converted
 from spdnn.records.published import read_baselines
-from spdnn.records.rank_checks import computing, imbalance
+from spdnn.records.run_record import OneRank, imbalance
 from spdnn.report import page as model
 from spdnn.report.common import series, words
 from spdnn.report.common.collection import Part
@@ -21,6 +22,10 @@ from tests.records.test_run_record import changed
 
 CORES = 8
 HOW = "snakemake --configfile config/strong.yaml"
+
+
+def computing(rank):
+    return converted(OneRank, rank, "rank").computing_seconds
 
 
 def parts(whole, ranks, uneven=1.0):

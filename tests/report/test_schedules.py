@@ -7,7 +7,7 @@ from test_report import BASELINES, HOSTILE, drawn, made_record, shown
 
 from spdnn.records.published import read_baselines
 from spdnn.report import page as model
-from spdnn.report.common.collection import Part
+from spdnn.report.common.collection import Part, typed
 from spdnn.report.common.drawing import About
 from spdnn.report.schedules import figures as timelines
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
@@ -32,7 +32,7 @@ def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None
     }  # fmt: skip
     record["engine"] = {"name": "taskgraph", "notes": {"tile": 32, **told}}
     if timeline:
-        costs, cores = costs_of({**record, "engine": {"name": "taskgraph", "notes": {"tile": 32}}}, devices)
+        costs, cores = costs_of(typed({**record, "engine": {"name": "taskgraph", "notes": {"tile": 32}}}), devices)
         found = simulate(made, costs, cores)
         factor = min(seconds) / found.seconds
         spans = [[*span.listed()[:6], span.begin * factor, span.end * factor] for span in found.timeline]
@@ -142,14 +142,14 @@ def test_of_two_runs_of_one_setting_the_later_is_shown():
 )
 def test_notes_that_are_not_of_a_decomposition_are_left_alone(notes):
     record = scheduled(notes=notes)
-    assert decomposition_of(record) is None
+    assert decomposition_of(typed(record)) is None
     assert 'id="schedules"' not in shown([record]).source
 
 
 @pytest.mark.parametrize("timeline", [[], [[1, 2]], "x", [[0, "compute", "layer", 0, 0, 1, 2.0, 1.0]], None])
 def test_a_timeline_that_is_not_one_is_not_drawn(timeline):
     record = scheduled(notes={"timeline": timeline})
-    assert timeline_of(record) is None
+    assert timeline_of(typed(record)) is None
     assert "case.resident-d1" in section(shown([record]))
 
 
@@ -183,8 +183,8 @@ def test_a_record_of_the_task_graph_calibrates_stage_by_stage():
             entry[place] -= part if entry[place] > first[6] else 0.0
     last[7] += part
     entries[-1][6:] = [last[7], last[7]]
-    costs, cores = costs_of(record)
-    found = simulate(decomposition_of(record), costs, cores)
+    costs, cores = costs_of(typed(record))
+    found = simulate(decomposition_of(typed(record)), costs, cores)
     assert found.seconds == pytest.approx(0.5)
     told = {(span.first, span.last): span.end - span.begin for span in found.timeline if span.kind == "layer"}
     turn = costs.seconds_per_task
@@ -202,9 +202,9 @@ def test_gaps_that_are_closed_have_their_time():
     for entry in entries[entries.index(compact) + 1 :]:
         entry[6], entry[7] = entry[6] + 0.05, entry[7] + 0.05
     compact[7] += 0.05
-    costs, cores = costs_of(record)
+    costs, cores = costs_of(typed(record))
     assert costs.compact_bytes_per_second is not None
-    found = simulate(decomposition_of(record), costs, cores)
+    found = simulate(decomposition_of(typed(record)), costs, cores)
     assert found.seconds == pytest.approx(0.5)
     assert sum(span.end - span.begin for span in found.timeline if span.kind == "compact") == pytest.approx(0.05)
 
@@ -215,4 +215,4 @@ def test_gaps_that_are_closed_have_their_time():
 def test_processor_time_tells_how_much_threads_waited(used, waiting):
     """Two threads for half a second that used 0.8 s of processors: a thread less would be worth more than half."""
     record = scheduled(seconds=(0.5,), notes={"processor_seconds": used})
-    assert costs_of(record, 2)[0].waiting == pytest.approx(waiting)
+    assert costs_of(typed(record), 2)[0].waiting == pytest.approx(waiting)

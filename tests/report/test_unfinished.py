@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from spdnn.records.run_record import write_record
+from spdnn.records.files import write_record
 from spdnn.report import gallery
 from spdnn.report.common.figure_files import write_figures
 from spdnn.report.unfinished import render_unfinished, tell_unfinished

@@ -13,7 +13,8 @@ import pytest
 from children import finished
 from through import Run
 
-from spdnn.records.run_record import read_record
+from spdnn.common.validation import builtins
+from spdnn.records.files import read_record
 
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark.xdist_group("slurm")]
 
@@ -22,7 +23,7 @@ RANKS = ".r2-rebalanced"
 
 
 def record_of(run, count=3000, ranks=""):
-    return read_record(run.folder / "results/records" / f"{CASE.format(count=count, ranks=ranks)}.json")
+    return builtins(read_record(run.folder / "results/records" / f"{CASE.format(count=count, ranks=ranks)}.json"))
 
 
 def whole(run):

@@ -12,7 +12,8 @@ from spdnn.engines.registry import infer
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result, projection_weights
-from spdnn.records.run_record import check_verdict
+from spdnn.records.files import check_verdict
+from spdnn.records.run_record import Difference
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -40,8 +41,8 @@ def judged(found, expected):
 
 def test_equal_sets_pass():
     verdict = judged(result([3, 7, 50]), truth([3, 7, 50], ymax=32.0))
-    assert verdict["passed"]
-    assert (verdict["categories"], verdict["expected"], verdict["values"]["checked"]) == (3, 3, 3)
+    assert verdict.passed
+    assert (verdict.categories, verdict.expected, verdict.values.checked) == (3, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,10 @@ def test_equal_sets_pass():
 )
 def test_other_sets_fail(found, missing, unexpected):
     verdict = judged(result(found), truth([3, 7, 50], ymax=32.0))
-    assert not verdict["passed"]
-    assert verdict["missing"]["first"] == missing
-    assert verdict["unexpected"]["first"] == unexpected
-    assert not verify.judge_categories(np.array(found, np.int64), truth([3, 7, 50]))["passed"]
+    assert not verdict.passed
+    assert verdict.missing.first == missing
+    assert verdict.unexpected.first == unexpected
+    assert not verify.judge_categories(np.array(found, np.int64), truth([3, 7, 50])).passed
 
 
 @pytest.mark.parametrize("part", ["row_min", "row_max", "row_sum"])
@@ -66,14 +67,12 @@ def test_official_survivors_are_at_the_clip_everywhere(part):
     wrong = result([3, 7, 50])
     getattr(wrong, part)[1] -= 1e-3
     verdict = judged(wrong, truth([3, 7, 50], ymax=32.0))
-    assert verdict["reasons"] == [
-        "the values of 1 inputs are wrong, the first is 7 (every value of every survivor is 32)"
-    ]
+    assert verdict.reasons == ["the values of 1 inputs are wrong, the first is 7 (every value of every survivor is 32)"]
 
 
 def test_nothing_is_borderline_against_official_truth():
     found = result([3, 7, 50], values=1e-6)
-    assert not judged(found, truth([3, 7]))["passed"]
+    assert not judged(found, truth([3, 7])).passed
 
 
 def oracle_truth(found, rows=None):
@@ -84,27 +83,27 @@ def test_borderline_against_the_oracle():
     tiny, small = (result([3, 7, 50], values=[[5], [5], [last]]) for last in (1e-5, 2e-5))
     fewer = result([3, 7], values=5)
     verdict = judged(tiny, oracle_truth(fewer))
-    assert verdict["passed"]
-    assert verdict["borderline"] == {"count": 1, "first": [50]}
-    assert judged(fewer, oracle_truth(tiny))["borderline"]["count"] == 1
-    assert judged(small, oracle_truth(fewer))["unexpected"]["first"] == [50]
+    assert verdict.passed
+    assert verdict.borderline == Difference(1, [50])
+    assert judged(fewer, oracle_truth(tiny)).borderline.count == 1
+    assert judged(small, oracle_truth(fewer)).unexpected.first == [50]
 
 
 def test_values_against_the_oracle():
     right = result([3, 7, 50], values=5.0)
     near, far = result([3, 7, 50], values=5.0 * (1 + 5e-5)), result([3, 7, 50], values=5.0 * (1 + 5e-4))
-    assert judged(near, oracle_truth(right))["passed"]
+    assert judged(near, oracle_truth(right)).passed
     verdict = judged(far, oracle_truth(right))
-    assert verdict["values"]["failures"] == 3
-    assert verdict["values"]["largest_error"] == pytest.approx(5e-4, rel=1e-2)
+    assert verdict.values.failures == 3
+    assert verdict.values.largest_error == pytest.approx(5e-4, rel=1e-2)
 
 
 def test_small_values_are_not_all_borderline():
     """What is small is measured by the network's own values."""
     right = result([3, 7, 50], values=1e-7)
-    assert judged(right, oracle_truth(right))["passed"]
-    assert judged(result([]), oracle_truth(right))["missing"]["count"] == 3
-    assert judged(result([3, 7, 50], values=1.1e-7), oracle_truth(right))["values"]["failures"] == 3
+    assert judged(right, oracle_truth(right)).passed
+    assert judged(result([]), oracle_truth(right)).missing.count == 3
+    assert judged(result([3, 7, 50], values=1.1e-7), oracle_truth(right)).values.failures == 3
 
 
 def test_sums_that_cancel_are_borderline():
@@ -112,14 +111,14 @@ def test_sums_that_cancel_are_borderline():
     ours, exact = result([3, 7], values=[1, 2, -3, 1e-6]), result([3, 7], values=[1, 2, -3, 0])
     assert (exact.categories.size, ours.categories.size) == (0, 2)
     verdict = judged(ours, oracle_truth(exact))
-    assert verdict["passed"]
-    assert verdict["borderline"]["count"] == 2
-    assert not judged(result([3, 7], values=[1, 2, -3, 0.1]), oracle_truth(exact))["passed"]
+    assert verdict.passed
+    assert verdict.borderline.count == 2
+    assert not judged(result([3, 7], values=[1, 2, -3, 0.1]), oracle_truth(exact)).passed
 
 
 def test_values_in_other_places_fail():
     ours, right = result([3, 7], values=[4, 3, 2, 1]), result([3, 7], values=[1, 2, 3, 4])
-    assert judged(ours, oracle_truth(right))["values"]["failures"] == 2
+    assert judged(ours, oracle_truth(right)).values.failures == 2
 
 
 def test_a_sample_holds_survivors():
@@ -134,9 +133,9 @@ def test_a_sample_compares_just_its_inputs():
     rows = np.array([2, 49, 60])
     expected = replace(oracle_truth(result([3, 50])), rows=rows, seed=1)
     verdict = judged(found, expected)
-    assert verdict["passed"]
-    assert verdict["truth"]["checked"] == 3
-    assert not judged(result([3, 7]), expected)["passed"]
+    assert verdict.passed
+    assert verdict.truth.checked == 3
+    assert not judged(result([3, 7]), expected).passed
 
 
 def test_the_sample_is_seeded_and_affordable():
@@ -172,9 +171,9 @@ def test_an_engine_that_is_wrong_fails():
     inputs = Inputs.from_array(np.random.default_rng(1).random((200, 1024)) < np.linspace(0, 0.35, 200)[:, None])
     network = RadixNet(1024, 30)
     right = infer(network, inputs)
-    assert judged(right, verify.oracle(network, inputs))["passed"]
+    assert judged(right, verify.oracle(network, inputs)).passed
     assert right.alive.size > 3
-    assert not judged(infer(RadixNet(1024, 30, bias=-0.2), inputs), verify.oracle(network, inputs))["passed"]
+    assert not judged(infer(RadixNet(1024, 30, bias=-0.2), inputs), verify.oracle(network, inputs)).passed
 
 
 def test_truths_of_another_size(tmp_path):

@@ -23,9 +23,9 @@ import yaml
 from children import ended, started, until
 
 from spdnn.cli import main
+from spdnn.common.validation import builtins
 from spdnn.pipeline import config
-from spdnn.records.operation_record import read_operations
-from spdnn.records.run_record import read_record
+from spdnn.records.files import read_operations, read_record
 from spdnn.report.common.cases import read_cases
 
 pytestmark = pytest.mark.xdist_group("workflow")
@@ -125,7 +125,7 @@ def copied(whole, tmp_path_factory):
 
 
 def records_of(folder):
-    return {path.stem: read_record(path) for path in folder.glob("results/records/*.json")}
+    return {path.stem: builtins(read_record(path)) for path in folder.glob("results/records/*.json")}
 
 
 # ---- a run that succeeds ----
@@ -167,11 +167,11 @@ def test_two_ranks_share_the_inputs(whole):
 
 
 def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
-    records = [read_record(path) for path in sorted(whole.glob("results/peers/*.json"))]
+    records = [builtins(read_record(path)) for path in sorted(whole.glob("results/peers/*.json"))]
     assert [(record["engine"]["name"], record["problem"]["layers"]) for record in records] == [
         ("cpu", 1), ("scipy", 1), ("cpu", 2), ("cpu", 2), ("scipy", 2),
     ]  # fmt: skip
-    operations = read_operations(whole / "results/ops/operations.jsonl")
+    operations = builtins(read_operations(whole / "results/ops/operations.jsonl"))
     assert [record["program"]["name"] for record in operations] == ["ours", "scipy"] * 4
     assert {record["problem"]["network"] for record in operations} == {"transformer"}
     page = (whole / "results/report.html").read_text()

@@ -5,11 +5,11 @@ import shlex
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from spdnn.common.errors import SpdnnError
     from spdnn.measure.run import read_samples, record
-    from spdnn.records.run_record import read_verdict, write_record
+    from spdnn.records.files import read_verdict, write_record
     from spdnn.records.time_to_solution import WORKFLOW, solution, stage_seconds
 
     case, config = snakemake.params.case, snakemake.config
@@ -34,12 +34,12 @@ with logged(snakemake.log[0]):
     stages = ("inputs", "network", "prepared", "infer", "verify")
     inputs, network, prepared, run, verify = (stage_seconds(getattr(snakemake.input, stage)) for stage in stages)
     run -= measurement.aside_seconds
-    first = measurement.samples["inference_seconds"][0]
+    first = measurement.samples.inference_seconds[0]
     parts = {"inputs": inputs, "network": network, "prepare": prepared, "inference": first, "verification": verify}
     parts["startup"] = max(0.0, run - first)  # and opening the stores
     spent = solution(WORKFLOW, sum(parts.values()), **parts)
     measurement = replace(measurement, time_to_solution=spent)
     verdict = read_verdict(snakemake.input.verdict)
-    if "judged" not in verdict:
+    if not verdict.judged:
         raise SpdnnError(f"{snakemake.input.verdict}: it does not tell what it judged; remove it, and it is made anew")
     write_record(snakemake.output[0], record(case.name, measurement, summary, verdict, shlex.join(command)))

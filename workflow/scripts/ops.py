@@ -6,7 +6,7 @@ from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
     from spdnn.peers.operations import compare
-    from spdnn.records.operation_record import write_operations
+    from spdnn.records.files import write_operations
 
     params = snakemake.params
     command = ["snakemake", "--cores", str(snakemake.threads), "results/ops/operations.jsonl"]

@@ -6,7 +6,7 @@ with logged(snakemake.log[0]):
     from spdnn.formats.inputs import read_inputs
     from spdnn.formats.readers import open_network
     from spdnn.measure.run import judge, read_result
-    from spdnn.records.run_record import write_verdict
+    from spdnn.records.files import write_verdict
 
     case = snakemake.params.case
     inputs = read_inputs(snakemake.input.inputs)

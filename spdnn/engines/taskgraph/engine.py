@@ -6,14 +6,14 @@ Importing this needs neither CuPy nor a driver.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import asdict, replace
 
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.kernels.cuda import cupy_device
 from spdnn.problem.features import Inputs
-from spdnn.records.limits import Machine
+from spdnn.records.limits import Machine, RateSamples
 
 
 class TaskgraphEngine(CompiledEngine):
@@ -40,9 +40,9 @@ class TaskgraphCudaEngine(CudaEngine):
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         """Of as many devices as were requested, all taken to be like the first."""
         one, count = super().ceilings(options, seconds), options.request.devices if options.request else 1
-        rates = {name: count * rate for name, rate in vars(one).items() if name.endswith("_per_second")}
-        samples = {name: [count * rate for rate in found] for name, found in one.samples.items()}
-        return replace(one, **rates, samples=samples)
+        samples = {name: [count * rate for rate in rates] for name, rates in asdict(one.samples).items()}
+        rates = {name: count * getattr(one, name) for name in samples}
+        return replace(one, **rates, samples=RateSamples(**samples))
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         from spdnn.engines.taskgraph.cuda.session import CudaGraphSession

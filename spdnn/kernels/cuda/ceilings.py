@@ -15,7 +15,7 @@ import numpy as np
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
-from spdnn.records.limits import Machine
+from spdnn.records.limits import Machine, RateSamples
 
 THREADS, BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
 TILE, ROWS, CHAINS, STEPS, IN_FLIGHT = 32, 128, 8, 16, 4  # see ceilings.cu; TILE is of common.cuh
@@ -70,7 +70,7 @@ def measure(device: Device, threads: int = 1, seconds: float = 0.2) -> Machine:
         samples[name] = _windows(device, bind, work, seconds / 4)
     best = {name: max(rates) for name, rates in samples.items()}
     spent, level = time.perf_counter() - began, f"sm_{device.properties.capability}"
-    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=samples)
+    return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=RateSamples(**samples))
 
 
 def _windows(device: Device, bind: Bind, work: int, seconds: float) -> list[float]:

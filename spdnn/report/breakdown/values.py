@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from spdnn.records.rank_checks import CLOCK, TOLERANCE
-from spdnn.report.common.collection import fair
+from spdnn.records.run_record import CLOCK, TOLERANCE
+from spdnn.report.common.collection import fair, typed
 from spdnn.report.common.words import STREAMED, plural
 from spdnn.taskgraph.calibration import decomposition_of, timeline_of
 from spdnn.taskgraph.graph import COMPUTE, LANES
@@ -124,7 +124,7 @@ def _of_timeline(record: dict) -> Parts | None:
     their own. Where a captured graph copies weights too, what is one entry of the timeline is not told apart.
     """
     notes, last = record["engine"]["notes"], record["samples"]["inference_seconds"][-1]
-    spans, made = timeline_of(record), decomposition_of(record)
+    spans, made = timeline_of(typed(record)), decomposition_of(typed(record))
     if spans is None or made is None:
         return None
     if not all(0 <= one.device < made.devices and one.lane in LANES for one in spans):

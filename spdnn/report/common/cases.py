@@ -5,11 +5,33 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
-from spdnn.common.validation import check_schema
-from spdnn.records.run_record import read_json, write_json
+from msgspec import Meta
 
-SCHEMA, VERSION = "spdnn-cases", 1
+from spdnn.common.files import write_text
+from spdnn.common.validation import parsed
+from spdnn.records.fields import Record, Unique, check_unique
+from spdnn.records.files import as_text, text_of
+
+
+class Cases(Record):
+    """Which cases the configuration of a workflow asks for, whether they ran or not.
+
+    Attributes:
+        cases: their names, in the order of the configuration.
+        configfiles: as they were given, the last one wins; empty for the default.
+        command: that started the workflow.
+    """
+
+    schema: Literal["spdnn-cases"]
+    version: Literal[1]
+    cases: Annotated[list[Annotated[str, Meta(min_length=1)]], Unique]
+    configfiles: list[str]
+    command: str
+
+    def __post_init__(self) -> None:
+        check_unique("cases", self.cases)
 
 
 def write_cases(
@@ -25,19 +47,18 @@ def write_cases(
         InputError: two cases of one name, or a `path` that cannot be written to.
     """
     content = {
-        "schema": SCHEMA,
-        "version": VERSION,
+        "schema": "spdnn-cases",
+        "version": 1,
         "cases": list(cases),
         "configfiles": [str(file) for file in configfiles],
         "command": shlex.join(command),
     }
-    check_schema("cases.json", content, str(path))
+    text = as_text(content, str(path), indent=1)
+    parsed(Cases, text, str(path), "list of cases")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+    write_text(path, text)
 
 
 def read_cases(path: str | Path) -> list[str]:
     """The names in the file `path`, in the order of the configuration; InputError when it is not sound."""
-    content = read_json(path, "list of cases")
-    check_schema("cases.json", content, str(path))
-    return content["cases"]
+    return parsed(Cases, text_of(path, "list of cases"), str(path), "list of cases").cases

@@ -6,7 +6,25 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
+from spdnn.common.validation import builtins
+from spdnn.records.run_record import RunRecord
+
 Entry = TypeVar("Entry")
+
+
+class Plain(dict):
+    """A run record as the dictionary that a file holds, with the object that it is as `typed`."""
+
+    def __init__(self, record: RunRecord):
+        super().__init__(builtins(record))
+        self.typed = record
+
+
+def typed(record: dict) -> RunRecord:
+    """The object that a run record in a dictionary is."""
+    return record.typed if isinstance(record, Plain) else msgspec.convert(record, RunRecord)
 
 
 class Part(NamedTuple):

@@ -12,6 +12,13 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 
+import msgspec
+from msgspec import UNSET
+
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.reference import columns
+from spdnn.records.run_record import RunRecord
+from spdnn.report.common.collection import typed
 from spdnn.report.common.drawing import table
 
 PLAIN_BYTES = 60_000  # longer texts are compressed
@@ -19,12 +26,9 @@ MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addre
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
 RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
 LONG_LIST, SHORT_LIST = 64, 8  # entries of a list that are kept where records are thinned
-COLUMNS = (
-    "number", "kind", "case", "verdict", "truth", "official", "network", "neurons", "layers", "edges", "inputs",
-    "input_count", "network_identity", "inputs_sha256", "engine", "reductions", "threads", "ranks", "partition",
-    "time_includes", "edges_per_second", "low", "high", "inference_seconds", "fastest_seconds", "repeats",
-    "read_seconds", "prepare_seconds", "time_to_solution", "from_cache", "edges_computed", "bytes_moved",
-    "peak_memory_bytes", "categories", "categories_sha256", "cpu", "cores", "gpu", "created", "commit", "command",
+WORDS = (  # columns that are the page's own words and figures; the others are fields of records
+    "number", "kind", "verdict", "truth", "network", "inputs", "reductions", "time_includes", "inference_seconds",
+    "fastest_seconds", "repeats", "read_seconds", "prepare_seconds", "from_cache",
 )  # fmt: skip
 
 
@@ -43,54 +47,61 @@ def link(name: str, text: str, kind: str) -> dict[str, str]:
 
 
 def records_table(runs: Sequence[dict], products: Sequence[dict]) -> str:
-    """A CSV table of all records: `runs` as the page has them, then operation records."""
-    return table(COLUMNS, [*map(_run_row, runs), *(_product_row(len(runs) + k, one) for k, one in enumerate(products))])
+    """A CSV table of all records: `runs` as the page has them, then operation records.
+
+    What only one kind of record has is empty in the others.
+    """
+    fields = dict(columns(RunRecord))
+    rows = [_words_of_run(run) | _values(fields, typed(run["record"])) for run in runs]
+    rows += [_words_of_product(len(runs) + number, one) for number, one in enumerate(products)]
+    names = list(dict.fromkeys([*WORDS, *fields]))
+    return table(names, [[row.get(name) for name in names] for row in rows])
 
 
-def _run_row(run: dict) -> tuple:
-    record = run["record"]
-    problem, result, place = record["problem"], record["result"], record["environment"]
-    rate, samples = record["edges_per_second"], record["samples"]["inference_seconds"]
-    return (
-        run["number"], "run", record["case"], "pass", run["truth"], problem["official"], run["network_text"],
-        problem["neurons"], problem["layers"], problem["edges"], run["inputs_text"], problem["input_count"],
-        problem["network_identity"], problem["inputs_sha256"], record["engine"]["name"], run["reductions"],
-        record["threads"], record["ranks"], run["partition"], run["includes"], rate["median"], rate["low"],
-        rate["high"], run["seconds"]["inference"], min(samples), len(samples), run["seconds"]["read"],
-        run["seconds"]["prepare"], *_solved(run["solution"]), result["edges_computed"], result.get("bytes_moved"),
-        record["peak_memory_bytes"], result["categories"], result["categories_sha256"], place["cpu"], place["cores"],
-        place.get("gpu"), record["created"], place.get("commit"), place["command"],
-    )  # fmt: skip
+def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRecord) -> dict:
+    """The columns that are fields of a record."""
+    found = {}
+    for name, path in fields.items():
+        value = record
+        for part in path:
+            value = getattr(value, part, None)
+        found[name] = None if value is UNSET else value
+    return found
 
 
-def _solved(solution: dict | None) -> tuple:
-    return (solution["seconds"], " ".join(solution["cached"])) if solution else (None, None)
+def _words_of_run(run: dict) -> dict:
+    seconds, samples, solution = run["seconds"], run["record"]["samples"]["inference_seconds"], run["solution"]
+    return {
+        "number": run["number"],
+        "kind": "run",
+        "verdict": "pass",
+        "truth": run["truth"],
+        "network": run["network_text"],
+        "inputs": run["inputs_text"],
+        "reductions": run["reductions"],
+        "time_includes": run["includes"],
+        "inference_seconds": seconds["inference"],
+        "fastest_seconds": min(samples),
+        "repeats": len(samples),
+        "read_seconds": seconds["read"],
+        "prepare_seconds": seconds["prepare"],
+        "from_cache": " ".join(solution["cached"]) if solution else None,
+    }
 
 
-def _product_row(number: int, record: dict) -> tuple:
-    """An operation record's part of the table; what only runs have is empty."""
-    place, seconds = record["environment"], record["samples"]["seconds"]
-    known = {
+def _words_of_product(number: int, record: dict) -> dict:
+    """An operation record's part of the table."""
+    one = msgspec.convert(record, OperationRecord)
+    return _values(dict(columns(OperationRecord)), one) | {
         "number": number,
-        "kind": record["operation"],
-        "case": record["case"],
+        "kind": one.operation,
         "verdict": "pass",
         "truth": "float64 oracle",
-        "network": record["problem"]["network"],
-        "engine": record["program"]["name"],
-        "threads": record["threads"],
-        "time_includes": record["span"],
-        "inference_seconds": statistics.median(seconds),
-        "fastest_seconds": min(seconds),
-        "repeats": len(seconds),
-        "cpu": place["cpu"],
-        "cores": place["cores"],
-        "gpu": place.get("gpu"),
-        "created": record["created"],
-        "commit": place.get("commit"),
-        "command": place["command"],
+        "time_includes": one.span,
+        "inference_seconds": statistics.median(one.seconds),
+        "fastest_seconds": min(one.seconds),
+        "repeats": len(one.seconds),
     }
-    return tuple(known.get(name) for name in COLUMNS)
 
 
 def records_link(records: Sequence[dict], beside: int = 0) -> tuple[dict[str, str], str]:

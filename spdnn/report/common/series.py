@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spdnn.report.common import collection, words
+from spdnn.report.common.collection import typed
 from spdnn.report.networks.figures import OURS, OURS_RANKS, OURS_REDUCED, Curve, Point, Rung
 from spdnn.taskgraph.calibration import decomposition_of
 
@@ -100,7 +101,7 @@ def _setting(run: dict) -> tuple[str, str, str]:
 
 def cut(record: dict) -> str:
     """The schedule of a run of the task graph and its devices, in words; empty for any other."""
-    made = decomposition_of(record)
+    made = decomposition_of(typed(record))
     return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
 
 

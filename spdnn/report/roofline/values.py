@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from spdnn.records import limits
 from spdnn.report.common import words
+from spdnn.report.common.collection import typed
 
 
 def section(runs: Sequence[dict]) -> dict | None:
@@ -41,10 +42,10 @@ def _row(run: dict) -> dict | None:
 
     Rates are a second, of all ranks together, each taken as a machine of its own.
     """
-    record, least = run["record"], limits.of_record(run["record"])
+    record, least = run["record"], typed(run["record"]).limit
     if least is None:
         return None
-    machine, ranks, result = limits.Machine(**record["machine"]), record["ranks"], record["result"]
+    machine, ranks, result = typed(record).machine, record["ranks"], record["result"]
     edges, moved, loaded = result["edges_computed"], result.get("bytes_moved"), result.get("bytes_loaded")
     return {
         "case": run["case"],

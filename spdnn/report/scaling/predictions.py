@@ -14,6 +14,7 @@ from spdnn.costmodel.calibration import UNREADABLE, check, from_record, known_sh
 from spdnn.costmodel.costs import Messages
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.report.common import words
+from spdnn.report.common.collection import typed
 
 MOST_ROWS = 8  # of ranks that nobody ran, in one group
 HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
@@ -35,15 +36,15 @@ def rows(groups: Sequence[dict]) -> list[dict]:
 
 def _again(group: dict, row: dict) -> dict:
     """A run of several ranks, as the model would have told it from the base."""
-    (checked,) = check([group["base"]["record"], row["run"]["record"]])
+    (checked,) = check([typed(group["base"]["record"]), typed(row["run"]["record"])])
     grown = row["run"]["record"]["problem"]["input_count"] / group["base"]["record"]["problem"]["input_count"]
     return _row(group, checked.predicted, row["nodes"], row["seconds"], grown)
 
 
 def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
     """Twice the most ranks that were run, and so on, on full nodes, until twice as many hardly help."""
-    base, most = group["base"]["record"], max(several, key=lambda row: (row["ranks"], -row["seconds"]))
-    told, threads = most["run"]["record"]["distribution"], base["threads"]
+    base, most = typed(group["base"]["record"]), max(several, key=lambda row: (row["ranks"], -row["seconds"]))
+    told, threads = most["run"]["record"]["distribution"], base.threads
     device, work = from_record(base)
     messages, partition, before = Messages(**told["messages"]), told["partition"], math.inf
     for step in range(1, MOST_ROWS + 1):

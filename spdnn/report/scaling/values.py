@@ -10,8 +10,8 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 
-from spdnn.records import rank_checks
 from spdnn.records.published import Baseline
+from spdnn.records.run_record import PER_REPEAT
 from spdnn.report.common import series, words
 from spdnn.report.scaling import predictions
 
@@ -150,9 +150,13 @@ def _details(told: dict) -> dict:
     """What each rank tells, medians over the repeats; of very many ranks, those that computed longest."""
     ranks = []
     for place, rank in enumerate(told["per_rank"]):
-        medians = {name: statistics.median(rank[name]) for name in rank_checks.PER_REPEAT}
+        medians = {name: statistics.median(rank[name]) for name in PER_REPEAT}
         own = {"rank": place, "host": words.printable(rank["host"], 60), "last": rank["survivors"][-1]}
-        ranks.append({**rank, **medians, **own, "computing": rank_checks.computing(rank)})
+        computing = statistics.median(
+            whole - waiting - sending
+            for whole, waiting, sending in zip(*(rank[name] for name in PER_REPEAT), strict=True)
+        )
+        ranks.append({**rank, **medians, **own, "computing": computing})
     longest = sorted(ranks, key=lambda rank: (-rank["computing"], rank["rank"]))[:MOST_RANKS]
     return {
         "told": words.printable(told["told"], 400),

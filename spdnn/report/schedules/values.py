@@ -11,6 +11,7 @@ from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import UNREADABLE
 from spdnn.records.published import Baseline
 from spdnn.report.common import series
+from spdnn.report.common.collection import typed
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
@@ -30,7 +31,7 @@ def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
     """
     groups: dict[tuple, list[dict]] = {}
     for run in runs:
-        if run["ranks"] == 1 and decomposition_of(run["record"]) is not None:
+        if run["ranks"] == 1 and decomposition_of(typed(run["record"])) is not None:
             groups.setdefault(_setting(run), []).append(run)
     found = [_group(members, place, baselines) for place, members in enumerate(groups.values(), 1)]
     return {"groups": found} if found else None
@@ -73,30 +74,30 @@ def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> d
 
 def _key(run: dict) -> tuple:
     """Schedules in their order, then devices and the rest of what can be asked for."""
-    made, promise = decomposition_of(run["record"]), run["record"]["engine"]["notes"].get("device_memory_bytes")
+    made, promise = decomposition_of(typed(run["record"])), run["record"]["engine"]["notes"].get("device_memory_bytes")
     numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, _bytes(promise) or 0
     return SCHEDULES.index(made.schedule), *numbers, run["threads"]
 
 
 def _calibrates(record: dict) -> bool:
-    made = decomposition_of(record)
+    made = decomposition_of(typed(record))
     return (made.schedule, made.devices, made.batches) == (RESIDENT, 1, 1)
 
 
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    record, decomposition = run["record"], decomposition_of(run["record"])
+    record, decomposition = run["record"], decomposition_of(typed(run["record"]))
     notes, (low, high) = record["engine"]["notes"], series.ends(run)
     predicted = None
     if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
         try:
-            costs, cores = costs_of(base["record"], decomposition.devices)
+            costs, cores = costs_of(typed(base["record"]), decomposition.devices)
             predicted = simulate(decomposition, costs, cores)
         except (InputError, *UNREADABLE):  # of a decomposition that leaves layers out, or notes of something else
             predicted = None
     memory = notes.get("memory_bytes")
     memory = [_bytes(one) for one in memory] if isinstance(memory, list) else []
-    timeline = timeline_of(record)
+    timeline = timeline_of(typed(record))
     return {
         "run": run,
         "label": label(decomposition),

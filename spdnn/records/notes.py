@@ -1,0 +1,183 @@
+"""What each engine notes of a run, as a type of its own.
+
+Notes are the part of a record that is free: a file may hold others, and any value. What is not of the type that stands
+here is read as if the engine had not noted it. An engine, of this package or not, gives its notes a type by `notes_of`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from spdnn.common.validation import UNREADABLE, builtins
+from spdnn.records.fields import Count, Positive, Rate, Seconds
+
+Type = TypeVar("Type", bound=type)
+
+
+class Notes(msgspec.Struct, frozen=True, kw_only=True):
+    """What any engine may note; all fields may be absent, and are None then.
+
+    Attributes:
+        instruction_set: level of the compiled kernels.
+        tile: inputs that are computed together.
+        batches: parts of the inputs that were computed one after the other.
+        batch_inputs: inputs of a batch.
+        passes: launches or calls that take rows through several layers.
+        pass_log: of each pass: first layer from 0, layers, rows, edges of all layers, seconds.
+        layer_rows: rows that were computed, by layer.
+        layer_edges: edges of the prepared network, by layer.
+    """
+
+    instruction_set: str | None = None
+    tile: Positive | None = None
+    batches: Count | None = None
+    batch_inputs: Count | None = None
+    passes: Count | None = None
+    pass_log: list[list[float]] | None = None
+    layer_rows: list[Count] | None = None
+    layer_edges: list[Count] | None = None
+
+
+NOTES: dict[str, type[Notes]] = {}  # by the name of the engine
+
+
+def notes_of(*engines: str) -> Callable[[Type], Type]:
+    """A decorator: the notes of these engines are of the class below."""
+
+    def register(kind: Type) -> Type:
+        NOTES.update(dict.fromkeys(engines, kind))
+        return kind
+
+    return register
+
+
+def typed(engine: str, notes: dict[str, Any]) -> Notes:
+    """The notes of an engine as its type has them; what is of another kind is None.
+
+    An engine that has no type here is read by the type that has most of the fields that it notes.
+    """
+    nearest = max((Notes, *NOTES.values()), key=lambda kind: len(notes.keys() & set(kind.__struct_fields__)))
+    kind, fields = NOTES.get(engine, nearest), {}
+    for name in kind.__struct_fields__:
+        if notes.get(name) is not None:
+            with contextlib.suppress(*UNREADABLE):
+                fields[name] = getattr(msgspec.convert(builtins({name: notes[name]}), kind), name)
+    return kind(**fields)
+
+
+@notes_of("cpu", "tiled", "csr")
+class CpuNotes(Notes, kw_only=True):
+    """Dense features in tiles: what any engine may note."""
+
+
+@notes_of("spgemm")
+class SpgemmNotes(Notes, kw_only=True):
+    """Sparse features.
+
+    Attributes:
+        rows_by_accumulator: rows of features that each kind of accumulator put together.
+    """
+
+    rows_by_accumulator: dict[str, Count] | None = None
+
+
+@notes_of("cuda", "cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")
+class CudaNotes(Notes, kw_only=True):
+    """One NVIDIA GPU.
+
+    Attributes:
+        rows_merged: rows that became identical to another.
+        device: its name.
+        capability: of the device, as 9.0.
+        multiprocessors: of the device.
+        software: versions of driver, runtime and CuPy.
+        kernels: which kernel each shape of layer got, and what the others took.
+        padding: share of the places for edges that hold none, 0 to 1.
+        spans: seconds of what an inference can be taken to include, by its name.
+    """
+
+    rows_merged: Count | None = None
+    device: str | None = None
+    capability: float | None = None
+    multiprocessors: Count | None = None
+    software: str | None = None
+    kernels: Any = None
+    padding: float | None = None
+    spans: dict[str, Seconds] | None = None
+
+
+@notes_of("taskgraph", "taskgraph-cuda")
+class TaskgraphNotes(CudaNotes, kw_only=True):
+    """An inference cut into tasks: the decomposition, and what happened when; on GPUs with what CudaNotes has.
+
+    Attributes:
+        schedule: resident, stream, graph or pipeline.
+        devices: parts of the machine, or GPUs, that worked at once.
+        pipeline: devices that each hold a range of the stages.
+        stages, ranges: first and last of layers, and of stages.
+        buffers: of weights on a device; None: all weights stay.
+        places: buffer slots for batches on a device.
+        drawn: whether devices draw the next batch when they are free.
+        groups: which group of devices computed each batch.
+        joined_before_layer: 1-based, where small batches go on as one; None: nowhere.
+        batches_joined: batches that went on in another.
+        device_memory_bytes: promised of each device; None: what is free.
+        memory_bytes: of each device, by the decomposition.
+        why: one sentence on how the decomposition was chosen.
+        processor_seconds: of all threads.
+        predicted_seconds: by the cost model, before the run.
+        streamed_from: where weights came from.
+        timeline: device, lane, kind, batch, first layer, end of layers, begin seconds, end seconds of each task.
+        timeline_tasks: how many tasks the timeline is of.
+        captured: whether launches were replayed as captured graphs.
+        moves: how rows go from one device to the next.
+        busy_seconds: of each device, by lane.
+        times_busiest_lane: seconds of the run / those of its busiest lane.
+    """
+
+    schedule: str | None = None
+    devices: int | None = None
+    pipeline: int | None = None
+    stages: list[tuple[int, int]] | None = None
+    ranges: list[tuple[int, int]] | None = None
+    buffers: int | None = None
+    places: int | None = None
+    drawn: bool | None = None
+    groups: list[int] | None = None
+    joined_before_layer: int | None = None
+    batches_joined: Count | None = None
+    device_memory_bytes: int | None = None
+    memory_bytes: list[float] | None = None
+    why: str | None = None
+    processor_seconds: float | None = None
+    predicted_seconds: float | None = None
+    streamed_from: str | None = None
+    timeline: list[tuple[int, str, str, int | None, int, int, float, float]] | None = None
+    timeline_tasks: Count | None = None
+    captured: bool | None = None
+    moves: str | None = None
+    busy_seconds: dict[str, dict[str, Seconds]] | None = None
+    times_busiest_lane: Rate | None = None
+
+
+@notes_of("scipy", "mkl", "graphblas", "jax", "torch", "cusparse")
+class LibraryNotes(Notes, kw_only=True):
+    """Another library, measured beside ours.
+
+    Attributes:
+        library: its name and version.
+        layout: of features and weights.
+        threads_set: how its threads were set.
+        threads_used: where they cannot be set.
+        driver: of the GPU.
+    """
+
+    library: str | None = None
+    layout: str | None = None
+    threads_set: str | None = None
+    threads_used: Positive | None = None
+    driver: str | None = None

@@ -1,0 +1,148 @@
+"""Records for readers: their JSON Schema, the reference page, and the columns of the table, all from the classes.
+
+python -m spdnn.records.reference > docs/reference/records.md
+python -m spdnn.records.reference --schema run|operation|verdict
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import msgspec.inspect
+
+from spdnn.common import validation
+from spdnn.common.validation import allowed
+from spdnn.records.fields import descriptions
+from spdnn.records.notes import NOTES, Notes
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.run_record import Engine, RunRecord, Verdict
+
+KINDS = {"run": RunRecord, "operation": OperationRecord, "verdict": Verdict}
+HEAD = """\
+# Records
+
+Made by `python -m spdnn.records.reference > docs/reference/records.md` from the classes, where fields are
+defined: those of a run record and a verdict in `spdnn/records/run_record.py`, of an operation record in
+`spdnn/records/operation_record.py`, of what engines note in `spdnn/records/notes.py`. A file holds an object in
+JSON, or one on each line (.jsonl). Times are in seconds and sizes in bytes; a field that *may be absent* is
+left out where it says nothing. How to add one:
+[docs/how-to/add-a-record-field.md](../how-to/add-a-record-field.md).
+"""
+
+
+def schema(kind: str) -> dict:
+    """The JSON Schema of KINDS[kind], each field with its description; of runs, also of the notes of every engine.
+
+    Notes are free, so the schema checks none of them; `notes_of` names their type in its `$defs` by engine.
+    """
+    whole = validation.schema(KINDS[kind])
+    classes = {one.__name__: one for one in _classes(KINDS[kind])}
+    if kind == "run":
+        noted = validation.schema(msgspec.defstruct("Noted", [(one.__name__, one) for one in _note_types()]))["$defs"]
+        whole["$defs"] |= {name: node for name, node in noted.items() if name != "Noted"}
+        whole["notes_of"] = {engine: f"#/$defs/{one.__name__}" for engine, one in sorted(NOTES.items())}
+        classes |= {one.__name__: one for one in _note_types()}
+    for name, node in whole["$defs"].items():
+        node["description"] = _introduction(classes[name])
+        for field, told in _described(classes[name]).items():
+            node["properties"][field] = node["properties"][field] | {"description": told}
+    return whole
+
+
+def page() -> str:
+    """The reference page, in Markdown."""
+    sections = []
+    for title, kinds in (
+        ("Run record", _classes(RunRecord)),
+        ("What engines note", _note_types()),
+        ("Operation record", [one for one in _classes(OperationRecord) if one not in _classes(RunRecord)]),
+    ):
+        sections += [f"## {title}\n", *map(_section, kinds)]
+    return "\n".join([HEAD, *sections])
+
+
+def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name, path of the value) of each column that a record of the class has in the table, in the order of the class.
+
+    Those are the fields marked with `column`, of the record and of the notes of every engine.
+    """
+    for field in msgspec.inspect.type_info(kind).fields:
+        marked, types = _unwrapped(field.type)
+        if marked is not None:
+            yield marked or field.name, (*path, field.name)
+        for one in types:
+            if isinstance(one, msgspec.inspect.StructType):
+                yield from columns(one.cls, (*path, field.name))
+    if kind is Engine:
+        yield from dict.fromkeys(found for one in _note_types() for found in columns(one, (*path, "notes")))
+
+
+def _unwrapped(kind: msgspec.inspect.Type) -> tuple[str | None, list[msgspec.inspect.Type]]:
+    """(the name of the column that a field is, "" for its own, None for none; the types that it may be of)."""
+    extra = getattr(kind, "extra", None) or {}
+    kind = kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind
+    types = list(kind.types) if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    return (extra["column"] or "") if "column" in extra else None, types
+
+
+def _classes(kind: type) -> list[type]:
+    """The class, then those of its fields and of theirs, in the order of the fields."""
+    found = [kind]
+    for field in msgspec.inspect.type_info(kind).fields:
+        for one in _unwrapped(field.type)[1]:
+            one = getattr(one, "item_type", one)
+            if isinstance(one, msgspec.inspect.StructType):
+                found += [inner for inner in _classes(one.cls) if inner not in found]
+    return found
+
+
+def _note_types() -> list[type]:
+    return list(dict.fromkeys([Notes, *NOTES.values()]))
+
+
+def _introduction(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n\n    Attributes:")[0].replace("\n    ", "\n").strip()
+
+
+def _described(kind: type) -> dict[str, str]:
+    """What is said of each field, by its name in a file."""
+    names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    return {names[field]: told for field, told in descriptions(kind).items() if field in names}
+
+
+def _section(kind: type) -> str:
+    """A class as a heading and a table of its fields."""
+    engines = [name for name, one in NOTES.items() if one is kind]
+    whole, told = validation.schema(kind), _described(kind)
+    node, own = whole["$defs"][kind.__name__], set(Notes.__struct_fields__) if kind is not Notes else set()
+    rows = [
+        f"| `{name}` | {_kind(part)}{'' if name in node['required'] or engines else ', may be absent'} "
+        f"| {told.get(name, '')} |"
+        for name, part in node["properties"].items()
+        if not engines or name not in own
+    ]
+    title = f"### {kind.__name__}" + (f": {', '.join(engines)}" if engines else "")
+    return "\n".join([f"{title}\n", f"{_introduction(kind)}\n", "| field | value | what |", "|---|---|---|", *rows, ""])
+
+
+def _kind(node: dict) -> str:
+    """What a field may be; an object by the name of its class."""
+    if "anyOf" in node:
+        return " or ".join(map(_kind, node["anyOf"]))
+    if "$ref" in node:
+        return f"[{(name := node['$ref'].rpartition('/')[2])}](#{name.lower()})"
+    if node.get("type") == "array" and isinstance(node.get("items"), dict):
+        return f"{allowed(node)} of {_kind(node['items'])}"
+    return allowed(node).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the page, or the schema of a kind of record."""
+    print(json.dumps(schema(arguments[1]), indent=1) if arguments[:1] == ["--schema"] else page(), end="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
