@@ -31,7 +31,7 @@ from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
+from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, ScheduleRequest
 from spdnn.taskgraph.simulation import simulate
 
 BAR = 0.15  # of an error
@@ -91,8 +91,8 @@ def settings_of(devices: list[int], threads: int, batches: int | None) -> list[S
             if schedule == "pipeline" and count == 1:
                 continue
             own = None if (schedule, count) == BASE else batches
-            wanted = Wanted(schedule, count, batches=own)
-            found.append(Setting(schedule, count, Options(max(threads, count), wanted=wanted)))
+            request = ScheduleRequest(schedule, count, batches=own)
+            found.append(Setting(schedule, count, Options(max(threads, count), request=request)))
     return found
 
 

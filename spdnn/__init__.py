@@ -24,7 +24,7 @@ _NAMES = {
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",
-    "Wanted": "spdnn.taskgraph.decomposition",
+    "ScheduleRequest": "spdnn.taskgraph.decomposition",
     "from_matrices": "spdnn.problem.network",
     "infer": "spdnn.engines.registry",
     "open_inputs": "spdnn.formats.readers",

@@ -10,7 +10,7 @@ from spdnn.common.errors import InputError
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.engines.base import MAX_THREADS, Engine
 from spdnn.engines.registry import engines_that_cut, usable_cores
-from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, Wanted
+from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, ScheduleRequest
 
 LARGEST = 10**9
 CUT = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut
@@ -135,7 +135,7 @@ def cutting(chosen: argparse.Namespace) -> dict:
     return {name: getattr(chosen, name) for name in CUT if getattr(chosen, name) is not None}
 
 
-def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
+def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | None:
     """What was asked of the task graph; None for engines that cut nothing.
 
     Raises:
@@ -143,16 +143,16 @@ def wanted(chosen: argparse.Namespace, engine: Engine) -> Wanted | None:
     """
     given = cutting(chosen)
     if engine.cuts:
-        return Wanted(**given)
+        return ScheduleRequest(**given)
     if given:
         option = next(iter(given)).replace("_", "-").replace("join", "no-join")
         raise InputError(f"engine {engine.name} takes no --{option}; the engines {' and '.join(engines_that_cut())} do")
     return None
 
 
-def threads(wanted: int | None, ranks: int = 1, tell: bool = True) -> int:
+def threads(asked: int | None, ranks: int = 1, tell: bool = True) -> int:
     """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning."""
     cores = usable_cores()
-    if wanted and wanted * ranks > cores and tell:
-        print(f"spdnn: warning: {wanted * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
-    return wanted or max(1, cores // ranks)
+    if asked and asked * ranks > cores and tell:
+        print(f"spdnn: warning: {asked * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    return asked or max(1, cores // ranks)

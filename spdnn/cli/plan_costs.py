@@ -17,25 +17,25 @@ LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
 
 
 def problem_of(chosen) -> tuple:
-    """(its name, what is wanted, costs of tasks, sizes, cores that devices share, what told the costs and the rows).
+    """(its name, request, costs of tasks, sizes, cores that devices share, where costs and rows come from).
 
     Raises:
         InputError: arguments that do not say what to compute, or what it costs.
     """
     from spdnn.costmodel.costs import Messages
-    from spdnn.taskgraph.decomposition import Wanted
+    from spdnn.taskgraph.decomposition import ScheduleRequest
     from spdnn.taskgraph.simulation import sizes_of
 
-    wanted = Wanted(**arguments.cutting(chosen))
-    if wanted.devices > MOST_DEVICES:
-        raise InputError(f"{wanted.devices} devices: at most {MOST_DEVICES:,}")
+    request = ScheduleRequest(**arguments.cutting(chosen))
+    if request.devices > MOST_DEVICES:
+        raise InputError(f"{request.devices} devices: at most {MOST_DEVICES:,}")
     if (chosen.layers is None) != (chosen.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
     told = chosen.latency or chosen.bandwidth or not chosen.record
     messages = Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if told else None
-    found = _recorded(chosen, wanted.devices, messages) if chosen.record else _by_hand(chosen, messages)
+    found = _recorded(chosen, request.devices, messages) if chosen.record else _by_hand(chosen, messages)
     name, costs, cores, told = found
-    return name, wanted, costs, sizes_of(costs.work, costs.device), cores, told
+    return name, request, costs, sizes_of(costs.work, costs.device), cores, told
 
 
 def _recorded(chosen, devices: int, messages) -> tuple:

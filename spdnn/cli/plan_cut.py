@@ -40,18 +40,18 @@ def show(chosen) -> dict:
     return _show(chosen, *problem_of(chosen))
 
 
-def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str) -> dict:
+def _show(chosen, name: str, request, costs, sizes, cores: int | None, told: str) -> dict:
     from spdnn.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
-    asked = replace(wanted, join=wanted.join and cores is not None)
-    found = choose(sizes, asked, wanted.device_memory, costs, cores, leaving=leaving)
+    asked = replace(request, join=request.join and cores is not None)
+    found = choose(sizes, asked, request.device_memory, costs, cores, leaving=leaving)
     decomposition, predicted = found.decomposition, found.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")
     print(f"{name}, {sizes.inputs:,} inputs: predicted, {told}")
     print(f"{_described(decomposition)}\n{found.why}\n")
-    _print_memory(decomposition, sizes, wanted.device_memory)
+    _print_memory(decomposition, sizes, request.device_memory)
     _print_time(predicted)
     _print_considered(found.considered)
     if chosen.svg:
@@ -61,7 +61,7 @@ def _show(chosen, name: str, wanted, costs, sizes, cores: int | None, told: str)
         "problem": name,
         "calibrated_by": told,
         "memory_bytes": [decomposition.memory(sizes, device) for device in range(decomposition.devices)],
-        "promise_bytes": wanted.device_memory,
+        "promise_bytes": request.device_memory,
         "decomposition": asdict(decomposition),
         "seconds": predicted.seconds,
         "bound": predicted.bound,

@@ -151,9 +151,9 @@ def _infer(chosen) -> int:
         loaded, measurement, result = _measured(chosen, runner, load)
         if result is None:  # rank 0 has it
             return 0
-        wanted = chosen.record or chosen.truth
+        judged = chosen.record or chosen.truth
         verdict = None
-        if wanted:
+        if judged:
             verdict, measurement = _judged(chosen, loaded, measurement, result, chosen.truth)
     if verdict is None or verdict["passed"]:
         _write_outputs(chosen, measurement, result)
@@ -199,7 +199,7 @@ def _checked(chosen, *paths: str | None) -> tuple:
     chosen.started = time.perf_counter() - chosen.begun
     _check_targets(*paths)
     runner = engine(chosen.engine)
-    arguments.wanted(chosen, runner)
+    arguments.request(chosen, runner)
     return runner, parse_reductions(chosen.reductions or "all", runner.offers)
 
 
@@ -207,16 +207,16 @@ def _measured(
     chosen, runner, load: Callable[[Inputs | None], Loaded]
 ) -> tuple[Loaded, Measurement | None, Result | None]:
     """Load and run, on as many ranks as were started; rank 0 has the measurement and the result."""
-    ranks, values, wanted = world(), bool(getattr(chosen, "values", None)), arguments.wanted(chosen, runner)
+    ranks, values, request = world(), bool(getattr(chosen, "values", None)), arguments.request(chosen, runner)
     threads = arguments.threads(chosen.threads, ranks.local_size, tell=ranks.rank == 0)
     if ranks.size == 1:
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
-        options = Options(threads, chosen.memory, values, wanted=wanted)
+        options = Options(threads, chosen.memory, values, request=request)
         return loaded, *measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
     from spdnn.distributed.run import Ranks
 
-    several = Ranks(ranks, runner, chosen.partition, chosen.memory, wanted)
+    several = Ranks(ranks, runner, chosen.partition, chosen.memory, request)
     loaded = several.load(load)
     return loaded, *several.measure(loaded, several.options(threads, values), chosen.repeats)
 

@@ -28,7 +28,7 @@ from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.records.rank_checks import computing, imbalance
-from spdnn.taskgraph.decomposition import Wanted
+from spdnn.taskgraph.decomposition import ScheduleRequest
 
 SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
@@ -40,15 +40,17 @@ class Ranks:
     Args:
         engine: the same on each rank.
         memory: bytes that the ranks of one node may hold together, or None: most of what is free.
-        wanted: of engines that cut an inference, how; a rank then has as many devices as it says.
+        request: of engines that cut an inference, how; a rank then has as many devices as it says.
 
     Raises:
         Unavailable: the engine needs a device, and this rank has none (devices.device).
     """
 
-    def __init__(self, world: World, engine: Engine, partition: str, memory: int | None, wanted: Wanted | None = None):
+    def __init__(
+        self, world: World, engine: Engine, partition: str, memory: int | None, request: ScheduleRequest | None = None
+    ):
         self.world, self.engine, self.partition = world, engine, parts.check(partition)
-        self.memory, self.shared, self.weights, self.wanted = memory, 0, "", wanted
+        self.memory, self.shared, self.weights, self.request = memory, 0, "", request
         self.device = self._device()
 
     def _device(self) -> int | None:
@@ -56,7 +58,7 @@ class Ranks:
         if not engine.on_device:
             return None
         seen = world.local.allgather(world.together(engine.device_identities))
-        each = self.wanted.devices if self.wanted else 1
+        each = self.request.devices if self.request else 1
         return world.together(device, engine.name, world.node, seen, world.local_rank, each)
 
     def load(self, read: Callable[[Inputs | None], Loaded]) -> Loaded:
@@ -104,7 +106,7 @@ class Ranks:
         mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
         mine += 0 if self.memory is not None else resident_bytes()
         world.local.Barrier()
-        return Options(threads, max(1, mine), values, self.device, self.wanted)
+        return Options(threads, max(1, mine), values, self.device, self.request)
 
     def measure(
         self, loaded: Loaded, options: Options, repeats: int

@@ -18,7 +18,7 @@ from spdnn.problem.result import Result
 from spdnn.records.limits import Machine
 from spdnn.reductions.dead import dead_from
 from spdnn.reductions.registry import REDUCTIONS
-from spdnn.taskgraph.decomposition import Wanted
+from spdnn.taskgraph.decomposition import ScheduleRequest
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
@@ -35,14 +35,14 @@ class Options:
         device: which of the engine's devices, counted from 0; None for an engine that needs none.
         memory: bytes of peak resident memory that must not be passed, or None: most of what is free.
         values: keep every value of the last rows.
-        wanted: of how the inference is cut, by engines that cut it (Engine.cuts).
+        request: of how the inference is cut, by engines that cut it (Engine.cuts).
     """
 
     threads: int = 1
     memory: int | None = None
     values: bool = False
     device: int | None = None
-    wanted: Wanted | None = None
+    request: ScheduleRequest | None = None
 
     def __post_init__(self):
         if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
@@ -151,7 +151,7 @@ class Engine(abc.ABC):
         offers: the reductions it can use.
         on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit; `ceilings` otherwise.
         copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
-        cuts: it takes Options.wanted.
+        cuts: it takes Options.request.
         on_device: weights and features are in the memory of devices, of which each rank takes its own.
         edge_seconds: at most, of an edge and input: on one thread, or on one device. From it the workflow asks a
             scheduler for time, so it is an upper bound, not a prediction.

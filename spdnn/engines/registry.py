@@ -11,7 +11,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
-from spdnn.taskgraph.decomposition import Wanted
+from spdnn.taskgraph.decomposition import ScheduleRequest
 
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
@@ -70,7 +70,7 @@ def infer(
     threads: int | None = None,
     memory: int | None = None,
     values: bool = False,
-    wanted: Wanted | None = None,
+    request: ScheduleRequest | None = None,
 ) -> Result:
     """Run one inference.
 
@@ -82,7 +82,7 @@ def infer(
         threads: all cores by default.
         memory: bytes of peak resident memory not to be passed, or None.
         values: keep all last rows (Result.values).
-        wanted: how the engines `taskgraph` and `taskgraph-cuda` cut the inference; None: as they find best.
+        request: how the engines `taskgraph` and `taskgraph-cuda` cut the inference; None: as they find best.
 
     Returns:
         a Result: categories, survivors per layer, row sums, and the values when asked for.
@@ -98,10 +98,10 @@ def infer(
         )
     chosen = engine(engine_name)
     prepared = chosen.prepare(network, parse_reductions(reductions, chosen.offers), memory)
-    if wanted and not chosen.cuts:
+    if request and not chosen.cuts:
         others = " and ".join(engines_that_cut())
-        raise InputError(f"engine {engine_name} cuts nothing, so `wanted` is for {others} alone")
-    options = Options(usable_cores() if threads is None else threads, memory, values, wanted=wanted)
+        raise InputError(f"engine {engine_name} cuts nothing, so `request` is for {others} alone")
+    options = Options(usable_cores() if threads is None else threads, memory, values, request=request)
     session = chosen.open(prepared, inputs, options)
     result = session.run()
     session.tell(result)

@@ -19,8 +19,8 @@ from spdnn.taskgraph.decomposition import (
     TURNS,
     Decomposition,
     Room,
+    ScheduleRequest,
     Sizes,
-    Wanted,
     cut,
 )
 from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
@@ -95,7 +95,7 @@ class _Search:
             self.best = self.considered[-1], decomposition, predicted
 
 
-def unmeasured(wanted: Wanted, sizes: Sizes, memory: int | None, **given) -> tuple[Decomposition, str] | None:
+def unmeasured(request: ScheduleRequest, sizes: Sizes, memory: int | None, **given) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
 
@@ -105,12 +105,12 @@ def unmeasured(wanted: Wanted, sizes: Sizes, memory: int | None, **given) -> tup
     Raises:
         InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
     """
-    if wanted.schedule and wanted.schedule != PIPELINE and (wanted.pipeline or 1) == 1:
-        made = cut(wanted.schedule, sizes, wanted.devices, memory=memory, **wanted.asked, **given)
-        return made, f"{wanted.schedule} was asked for"
-    if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
+    if request.schedule and request.schedule != PIPELINE and (request.pipeline or 1) == 1:
+        made = cut(request.schedule, sizes, request.devices, memory=memory, **request.asked, **given)
+        return made, f"{request.schedule} was asked for"
+    if request.schedule is None and request.devices == 1 and not request.buffers:
         try:
-            made = cut(RESIDENT, sizes, memory=memory, **wanted.asked, **given)
+            made = cut(RESIDENT, sizes, memory=memory, **request.asked, **given)
         except MemoryTooSmall:
             return None
         return made, "resident: all weights fit the one device there is, and nothing is faster"
@@ -119,7 +119,7 @@ def unmeasured(wanted: Wanted, sizes: Sizes, memory: int | None, **given) -> tup
 
 def choose(
     sizes: Sizes,
-    wanted: Wanted,
+    request: ScheduleRequest,
     memory: int | None,
     costs: TaskCosts,
     cores: int | None = None,
@@ -131,7 +131,7 @@ def choose(
     """The fastest decomposition predicted that keeps the promise on memory.
 
     Args:
-        wanted: what is asked for is not chosen.
+        request: what is asked for is not chosen.
         memory: bytes of each device; None: enough.
         costs: of tasks, of the same inputs and layers as `sizes`.
         cores: that all devices share; None: each is a device of its own.
@@ -142,15 +142,15 @@ def choose(
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
-    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "join": wanted.join, "also": also}
-    given = {"pipeline": wanted.pipeline, "batches": wanted.batches, "buffers": wanted.buffers}
+    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "join": request.join, "also": also}
+    given = {"pipeline": request.pipeline, "batches": request.batches, "buffers": request.buffers}
     given["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
-    for name, settings in _candidates(wanted.schedule, wanted.devices, given, short):
-        if (name, settings["pipeline"]) in stays and settings["buffers"] and not wanted.buffers:
+    for name, settings in _candidates(request.schedule, request.devices, given, short):
+        if (name, settings["pipeline"]) in stays and settings["buffers"] and not request.buffers:
             continue  # weights that fit are not streamed
         try:
-            decomposition = cut(name, sizes, wanted.devices, memory=memory, **settings, **more)
+            decomposition = cut(name, sizes, request.devices, memory=memory, **settings, **more)
         except MemoryTooSmall as error:
             search.considered.append(Considered(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest

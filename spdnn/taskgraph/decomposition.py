@@ -72,7 +72,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ScheduleRequest:
     """What a user asks of a decomposition; None: chosen.
 
     Attributes:
@@ -376,10 +376,8 @@ def _check(schedule: str, devices: int, pipeline: int, batches: int | None, buff
         raise InputError(f"{buffers} buffers of weights with the schedule resident, which keeps all: use stream")
 
 
-def _batched(
-    whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: int, wanted: int | None
-) -> Decomposition:
-    """The same with batches: `least` of them, or as many as the rooms make it; at most `wanted`, where given.
+def _batched(whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: int, most: int | None) -> Decomposition:
+    """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, where given.
 
     Raises:
         MemoryTooSmall: they do not fit.
@@ -391,7 +389,7 @@ def _batched(
     tight = [room for room in rooms if _excess(made, room) > 0]
     if not tight:
         return made
-    if wanted:
+    if most:
         raise _small(made, tight[0], f"{made.batches} batches", made.most_memory(tight[0].sizes))
     tiles = most = _over(made.batch, sizes.tile)
     made = replace(whole, batch=tiles * sizes.tile)

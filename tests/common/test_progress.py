@@ -364,15 +364,15 @@ def test_an_engine_tells_of_each_batch(told, monkeypatch, name):
     assert sum(ends) + lines[-1]["left"] == result.survivors[-1]  # the last batch has its end alone
 
 
-@pytest.mark.parametrize("wanted", [
+@pytest.mark.parametrize("asked", [
     {"schedule": "stream", "batches": 6}, {"schedule": "resident", "batches": 5}, {"schedule": "resident"},
     {"schedule": "pipeline", "devices": 2, "batches": 3},
 ])  # fmt: skip
-def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, wanted):
-    from spdnn.taskgraph.decomposition import Wanted
+def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, asked):
+    from spdnn.taskgraph.decomposition import ScheduleRequest
 
     network, inputs = deadly()
-    session = opened("taskgraph", network, inputs, ("dead", "inputs"), threads=2, wanted=Wanted(**wanted))
+    session = opened("taskgraph", network, inputs, ("dead", "inputs"), threads=2, request=ScheduleRequest(**asked))
     monkeypatch.setenv(progress_output.VARIABLE, "off")
     quiet = session.run()
     monkeypatch.setenv(progress_output.VARIABLE, "lines=0")
@@ -380,7 +380,7 @@ def test_the_task_graph_tells_of_all_its_batches(told, monkeypatch, wanted):
     loud = session.run()
     assert loud.digest == quiet.digest
     lines = told_of(told())
-    batches = wanted.get("batches", 1)
+    batches = asked.get("batches", 1)
     counts = [one["layer"] if batches == 1 else one["done"] for one in lines]
     assert counts == sorted(counts)
     assert counts[-1] == (lines[-1]["depth"] if batches == 1 else lines[-1]["total"]) == 40 * loud.notes["batches"]

@@ -81,14 +81,14 @@ from spdnn.engines.base import Options
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import Wanted
+from spdnn.taskgraph.decomposition import ScheduleRequest
 
 rng = np.random.default_rng(0)
 bits = np.concatenate([rng.random((500, {neurons}), dtype=np.float32) < {density} for _ in range({count} // 500)])
 rows, runner = Inputs.from_array(bits), engine("taskgraph")
 del bits
 prepared = runner.prepare(RadixNet({neurons}, {layers}), ("dead",))
-options = {{"values": {values}, "wanted": Wanted(**{wanted})}}
+options = {{"values": {values}, "request": ScheduleRequest(**{request})}}
 try:
     runner.open(prepared, rows, Options(2, 1, **options))
 except MemoryTooSmall as error:
@@ -101,12 +101,12 @@ peak = 1024 * int(re.search(r"VmHWM:\\s+([0-9]+) kB", open("/proc/self/status").
 print(limit, peak, result.notes["timeline_tasks"], result.notes["batches_joined"])
 """
 CUTS = {
-    "many tasks": {"neurons": 1024, "layers": 24, "count": 4000, "wanted": {"schedule": "stream", "batches": 500},
+    "many tasks": {"neurons": 1024, "layers": 24, "count": 4000, "request": {"schedule": "stream", "batches": 500},
                    "more": 1_000_000, "density": 0.3},
     "values of joined batches": {"neurons": 1024, "layers": 48, "count": 20_000, "values": True, "density": 0.2,
-                                 "wanted": {"schedule": "resident", "batches": 8}, "more": 20_000_000},
+                                 "request": {"schedule": "resident", "batches": 8}, "more": 20_000_000},
     "chosen by rates": {"neurons": 65536, "layers": 40, "count": 500, "more": 8_000_000, "density": 0.2,
-                        "wanted": {"devices": 2}},
+                        "request": {"devices": 2}},
 }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Wanted
+from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition
+from spdnn.taskgraph.decomposition import ScheduleRequest as Request
 from spdnn.taskgraph.execution import run_serially
 from spdnn.taskgraph.graph import Graph, Kind
 from spdnn.verify import verdict as verify
@@ -29,14 +30,14 @@ from tests.taskgraph.graph_check import wrong
 
 # Every schedule, buffers, pipelines and batches in any combination.
 CUTS = {
-    **{f"{schedule} on {devices}": Wanted(schedule, devices) for schedule in SCHEDULES for devices in (1, 2, 4)},
-    "batches": Wanted("resident", 1, batches=5),
-    "three buffers": Wanted("stream", 2, batches=4, buffers=3),
-    "pipelines side by side": Wanted("graph", 4, pipeline=2, batches=7),
-    "joined after 32 layers": Wanted("stream", 2, batches=6),
-    "each to its end alone": Wanted("stream", 2, batches=6, join=False),
-    "a streamed pipeline": Wanted("pipeline", 3, batches=4, buffers=2),
-    "chosen": Wanted(),
+    **{f"{schedule} on {devices}": Request(schedule, devices) for schedule in SCHEDULES for devices in (1, 2, 4)},
+    "batches": Request("resident", 1, batches=5),
+    "three buffers": Request("stream", 2, batches=4, buffers=3),
+    "pipelines side by side": Request("graph", 4, pipeline=2, batches=7),
+    "joined after 32 layers": Request("stream", 2, batches=6),
+    "each to its end alone": Request("stream", 2, batches=6, join=False),
+    "a streamed pipeline": Request("pipeline", 3, batches=4, buffers=2),
+    "chosen": Request(),
 }
 INPUTS = 700
 
@@ -59,14 +60,14 @@ def expected(reductions="all"):
 
 @pytest.mark.parametrize(("cut", "reductions"), covering(CUTS, ["all", "dead,inputs", "none"]))
 def test_schedules_change_nothing(cut, reductions):
-    (network, inputs), one, wanted = problem(), expected(reductions), CUTS[cut]
-    got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, wanted=wanted)
+    (network, inputs), one, request = problem(), expected(reductions), CUTS[cut]
+    got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, request=request)
     assert got.digest == one.digest
     np.testing.assert_array_equal(got.survivors, one.survivors)
     np.testing.assert_array_equal(got.alive, one.alive)
-    assert (got.notes["schedule"], got.notes["devices"]) == (wanted.schedule or "resident", wanted.devices)
-    assert ("predicted_seconds" in got.notes) == ((wanted.pipeline or 1) > 1 or wanted.schedule == "pipeline")
-    assert wanted.batches in (None, got.notes["batches"])
+    assert (got.notes["schedule"], got.notes["devices"]) == (request.schedule or "resident", request.devices)
+    assert ("predicted_seconds" in got.notes) == ((request.pipeline or 1) > 1 or request.schedule == "pipeline")
+    assert request.batches in (None, got.notes["batches"])
 
 
 def serially(monkeypatch, choose):
@@ -92,7 +93,7 @@ def test_any_order_that_the_edges_allow(monkeypatch, name):
     for order in (min, max, random.Random(0).choice):
         choose = (lambda ready, pick=order: pick(ready, key=lambda task: task.number)) if order in (min, max) else order
         ran = serially(monkeypatch, choose)
-        got = infer(network, inputs, "taskgraph", threads=4, wanted=replace(CUTS[name], batches=5))
+        got = infer(network, inputs, "taskgraph", threads=4, request=replace(CUTS[name], batches=5))
         assert got.digest == one.digest
         graph = ran[-1][1]
         assert wrong(graph.decomposition, graph.tasks) == []
@@ -106,7 +107,7 @@ def test_batches_with_few_rows_left_go_on_as_one(monkeypatch, reductions):
     options = {"reductions": reductions, "threads": 2, "values": True}
     for seed in range(2):
         ran = serially(monkeypatch, random.Random(seed).choice)
-        got = infer(network, inputs, "taskgraph", **options, wanted=Wanted("stream", 1, batches=6))
+        got = infer(network, inputs, "taskgraph", **options, request=Request("stream", 1, batches=6))
         assert got.notes["batches_joined"] >= 2
         assert got.notes["joined_before_layer"] == 33
         graph = ran[-1][1]
@@ -133,8 +134,8 @@ def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
     for choose in (lambda ready: max(ready, key=lambda task: task.number), random.Random(1).choice):
         serially(monkeypatch, choose)
         try:
-            wanted = Wanted("stream", 1, batches=4)
-            found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", wanted=wanted).digest)
+            request = Request("stream", 1, batches=4)
+            found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", request=request).digest)
         except (SpdnnError, KeyError):
             found.add("an error")
     assert found - {one.digest}
@@ -147,9 +148,9 @@ def test_awkward_shapes(random_network, shape, kind):
     pipeline = min(cut.pipeline or cut.devices, len(widths) - 1) if cut.schedule == "pipeline" else cut.pipeline
     cut = replace(cut, pipeline=pipeline, devices=pipeline or cut.devices)
     if (cut.pipeline or 1) > len(widths) - 1:
-        cut = Wanted("stream", 2)
+        cut = Request("stream", 2)
     assert_same(
-        "taskgraph", random_network(widths, **options), rows(count, widths[0], kind=kind), threads=4, wanted=cut
+        "taskgraph", random_network(widths, **options), rows(count, widths[0], kind=kind), threads=4, request=cut
     )
 
 
@@ -157,9 +158,9 @@ def test_awkward_shapes(random_network, shape, kind):
 def test_devices_read_one_source_at_once(monkeypatch, schedule):
     """Where the process has no room for the weights, each device reads stages of its own from a formula."""
     monkeypatch.setattr(executor.CpuGraphSession, "_keeps", lambda self, made: False)
-    inputs, wanted = problem()[1], Wanted(schedule, 4, batches=8, buffers=2)
+    inputs, request = problem()[1], Request(schedule, 4, batches=8, buffers=2)
     for _ in range(2):
-        got = infer(RadixNet(1024, 40), inputs, "taskgraph", threads=4, reductions="dead", wanted=wanted)
+        got = infer(RadixNet(1024, 40), inputs, "taskgraph", threads=4, reductions="dead", request=request)
         assert got.notes["streamed_from"] == "the network's source"
         assert got.digest == expected("dead").digest
 
@@ -168,12 +169,12 @@ def test_what_is_copied_and_moved_counts_as_moved():
     """Nothing here passes a cache but by what the task graph adds: streamed weights, parked and moved rows."""
     network, inputs = problem()
     moved = {}
-    for name, wanted in {
-        "none": Wanted("resident"),
-        "streamed": Wanted("stream"),
-        "on two": Wanted("pipeline", 2),
+    for name, request in {
+        "none": Request("resident"),
+        "streamed": Request("stream"),
+        "on two": Request("pipeline", 2),
     }.items():
-        found = infer(network, inputs, "taskgraph", threads=2, reductions="dead", wanted=wanted)
+        found = infer(network, inputs, "taskgraph", threads=2, reductions="dead", request=request)
         moved[name] = found.bytes_moved
     assert moved["streamed"] == moved["none"] + 2 * network.nbytes
     assert moved["on two"] > moved["none"]
@@ -181,7 +182,7 @@ def test_what_is_copied_and_moved_counts_as_moved():
 
 def test_values_come_in_the_order_of_the_inputs():
     (network, inputs), one = problem(), expected()
-    got = infer(network, inputs, "taskgraph", threads=4, values=True, wanted=Wanted("graph", 4, batches=9))
+    got = infer(network, inputs, "taskgraph", threads=4, values=True, request=Request("graph", 4, batches=9))
     np.testing.assert_array_equal(got.values, one.values)
     np.testing.assert_array_equal(got.row_sum, one.row_sum)
 
@@ -190,7 +191,7 @@ def test_a_session_runs_again_and_again():
     network, inputs = problem()
     chosen = engine("taskgraph")
     prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
-    session = chosen.open(prepared, inputs, Options(4, wanted=Wanted("stream", 2, pipeline=2, batches=3)))
+    session = chosen.open(prepared, inputs, Options(4, request=Request("stream", 2, pipeline=2, batches=3)))
     assert len({session.run().digest for _ in range(4)}) == 1
 
 
@@ -199,14 +200,18 @@ def test_an_error_of_any_device_ends_the_run(schedule):
     grown = [np.full((4, 4), 3e38, np.float32), np.eye(4)]
     network = from_matrices([np.eye(4)] * 3 + grown + [np.eye(4)], 0.0)
     with pytest.raises(SpdnnError, match="a value of layer 4 passed the range of float32"):
-        wanted = Wanted(schedule, 2, batches=6)
-        infer(network, Inputs.from_array(np.full((400, 4), 3, np.float32)), "taskgraph", threads=2, wanted=wanted)
+        request = Request(schedule, 2, batches=6)
+        infer(network, Inputs.from_array(np.full((400, 4), 3, np.float32)), "taskgraph", threads=2, request=request)
 
 
 def test_the_notes_tell_what_was_run():
     network, inputs = problem()
     got = infer(
-        network, inputs, "taskgraph", threads=2, wanted=Wanted("stream", 2, batches=4, device_memory=10**7, join=False)
+        network,
+        inputs,
+        "taskgraph",
+        threads=2,
+        request=Request("stream", 2, batches=4, device_memory=10**7, join=False),
     )
     told = got.notes
     assert (told["buffers"], told["places"], told["drawn"], told["groups"]) == (2, 1, False, [0, 1, 0, 1])
@@ -232,14 +237,16 @@ def test_the_notes_tell_what_was_run():
 
 
 REFUSED = {
-    "more devices than threads": ({"wanted": Wanted("resident", 3)}, InputError, "3 devices of 2 threads"),
+    "more devices than threads": ({"request": Request("resident", 3)}, InputError, "3 devices of 2 threads"),
     "a small device": (
-        {"wanted": Wanted("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
+        {"request": Request("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
     ),
-    "too many batches": ({"wanted": Wanted("stream", batches=2**21)}, InputError, "2,097,152 batches: there may be 1"),
+    "too many batches": (
+        {"request": Request("stream", batches=2**21)}, InputError, "2,097,152 batches: there may be 1"
+    ),
     "a small process": ({"memory": 1000}, MemoryTooSmall, "memory of 1,000 bytes is too small"),
     "an engine that cuts nothing": (
-        {"engine_name": "cpu", "wanted": Wanted("stream")}, InputError, "engine cpu cuts nothing"
+        {"engine_name": "cpu", "request": Request("stream")}, InputError, "engine cpu cuts nothing"
     ),
 }  # fmt: skip
 
@@ -251,10 +258,10 @@ def test_what_cannot_be_cut_is_one_sentence(options, kind, sentence):
         infer(network, inputs, **{"engine_name": "taskgraph", "threads": 2, **options})
 
 
-@pytest.mark.parametrize("wanted", [{"schedule": "eager"}, {"devices": 0}, {"buffers": 2.5}, {"batches": -1}])
-def test_wishes_out_of_range_are_one_sentence(wanted):
+@pytest.mark.parametrize("asked", [{"schedule": "eager"}, {"devices": 0}, {"buffers": 2.5}, {"batches": -1}])
+def test_wishes_out_of_range_are_one_sentence(asked):
     with pytest.raises(InputError, match=r"must be (one of|an integer from 1)"):
-        Wanted(**wanted)
+        Request(**asked)
 
 
 @pytest.mark.needs("mnist")
@@ -270,8 +277,8 @@ def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
     official = verify.official(neurons, inputs.count)
     assert measure.official(network, inputs)
     for schedule in SCHEDULES:
-        wanted = Wanted(schedule, devices, device_memory=40_000_000)
-        found = chosen.open(prepared, inputs, Options(4, wanted=wanted)).run()
+        request = Request(schedule, devices, device_memory=40_000_000)
+        found = chosen.open(prepared, inputs, Options(4, request=request)).run()
         verdict = verify.judge(found, official)
         assert verdict["passed"], (schedule, verdict["reasons"])
         assert max(found.notes["memory_bytes"]) <= 40_000_000

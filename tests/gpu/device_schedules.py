@@ -25,7 +25,7 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.reductions.registry import parse_reductions
-from spdnn.taskgraph.decomposition import SCHEDULES, Wanted
+from spdnn.taskgraph.decomposition import SCHEDULES, ScheduleRequest
 
 ENGINE = "taskgraph-cuda"
 REDUCTIONS = ("none", "dead,inputs", "all")
@@ -70,9 +70,9 @@ def agrees(network: Network, inputs: Inputs, schedule: str) -> None:
         # Without rows that leave, few layers are one stage.
         several = network.depth >= LEAST_DEEP and (reductions != "none" or schedule != "pipeline")
         for count in DEVICES if several else DEVICES[:1]:
-            wanted = Wanted(schedule, count, batches=min(BATCHES, inputs.count), **few(schedule))
+            request = ScheduleRequest(schedule, count, batches=min(BATCHES, inputs.count), **few(schedule))
             with poisoned():
-                session = opened(prepared, inputs, wanted)
+                session = opened(prepared, inputs, request)
             for _ in range(2):
                 got = session.run()
                 assert got.digest == told.digest, f"{reductions}, {count} devices: not the digest of cuda"
@@ -85,11 +85,11 @@ def few(schedule: str) -> dict:
     return {} if schedule == "resident" else {"buffers": 2}
 
 
-def opened(prepared, inputs: Inputs, wanted: Wanted) -> CudaGraphSession:
-    """A session on as many devices as are wanted, the same ones again where there are fewer."""
+def opened(prepared, inputs: Inputs, request: ScheduleRequest) -> CudaGraphSession:
+    """A session on as many devices as were requested, the same ones again where there are fewer."""
     there = cupy_device.count()
-    devices = [cupy_device.open_device(number % there) for number in range(wanted.devices)]
-    return CudaGraphSession(devices, prepared, inputs, Options(wanted=wanted))
+    devices = [cupy_device.open_device(number % there) for number in range(request.devices)]
+    return CudaGraphSession(devices, prepared, inputs, Options(request=request))
 
 
 def compare(runs: Networks, problem, reductions: str, store: Callable[[dict], None]) -> dict[str, float]:
@@ -98,8 +98,8 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[dict], No
     """
     cases = [
         *(Case(problem, name, reductions) for name in LAUNCHED),
-        Case(problem, ENGINE, reductions, Wanted("stream")),
-        Case(problem, ENGINE, reductions, Wanted("graph")),
+        Case(problem, ENGINE, reductions, ScheduleRequest("stream")),
+        Case(problem, ENGINE, reductions, ScheduleRequest("graph")),
     ]
     records: list[dict] = []
     runs.store = records.append
@@ -169,7 +169,7 @@ def promised(runs: Networks, store: Callable[[dict], None], problem=PROMISED, pr
     """The largest network as distributed within the promise; how long beside the busiest of copies and computing."""
     records: list[dict] = []
     runs.store = records.append
-    runs.run([Case(problem, ENGINE, "dead", Wanted("stream", device_memory=promise))])
+    runs.run([Case(problem, ENGINE, "dead", ScheduleRequest("stream", device_memory=promise))])
     for record in records:
         tally_record(runs.tally, record, store)
         notes = record["engine"]["notes"]

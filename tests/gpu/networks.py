@@ -18,7 +18,7 @@ from spdnn.records import limits
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import Wanted
+from spdnn.taskgraph.decomposition import ScheduleRequest
 
 # Of config/ladder-cuda.yaml: the rungs below the engine `cuda`, on the network that it names.
 LADDER = (
@@ -35,7 +35,7 @@ LADDER_PROBLEM = challenge.problem(1024, 120)
 REPEATS = {"all": 7, "dead,inputs": 5, "dead": 5, "none": 3}
 # How long a case may take is guessed, so that none begins that will not end in time.
 EDGES_PER_SECOND = 1e12  # gone through, of edges x inputs
-LONGEST = 20.0  # seconds of a run without reductions; longer ones are not wanted
+LONGEST = 20.0  # seconds of a run without reductions; longer ones are not made
 FIRST_OPENING = 1e-7  # seconds for each edge that one thread lays out, until a case has shown more
 SHARE_OUT = 4  # threads that surely lay out layers at once, where there are so many
 SLOWER = 1.5  # a wider network may be, for each edge
@@ -45,16 +45,16 @@ PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
 
 @dataclass(frozen=True)
 class Case:
-    """One run to make; `wanted`: of engines that cut an inference, how."""
+    """One run to make; `request`: of engines that cut an inference, how."""
 
     problem: challenge.Problem
     engine: str
     reductions: str
-    wanted: Wanted | None = None
+    request: ScheduleRequest | None = None
 
     @property
     def name(self) -> str:
-        schedule = f" {self.wanted.schedule}" if self.wanted else ""
+        schedule = f" {self.request.schedule}" if self.request else ""
         return f"{self.problem.name} {self.engine}{schedule} {self.reductions}"
 
     @property
@@ -94,12 +94,12 @@ class Networks:
         self._prepared: dict[tuple, tuple[Prepared, float]] = {}
         self.rows: list[str] = []
 
-    def run(self, wanted: Sequence[Case]) -> None:
+    def run(self, cases: Sequence[Case]) -> None:
         """All cases, as far as time allows."""
         deepest: dict[int, int] = {}
-        for case in wanted:
+        for case in cases:
             deepest[case.problem.neurons] = max(deepest.get(case.problem.neurons, 0), case.problem.layers)
-        for case in wanted:
+        for case in cases:
             depth = deepest[case.problem.neurons]
             row = self.tally.case(
                 case.name, lambda case=case, depth=depth: self.one(case, depth), self.needs(case, depth)
@@ -127,7 +127,7 @@ class Networks:
         inputs, read = self.inputs(problem.neurons)
         deep, spent = self.prepared(runner, case, max(depth or 0, problem.layers))
         prepared, repeats = deep.first(problem.layers), REPEATS[case.reductions]
-        options = replace(self.options, wanted=case.wanted)
+        options = replace(self.options, request=case.request)
         measurement, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
         if case.reductions != "all" and problem.edges >= TELLING:
             opened = measurement.samples["read_seconds"][0] - read
@@ -137,9 +137,9 @@ class Networks:
         name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
         command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
         command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
-        if case.wanted:
-            name += f".{case.wanted.schedule}-d{case.wanted.devices}"
-            given = {key: value for key, value in vars(case.wanted).items() if key != "join" and value}
+        if case.request:
+            name += f".{case.request.schedule}-d{case.request.devices}"
+            given = {key: value for key, value in vars(case.request).items() if key != "join" and value}
             for key, value in given.items():
                 command += [f"--{key.replace('_', '-')}", value]
         told = shlex.join(map(str, [*command, "--record", "run.json"]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.costmodel.costs import Device, Messages, Work
 from spdnn.taskgraph.choice import EQUAL, choose
-from spdnn.taskgraph.decomposition import Sizes, Wanted
+from spdnn.taskgraph.decomposition import Sizes, ScheduleRequest
 from spdnn.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024
@@ -27,7 +27,7 @@ def costs(copy=None, rows=None, **settings):
 
 
 def chosen(devices, memory, costs, **asked):
-    return choose(SIZES, Wanted(devices=devices, join=False, **asked), memory, costs)
+    return choose(SIZES, ScheduleRequest(devices=devices, join=False, **asked), memory, costs)
 
 
 def test_where_all_fits_nothing_is_streamed():

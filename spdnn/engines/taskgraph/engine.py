@@ -38,8 +38,8 @@ class TaskgraphCudaEngine(CudaEngine):
     cuts = True
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
-        """Of as many devices as are wanted, all taken to be like the first."""
-        one, count = super().ceilings(options, seconds), options.wanted.devices if options.wanted else 1
+        """Of as many devices as were requested, all taken to be like the first."""
+        one, count = super().ceilings(options, seconds), options.request.devices if options.request else 1
         rates = {name: count * rate for name, rate in vars(one).items() if name.endswith("_per_second")}
         samples = {name: [count * rate for rate in found] for name, found in one.samples.items()}
         return replace(one, **rates, samples=samples)
@@ -48,6 +48,6 @@ class TaskgraphCudaEngine(CudaEngine):
         from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 
         self.check_count(inputs)
-        count, first = options.wanted.devices if options.wanted else 1, options.device or 0
+        count, first = options.request.devices if options.request else 1, options.device or 0
         devices = [cupy_device.open_device(first + i) for i in range(count)]
         return CudaGraphSession(devices, prepared, inputs, options, self.kind)

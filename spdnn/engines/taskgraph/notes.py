@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spdnn.taskgraph.decomposition import Decomposition, Sizes, Wanted
+from spdnn.taskgraph.decomposition import Decomposition, ScheduleRequest, Sizes
 from spdnn.taskgraph.graph import Graph
 from spdnn.taskgraph.timeline import Span, coarsened
 
@@ -14,7 +14,7 @@ def timeline(spans: Sequence[Span]) -> dict:
     return {"timeline": [span.listed() for span in coarsened(spans)], "timeline_tasks": len(spans)}
 
 
-def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Graph) -> dict:
+def notes(cut: Decomposition, sizes: Sizes, request: ScheduleRequest, why: str, graph: Graph) -> dict:
     """`graph`: what ran."""
     joined = [batch for batches in graph.joined.values() for batch in batches if len(batches) > 1]
     return {
@@ -31,7 +31,7 @@ def notes(cut: Decomposition, sizes: Sizes, wanted: Wanted, why: str, graph: Gra
         "groups": [graph.groups[batch] for batch in range(cut.batches)],
         "joined_before_layer": None if cut.joined is None else cut.stages[cut.joined][0] + 1,
         "batches_joined": len(joined),
-        "device_memory_bytes": wanted.device_memory,
+        "device_memory_bytes": request.device_memory,
         "memory_bytes": [cut.memory(sizes, device) for device in range(cut.devices)],
         "why": why,
     }

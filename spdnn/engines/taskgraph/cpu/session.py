@@ -23,7 +23,7 @@ from spdnn.kernels.layouts.tiles import bind
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
-from spdnn.taskgraph.decomposition import STREAM, Decomposition, Room, Sizes, Wanted, cut
+from spdnn.taskgraph.decomposition import STREAM, Decomposition, Room, ScheduleRequest, Sizes, cut
 from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
 from spdnn.taskgraph.simulation import TaskCosts
 
@@ -37,10 +37,10 @@ class CpuGraphSession(Session):
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)
-        self.wanted = options.wanted or Wanted()
-        if self.wanted.devices > options.threads:
+        self.request = options.request or ScheduleRequest()
+        if self.request.devices > options.threads:
             raise InputError(
-                f"{self.wanted.devices} devices of {options.threads} threads: each takes one at least (--threads)"
+                f"{self.request.devices} devices of {options.threads} threads: each takes one at least (--threads)"
             )
         self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
         self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
@@ -78,7 +78,7 @@ class CpuGraphSession(Session):
         work = self.work
         aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
         aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
-        return aside + READING * max(self.sizes.weights) * self.wanted.devices
+        return aside + READING * max(self.sizes.weights) * self.request.devices
 
     def _keeps(self, made: Decomposition) -> bool:
         """Whether the process has room for all layers beside its devices: what is streamed is then copied from there,
@@ -94,7 +94,7 @@ class CpuGraphSession(Session):
         Raises:
             MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
         """
-        devices, self.aside = self.wanted.devices, 0
+        devices, self.aside = self.request.devices, 0
         try:
             return self._cut(options)
         except MemoryTooSmall as error:
@@ -109,7 +109,7 @@ class CpuGraphSession(Session):
 
     def _room(self, options: Options) -> Room:
         """What the process has for each device now."""
-        devices, self.aside = self.wanted.devices, max(self.aside, self._aside(options))
+        devices, self.aside = self.request.devices, max(self.aside, self._aside(options))
         shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
         return Room(shared, max(0, self.limit - self.aside) // devices, device=False)
 
@@ -117,25 +117,25 @@ class CpuGraphSession(Session):
         """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
         free = max(0, self.limit - self.aside)
         how = copied if self._new <= free // 2 else None
-        return measured(self.work, options.threads, self.wanted.devices, how, self._cores(options), free // 2)
+        return measured(self.work, options.threads, self.request.devices, how, self._cores(options), free // 2)
 
     def _cores(self, options: Options) -> int:
         return min(options.threads, usable_cores())
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
-        wanted, self.room = self.wanted, self._room(options)
-        memory, leaving = wanted.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        request, self.room = self.request, self._room(options)
+        memory, leaving = request.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
         given = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
-        if found := unmeasured(wanted, self.sizes, memory, **given):
+        if found := unmeasured(request, self.sizes, memory, **given):
             return found
-        if wanted.schedule is None and wanted.devices == 1 and not wanted.buffers:
-            made = cut(STREAM, self.sizes, memory=memory, **wanted.asked, **given)
+        if request.schedule is None and request.devices == 1 and not request.buffers:
+            made = cut(STREAM, self.sizes, memory=memory, **request.asked, **given)
             return made, "stream: the one device has no room for all weights"
         costs = self._costs(options)
         give_back()
         self.room = self._room(options)  # less what measuring has left behind
         given |= {"also": self.room}
-        chosen = choose(self.sizes, wanted, memory, costs, self._cores(options), **given)
+        chosen = choose(self.sizes, request, memory, costs, self._cores(options), **given)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
@@ -149,7 +149,7 @@ class CpuGraphSession(Session):
         tally = going.tally()
         work.note(tally, self.found)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
-        told = notes(made, self.sizes, self.wanted, self.why, execution.graph)
+        told = notes(made, self.sizes, self.request, self.why, execution.graph)
         told["processor_seconds"] = spent  # of all threads, in the same run as the timeline
         if self.predicted is not None:
             told["predicted_seconds"] = self.predicted

@@ -29,7 +29,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
-from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, Sizes, Wanted, cut
+from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, ScheduleRequest, Sizes, cut
 
 ARRAYS = 40  # of a slot, beside what grows with its rows; each may take up to UNIT bytes more than it needs
 UNIT = 512  # bytes, in which a device gives memory
@@ -39,7 +39,7 @@ class CudaGraphSession(Session):
     """Weights, slots and launches on several devices, and a graph to go through in every run.
 
     Args:
-        devices: as many as `options.wanted` says.
+        devices: as many as `options.request` says.
         kind: of the kernels, as CudaSession takes it.
     """
 
@@ -54,9 +54,9 @@ class CudaGraphSession(Session):
         super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
-        self.inputs, self.keep_values, self.wanted = inputs, options.values, options.wanted or Wanted()
-        if len(devices) != self.wanted.devices:
-            raise InputError(f"{len(devices)} devices, and {self.wanted.devices} were asked for")
+        self.inputs, self.keep_values, self.request = inputs, options.values, options.request or ScheduleRequest()
+        if len(devices) != self.request.devices:
+            raise InputError(f"{len(devices)} devices, and {self.request.devices} were asked for")
         memory = min(self._allowed(device) for device in devices)
         begun = time.perf_counter()
         given: dict[int, Given] = {0: Given(devices[0], inputs)}
@@ -97,7 +97,7 @@ class CudaGraphSession(Session):
         going.run()
         self._going, self._seconds = going, time.perf_counter() - begun
         parts = going.parts(self.inputs.numbered)
-        told = notes(made, self.sizes, self.wanted, self.why, going.execution.graph)
+        told = notes(made, self.sizes, self.request, self.why, going.execution.graph)
         if self.predicted is not None:
             told["predicted_seconds"] = self.predicted
         return result(self.plan, self.inputs, parts, {**self.notes, **told}, self.keep_values)
@@ -120,7 +120,7 @@ class CudaGraphSession(Session):
             MemoryTooSmall: the device does not have as many as were promised.
         """
         device.trim()
-        promised = self.wanted.device_memory
+        promised = self.request.device_memory
         if promised is None:
             return int(SHARE * device.free_bytes())
         device.promise(promised)
@@ -139,19 +139,19 @@ class CudaGraphSession(Session):
         """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
         where it can matter: to choose a schedule, or the ranges of a pipeline.
         """
-        wanted = self.wanted
-        if found := unmeasured(wanted, self.sizes, memory, leaving=self.plan.leaving):
+        request = self.request
+        if found := unmeasured(request, self.sizes, memory, leaving=self.plan.leaving):
             return found
         costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
             why = "the device has too little memory to measure which schedule is faster"
-            schedule = wanted.schedule or STREAM
+            schedule = request.schedule or STREAM
             return cut(
-                schedule, self.sizes, wanted.devices, memory=memory, leaving=self.plan.leaving, **wanted.asked
+                schedule, self.sizes, request.devices, memory=memory, leaving=self.plan.leaving, **request.asked
             ), f"{schedule}: {why}"
-        chosen = choose(self.sizes, wanted, memory, costs, leaving=self.plan.leaving)
+        chosen = choose(self.sizes, request, memory, costs, leaving=self.plan.leaving)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
