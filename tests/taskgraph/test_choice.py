@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.costmodel.costs import Device, Messages, Work
 from spdnn.taskgraph.choice import EQUAL, choose
-from spdnn.taskgraph.decomposition import Sizes, ScheduleRequest
+from spdnn.taskgraph.decomposition import ScheduleRequest, Sizes
 from spdnn.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024
