@@ -54,6 +54,7 @@ class Stage:
         self.done = self._before = before
         self.begun, self._due, self._teller = 0.0, math.inf, None
         self._samples: deque[tuple[float, float]] = deque()  # (when, work done by then), of the last while
+        self._work: Callable | None = None  # what an inference asks for the work done and ahead
 
     def __enter__(self):
         self.begun = now = monotonic()
@@ -70,6 +71,7 @@ class Stage:
             if self._teller.told and not kind:
                 self._tell(self.ended(monotonic()))
             self._teller.close()
+        self._work = None  # which holds what the engine computes with
 
     def advance(self, count: int = 1) -> None:
         """So many more items are done."""
@@ -109,11 +111,17 @@ class Stage:
         return [f"{self.unit} {of(self.done, self.total, brief)}"]
 
     def rate(self, seconds: float) -> str | None:
-        """So far, in words; None: nothing is done yet."""
+        """So far, in words: of an inference the challenge's; None: nothing is done yet."""
+        if (edges := self.edges()) is not None:
+            return f"{significant(edges / seconds / 1e12)} TeraEdges/s" if edges else None
         if self.done == self._before:
             return None
         rate = (self.done - self._before) / seconds
         return f"{magnitude(rate)}/s" if self.unit == BYTES else f"{significant(rate)} {self.units}/s"
+
+    def edges(self) -> float | None:
+        """Of an inference: inputs x edges of the layers done, whatever was computed of them."""
+        return None
 
     def work(self) -> tuple[float, float | None]:
         """Work done, and work ahead where that is known, in one unit."""
@@ -151,31 +159,7 @@ class Course:
         return len(self.passed) - 1
 
 
-class _Rated(Stage):
-    """A stage whose rate is the challenge's: inputs x edges of the layers done (`edges`) / seconds.
-
-    Args:
-        total, unit: of what `done` counts.
-        inputs: of the whole stage.
-    """
-
-    def __init__(self, course: Course, inputs: int, total: int, unit: str, name: str | None = None):
-        super().__init__(name or inference_name(), total, unit)
-        self.course, self.inputs, self.named = course, inputs, name is not None
-        self._work: Callable | None = None
-
-    def __exit__(self, *given) -> None:
-        super().__exit__(*given)
-        self._work = None  # which holds what the engine computes with
-
-    def rate(self, seconds: float) -> str | None:
-        if self.named:
-            return super().rate(seconds)
-        rate = self.edges() / seconds / 1e12
-        return f"{significant(rate)} TeraEdges/s" if rate else None
-
-
-class Inference(_Rated):
+class Inference(Stage):
     """Batches that go through all layers one after the other.
 
     Args:
@@ -189,7 +173,8 @@ class Inference(_Rated):
     """
 
     def __init__(self, course: Course, inputs: int, batches: int = 1, name: str | None = None):
-        super().__init__(course, inputs, batches * course.depth, "layer", name)
+        super().__init__(name or inference_name(), batches * course.depth)
+        self.course, self.inputs, self.named = course, inputs, name is not None
         self.batches, self.batch, self.before, self.size = batches, 0, 0, 0
         self.layer, self.left, self.computed, self._spent = 0, 0, 0, 0.0
 
@@ -233,8 +218,8 @@ class Inference(_Rated):
         batch = [f"batch {of(self.batch, self.batches, brief)}"] if self.batches > 1 else []
         return [*batch, f"layer {of(self.layer, self.course.depth, brief)}", _left(self.left, self.size, brief)]
 
-    def edges(self) -> float:
-        return self.before * self.course.passed[-1] + self.size * self.course.passed[self.layer]
+    def edges(self) -> float | None:
+        return None if self.named else self.before * self.course.passed[-1] + self.size * self.course.passed[self.layer]
 
     def work(self) -> tuple[float, float | None]:
         computed, rows = self._work(self.layer) if self._work else (self.computed, self.left)
@@ -243,29 +228,34 @@ class Inference(_Rated):
         return computed, work_ahead(late, early, self.inputs)
 
 
-class Interleaved(_Rated):
+class Batches(Stage):
     """Batches that are at different layers at the same time; whoever calls sees to it that one does at a time.
 
-    `done` counts layers of batches.
+    `done` counts layers of batches or, without `work`, batches.
 
     Args:
-        work: asked when something is told, for (inputs x edges really gone through, those ahead or None).
+        work: asked when something is told, for (inputs x edges really gone through, those ahead or None); None: batches
+            tell nothing before they are through, as on a device that the host does not wait for.
 
     Attributes:
         left: inputs with a nonzero row, those included that have not begun.
     """
 
-    def __init__(self, course: Course, inputs: int, batches: int, work: Callable[[], tuple[float, float | None]]):
-        super().__init__(course, inputs, batches * course.depth, "layer")
-        self.batches, self.left, self._passed, self._work = batches, inputs, 0, work
+    def __init__(self, course: Course, inputs: int, batches: int, work: Callable | None = None):
+        of_layers = (batches * course.depth, "layer") if work else (batches, "batch")
+        super().__init__(inference_name(), *of_layers)
+        self.course, self.inputs, self.batches, self.left = course, inputs, batches, inputs
+        self._passed, self._work = 0, work
 
-    def through(self, first: int, last: int, inputs: int, batches: int, died: int) -> None:
+    def through(self, first: int, last: int, inputs: int, batches: int = 1, died: int = 0) -> None:
         """Batches, of `inputs` inputs, have been through layers first..last-1 together, in which so many died."""
         self.left -= died
         self._passed += inputs * (self.course.passed[last] - self.course.passed[first])
-        self.advance(batches * (last - first))
+        self.advance(batches * (last - first) if self._work else batches)
 
     def where(self, brief: bool) -> list[str]:
+        if not self._work:
+            return super().where(brief)
         layers = of(self.done, self.total, brief)
         several = f"{layers} layers" + ("" if brief else f" of {self.batches:,} batches")
         return [several if self.batches > 1 else f"layer {layers}", _left(self.left, self.inputs, brief)]
@@ -274,26 +264,7 @@ class Interleaved(_Rated):
         return self._passed
 
     def work(self) -> tuple[float, float | None]:
-        return self._work()
-
-
-class Batches(_Rated):
-    """Batches that tell nothing before they are through, as on a device that the host does not wait for."""
-
-    def __init__(self, course: Course, inputs: int, batches: int):
-        super().__init__(course, inputs, batches, "batch")
-        self._through = 0
-
-    def through(self, inputs: int) -> None:
-        """One more batch is, of so many inputs."""
-        self._through += inputs
-        self.advance()
-
-    def edges(self) -> float:
-        return self._through * self.course.passed[-1]
-
-    def work(self) -> tuple[float, float | None]:
-        return self._through, self.inputs - self._through
+        return self._work() if self._work else (self._passed, self.inputs * self.course.passed[-1] - self._passed)
 
 
 def _left(left: int, inputs: int, brief: bool) -> str:

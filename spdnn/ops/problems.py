@@ -12,7 +12,6 @@ archive's dlmc.csv and rn50_batchsizes.txt; batch columns of the authors' benchm
 sputnik/spmm/dlmc_benchmark.cu.cc): 256 and 2048 of the Transformer, an image and 256 images of ResNet-50.
 """
 
-import csv
 import re
 import zlib
 from collections.abc import Iterable, Sequence
@@ -21,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
+from spdnn.common import tables
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
-from spdnn.common.tables import table
 from spdnn.ops.topology import Topology
 
 SETS = ("a", "b", "c")
@@ -188,27 +187,17 @@ def read_shapes(path: str | Path | None = None) -> list[Shape]:
         InputError: no such file, other columns, or a value out of range; one sentence with the line.
         Unavailable: the default table is absent.
     """
-    path = table("ops-problems.csv") if path is None else existing(path, "table of problems")
+    path = tables.table("ops-problems.csv") if path is None else existing(path, "table of problems")
     found: list[Shape] = []
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            reader = csv.reader(stream, strict=True)
-            if tuple(next(reader, ())) != COLUMNS:
-                raise InputError(f"{path} line 1: the columns must be {','.join(COLUMNS)}")
-            for cells in reader:
-                shape = _shape(cells, f"{path} line {reader.line_num}")
-                if any((one.set, one.network, one.layer) == (shape.set, shape.network, shape.layer) for one in found):
-                    raise InputError(f"{path} line {reader.line_num}: {shape.network} {shape.layer} is there twice")
-                found.append(shape)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
+    for cell, where in tables.rows(path, COLUMNS):
+        shape = _shape(cell, where)
+        if any((one.set, one.network, one.layer) == (shape.set, shape.network, shape.layer) for one in found):
+            raise InputError(f"{where}: {shape.network} {shape.layer} is there twice")
+        found.append(shape)
     return found
 
 
-def _shape(cells: list[str], where: str) -> Shape:
-    if len(cells) != len(COLUMNS):
-        raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")
-    cell = dict(zip(COLUMNS, cells, strict=True))
+def _shape(cell: dict[str, str], where: str) -> Shape:
     if cell["set"] not in SETS:
         raise InputError(f"{where}: set {cell['set']!r} must be one of {', '.join(SETS)}")
     for name in ("network", "layer"):

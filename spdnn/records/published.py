@@ -6,7 +6,6 @@ vocabulary SPANS; figures are comparable within a span, not across spans.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable
@@ -118,23 +117,15 @@ def read_baselines(path: str | Path | None = None) -> list[Baseline]:
         Unavailable: the default table is absent.
     """
     path = tables.table("baselines.csv") if path is None else existing(path, "table of published results")
-    rows, seen = [], {}
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            reader = csv.reader(stream, strict=True)
-            if tuple(next(reader, ())) != COLUMNS:
-                raise InputError(f"{path} line 1: the columns must be {','.join(COLUMNS)}")
-            for cells in reader:
-                where = f"{path} line {reader.line_num}"
-                row = _baseline(cells, where)
-                key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
-                if key in seen:
-                    raise InputError(f"{where}: line {seen[key]} is the same figure; give each once")
-                seen[key] = reader.line_num
-                rows.append(row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
-    return rows
+    found, seen = [], {}
+    for cell, where in tables.rows(path, COLUMNS):
+        row = _baseline(cell, where)
+        key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
+        if key in seen:
+            raise InputError(f"{where}: {seen[key]} is the same figure; give each once")
+        seen[key] = where.removeprefix(f"{path} ")
+        found.append(row)
+    return found
 
 
 def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Baseline]:
@@ -149,10 +140,7 @@ def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Bas
     return {group: found[group] for group in sorted(found, key=lambda group: group.order)}
 
 
-def _baseline(cells: list[str], where: str) -> Baseline:
-    if len(cells) != len(COLUMNS):
-        raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")
-    cell = dict(zip(COLUMNS, cells, strict=True))
+def _baseline(cell: dict[str, str], where: str) -> Baseline:
     for name in ("system", "venue", "hardware", "source"):
         if not cell[name].strip():
             raise InputError(f"{where}: {name} is empty")

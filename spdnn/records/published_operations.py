@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from dataclasses import dataclass
@@ -48,20 +47,10 @@ def read_operation_baselines(path: str | Path | None = None) -> list[OperationBa
         Unavailable: the default table is absent.
     """
     path = tables.table("ops-baselines.csv") if path is None else existing(path, "table of published results")
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            reader = csv.reader(stream, strict=True)
-            if tuple(next(reader, ())) != COLUMNS:
-                raise InputError(f"{path} line 1: the columns must be {','.join(COLUMNS)}")
-            return [_row(cells, f"{path} line {reader.line_num}") for cells in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
+    return [_row(cell, where) for cell, where in tables.rows(path, COLUMNS)]
 
 
-def _row(cells: list[str], where: str) -> OperationBaseline:
-    if len(cells) != len(COLUMNS):
-        raise InputError(f"{where}: {len(cells)} cells, not {len(COLUMNS)}")
-    cell = dict(zip(COLUMNS, cells, strict=True))
+def _row(cell: dict[str, str], where: str) -> OperationBaseline:
     for name in COLUMNS:
         if name not in OPTIONAL and not cell[name].strip():
             raise InputError(f"{where}: {name} is empty")

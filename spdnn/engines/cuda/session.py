@@ -72,7 +72,7 @@ class CudaSession(Session):
                 first, count = map(int, told)
                 found = self.slot.finish(self.slot.rows.read(count), self.keep_values)
                 parts.append((self.inputs.numbered(first, first + count), found))
-                stage.through(count)
+                stage.through(0, self.course.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
         return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.keep_values)

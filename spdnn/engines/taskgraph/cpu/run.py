@@ -84,7 +84,7 @@ class Going:
         self.tallies = {lane: work.tally() for lane in lanes_of(self.cut)}
         self.course, self.telling = course, threading.Lock()
         self.ended: list[tuple[int, int, int]] = []  # of batches that are through, as progress.work_ahead takes them
-        self.stage = progress.Interleaved(course, self.cut.inputs, self.cut.batches, self._progress)
+        self.stage = progress.Batches(course, self.cut.inputs, self.cut.batches, self._progress)
         self.begun = time.perf_counter()
 
     def do(self, task: Task) -> int | None:
