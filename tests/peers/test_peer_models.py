@@ -7,6 +7,7 @@ import pytest
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.peers import models
 from spdnn.records.operation_record import check_operation
+from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 
 
@@ -28,7 +29,7 @@ def test_both_arithmetics_have_a_record(name):
         assert sparse["memory"]["attention_bytes"] < dense["memory"]["attention_bytes"]
     else:
         assert sparse["memory"]["matrix_bytes"] < dense["memory"]["matrix_bytes"]
-    (row,) = operations.section(found, ())["places"][0]["models"]
+    (row,) = operations.values(collect([], operations=found))["places"][0]["models"]
     assert row["times"] > 0
     assert row["memory"] > 1
 

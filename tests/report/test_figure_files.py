@@ -13,7 +13,7 @@ import pytest
 from docutils.core import publish_parts
 
 from spdnn.common.errors import InputError
-from spdnn.report.common.drawing import About, Drawing
+from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
 from spdnn.report.rendering import render
 from tests.report.test_report import drawn, made_record, stored
@@ -23,7 +23,7 @@ KINDS = (".csv", ".png", ".rst", ".svg")
 
 
 def made(name="throughput", category="networks", title="A title", text="A caption."):
-    return Drawing(About(name, category, title, text, png=True), SVG, b"\x89PNG", "x,y\n1,2\n")
+    return Drawing(name, category, title, text, SVG, b"\x89PNG", "x,y\n1,2\n")
 
 
 def listed(folder):

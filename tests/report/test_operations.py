@@ -6,13 +6,13 @@ import json
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, HOSTILE, NOTHING, made_record, shown, stored
+from test_report import BASELINES, HOSTILE, made_record, shown, stored
 
 from spdnn.common.errors import InputError
 from spdnn.records.published_operations import OperationBaseline
-from spdnn.report import gallery
-from spdnn.report.common.collection import distinct
+from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
+from spdnn.report.operations.section import SECTION
 from spdnn.report.rendering import render
 from tests.records.test_run_record import changed
 
@@ -28,7 +28,7 @@ def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
 
 
 def figures(records):
-    return gallery.drawings({**NOTHING, "operations": operations.section(distinct(records), ())})
+    return {one.name: one for one in SECTION.drawings(operations.values(collect([], operations=records)))}
 
 
 def part(page):
@@ -54,9 +54,7 @@ def test_figures_are_there():
     records = [one for s in (0.7, 0.8, 0.9) for one in products(s, layer=f"l{s}")]
     drawn = figures(records)
     assert list(drawn) == ["operations-1-spmm-dense", "operations-1-spmm-peak"]
-    assert drawn["operations-1-spmm-dense"].about.title == (
-        "Times as fast as the dense product by sparsity, spmm, A CPU"
-    )
+    assert drawn["operations-1-spmm-dense"].title == ("Times as fast as the dense product by sparsity, spmm, A CPU")
 
 
 def test_without_such_records_one_line_says_how_to_get_them():
@@ -194,5 +192,5 @@ def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
 
 def test_published_figures_are_printed_as_text():
     row = OperationBaseline("spmm", "", "speed-up", 2.5, HOSTILE, "A GPU", "x", "A paper")
-    assert operations.section([], [row]) is None
-    assert operations.section(products(), [row])["published"] == [row]
+    assert operations.values(collect([], (), [], [row])) is None
+    assert operations.values(collect([], (), products(), [row]))["published"] == [row]

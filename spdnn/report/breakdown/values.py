@@ -1,7 +1,7 @@
-"""The report's section on where the time goes: read, prepare, inference, and what inference was made of.
+"""The section on where the time goes: read, prepare, inference, and what inference was made of.
 
 A record tells what a run was made of in one of three ways: the clocks of several ranks, the timeline of a task graph,
-or the events of a GPU. What none of them tells is named so and never guessed.
+or the events of a GPU. What none of them tells is named so and never guessed. Survivors and ladders are part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from spdnn.records.rank_checks import CLOCK, TOLERANCE
-from spdnn.report.common.collection import fair
+from spdnn.report.breakdown.ladders import curves, ladders
+from spdnn.report.common import runs as rows_of
+from spdnn.report.common.collection import Collection, fair
+from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.words import STREAMED, plural
 from spdnn.taskgraph.calibration import decomposition_of, timeline_of
 from spdnn.taskgraph.graph import COMPUTE, LANES
@@ -58,31 +61,34 @@ class Parts(NamedTuple):
     known: str
 
 
-def section(runs: Sequence[dict]) -> dict | None:
+def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run.
-
-    Args:
-        runs: as `model.page` makes them.
 
     Returns:
         rows: {run, parts, uploaded} of each run: parts None where its record tells none, uploaded the seconds of read
-        that copied to a GPU; told: the rows with parts; streamed: whether others streamed weights; meanings: of the
-        ways in which they are told.
+        that copied to a GPU; apart: the rows with parts; streamed: whether others streamed weights; meanings: of the
+        ways in which they are told apart; curves, configurations: of the survivors; ladders; on_gpu: whether any run
+        used a GPU.
     """
+    runs, own = collection.runs, collection.own
+    if not runs:
+        return None
     alone = sorted(runs, key=lambda run: "comparison" in run["record"])  # those timed beside peers come last
     rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
-    if not rows:
-        return None
-    told = [row for row in rows if row["parts"]]
+    apart = [row for row in rows if row["parts"]]
     return {
         "rows": rows,
-        "told": told,
+        "apart": apart,
         "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
-        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in told)],
+        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in apart)],
+        "curves": curves(own, MOST_DRAWN),
+        "configurations": rows_of.configurations(own),
+        "ladders": ladders(own)[:MOST_DRAWN],
+        "on_gpu": any(run["record"]["environment"].get("gpu") for run in runs),
     }
 
 
-def drawn(rows: Sequence[dict], most: int) -> list[dict]:
+def fastest(rows: Sequence[dict], most: int) -> list[dict]:
     """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
 
     def network(row: dict) -> tuple:

@@ -153,6 +153,11 @@ def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -
     return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
 
 
+def network(one: dict) -> str:
+    """Neurons and layers, of anything that has them."""
+    return f"{one['neurons']:,} neurons × {plural(one['layers'], 'layer')}"
+
+
 def place(environment: dict) -> str:
     """The device that a run used."""
     return printable(environment.get("gpu") or environment["cpu"])

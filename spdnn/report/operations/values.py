@@ -1,4 +1,4 @@
-"""The report's section on sparse operations for deep learning: ours beside other libraries and the dense product.
+"""The section on sparse operations for deep learning: ours beside other libraries and the dense product.
 
 Programs are compared within one comparison on one problem, by pairs of samples; problems by geometric means.
 """
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common.statistics import ratios
-from spdnn.records.published_operations import OperationBaseline
 from spdnn.report.common import words
+from spdnn.report.common.collection import Collection
 
 PRODUCTS = ("spmm", "sddmm")
 NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",
@@ -48,15 +48,15 @@ class Compared(NamedTuple):
         return min((one for one in (self.sparse, self.dense) if one), key=lambda one: one[1], default=None)
 
 
-def section(records: Sequence[dict], published: Sequence[OperationBaseline]) -> dict | None:
-    """What the section prints; None without records.
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None without operation records.
 
-    Args:
-        records: checked operation records; of several of one program on one problem and place, the latest counts.
-        published: the published figures.
+    Of several records of one program on one problem and place, the latest counts.
     """
+    records = collection.operations
     if not records:
         return None
+    numbers = {id(record): number for number, record in enumerate(records, len(collection.records))}
     places: dict[tuple, list[dict]] = {}
     for record in records:
         key = record["device"]["kind"], words.printable(record["device"]["name"]), record["threads"]
@@ -67,7 +67,8 @@ def section(records: Sequence[dict], published: Sequence[OperationBaseline]) -> 
         "entries": sum(record["verification"]["checked"] for record in records),
         "worst": max(record["verification"]["worst"] for record in records),
         "places": [_place(key, places[key], number) for number, key in enumerate(sorted(places), 1)],
-        "published": list(published),
+        "published": list(collection.operation_baselines),
+        "number_of": lambda record: numbers[id(record)],  # its place among the page's records
         "environments": _environments(records),
     }
 

@@ -1,4 +1,4 @@
-"""The report's section on the exact reductions: what each leaves out on each network, counted from run records alone.
+"""The section on the exact reductions: what each leaves out on each network, counted from run records alone.
 
 Edges are counted as the challenge does (inputs x edges); then with the inputs that died left out, then with identical
 inputs sharing a row, then with identical neurons computed once. Rows are from the run that found most of them
@@ -14,7 +14,9 @@ import numpy as np
 
 from spdnn.problem import challenge
 from spdnn.reductions.registry import REDUCTIONS
-from spdnn.report.common import series, words
+from spdnn.report.common import runs as rows_of
+from spdnn.report.common import words
+from spdnn.report.common.collection import Collection
 from spdnn.report.reductions import facts
 
 STEPS = tuple(REDUCTIONS)  # in the order in which they are counted
@@ -22,19 +24,16 @@ PREFIXES = tuple(frozenset(STEPS[:size]) for size in range(len(STEPS) + 1))
 COUNTED, COMPUTED = "counted", "computed"
 
 
-def section(runs: Sequence[dict]) -> dict | None:
-    """What the section prints; None without a run that had reductions on.
-
-    Args:
-        runs: as `model.page` makes them, of one project and no comparison.
-    """
-    whole = [run for run in runs if not run["span"].startswith("one layer")]
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None without a run that had reductions on."""
+    whole = [run for run in collection.own if not run["span"].startswith("one layer")]
     if not any(run["reduced"] for run in whole):
         return None
     whole.sort(key=lambda run: (not facts.is_radixnet(run["record"]["problem"]), not run["comparable"]))
-    groups = _by(whole, _problem)
+    groups = rows_of.grouped(whole, rows_of.problem_key)
+    single = [run for run in whole if run["ranks"] == 1]
     networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
-    times = [rows for group in _by([run for run in whole if run["ranks"] == 1], _setting) if (rows := _times(group))]
+    times = [rows for group in rows_of.grouped(single, _setting) if (rows := _times(group))]
     example = min((one for one in networks if one["radixnet"]), key=_tells_least, default=None)
     return {
         "networks": networks,
@@ -47,27 +46,10 @@ def section(runs: Sequence[dict]) -> dict | None:
     }
 
 
-def _by(runs: Sequence[dict], key) -> list[list[dict]]:
-    found: dict[tuple, list[dict]] = {}
-    for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return list(found.values())
-
-
-def _problem(run: dict) -> tuple:
-    """One network and its inputs."""
-    problem = run["record"]["problem"]
-    return problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"]
-
-
 def _setting(run: dict) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
-    place = run["record"]["environment"]
-    return *_problem(run), run["engine"], series.cut(run["record"]), run["threads"], run["span"], words.machine(place)
-
-
-def _age(run: dict) -> tuple:
-    return run["record"]["created"], run["case"]
+    place, cut = words.machine(run["record"]["environment"]), rows_of.cut(run["record"])
+    return *rows_of.problem_key(run), run["engine"], cut, run["threads"], run["span"], place
 
 
 def _tells_least(one: dict) -> tuple:
@@ -116,7 +98,7 @@ def _network(runs: Sequence[dict]) -> dict:
 
 def _computes(run: dict) -> tuple:
     """By the reductions that are on, most first, then by the edges that the run really went through."""
-    return -len(facts.requested(run["record"])), run["record"]["result"]["edges_computed"], _age(run)
+    return -len(facts.requested(run["record"])), run["record"]["result"]["edges_computed"], rows_of.age(run)
 
 
 def _computed(nominal: int, run: dict) -> dict:
@@ -136,7 +118,7 @@ def _number(value: object) -> float | None:
 def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
     """Of the runs that tell their rows, with dead and identical inputs left out, the one that had fewest rows."""
     known = [
-        (facts.through(found.rows, source or [1] * len(found.rows)), _age(run), place)
+        (facts.through(found.rows, source or [1] * len(found.rows)), rows_of.age(run), place)
         for place, run in enumerate(runs)
         if (found := facts.told(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
         and facts.alive(run["record"])
@@ -147,13 +129,13 @@ def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
 def _merged_run(runs: Sequence[dict]) -> dict | None:
     """The latest run that tells how many neurons are left; one that tells their edges by layer, where there is one."""
     known = [run for run in runs if facts.neurons(run["record"])]
-    return max(known, key=lambda run: (facts.told(run["record"]) is not None, *_age(run)), default=None)
+    return max(known, key=lambda run: (facts.told(run["record"]) is not None, *rows_of.age(run)), default=None)
 
 
 def _dead_run(runs: Sequence[dict]) -> dict | None:
     """The latest run that let dead inputs leave, of one rank where there is one."""
     known = [run for run in runs if facts.alive(run["record"])]
-    return max(known, key=lambda run: (run["ranks"] == 1, *_age(run)), default=None)
+    return max(known, key=lambda run: (run["ranks"] == 1, *rows_of.age(run)), default=None)
 
 
 def _counted(source: list[int] | None, rows_of: dict | None, merged_of: dict | None, dead_of: dict | None) -> dict:
@@ -241,20 +223,18 @@ def _curves(networks: Sequence[dict]) -> list[dict]:
 
 def _times(runs: Sequence[dict]) -> dict | None:
     """One engine on one network with more and more reductions, the latest run of each; None unless there are two."""
-    latest: dict[frozenset, dict] = {}
-    for run in sorted(runs, key=_age):
-        latest[frozenset(facts.requested(run["record"]))] = run
+    latest = {frozenset(facts.requested(run["record"])): run for run in sorted(runs, key=rows_of.age)}
     shown = [latest[names] for names in PREFIXES if names in latest]
     if len(shown) < 2:
         return None
     rows = [_time(run, before) for run, before in zip(shown, [None, *shown[:-1]], strict=True)]
-    cut = series.cut(shown[0]["record"])
+    cut = rows_of.cut(shown[0]["record"])
     return {"run": shown[0], "cut": cut, "problem": shown[0]["record"]["problem"], "rows": rows}
 
 
 def _time(run: dict, before: dict | None) -> dict:
     """One run beside the one with a reduction fewer."""
-    low, high = series.ends(run)
+    low, high = rows_of.ends(run)
     edges, seconds = run["record"]["result"]["edges_computed"], run["seconds"]["inference"]
     faster = before["seconds"]["inference"] / seconds if before else None
     fewer = before["record"]["result"]["edges_computed"] / edges if before and edges else None
@@ -267,11 +247,12 @@ def _rates(times: Sequence[dict], example: dict | None) -> dict | None:
         (one["rows"][0]["run"], one["rows"][-1]["run"]) for one in times
         if not one["rows"][0]["run"]["reduced"] and len(facts.requested(one["rows"][-1]["run"]["record"])) == len(STEPS)
     ]  # fmt: skip
-    own = [pair for pair in known if example and _problem(pair[0]) == _problem(example["runs"][0])]
+    key = rows_of.problem_key(example["runs"][0]) if example else None
+    own = [pair for pair in known if rows_of.problem_key(pair[0]) == key]
     without, reduced = (own or known or [(None, None)])[0]
     return {"without": without, "reduced": reduced} if without else None
 
 
 def titled(one: dict) -> str:
     """A network and its inputs in a few words."""
-    return f"{one['neurons']:,} neurons × {words.plural(one['layers'], 'layer')}, {one['inputs']} inputs"
+    return f"{words.network(one)}, {one['inputs']} inputs"

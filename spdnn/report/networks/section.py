@@ -1,0 +1,11 @@
+"""The section `networks`: this project and the best published, by official network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spdnn.report.common.section import Section
+from spdnn.report.networks.figures import figures
+from spdnn.report.networks.values import values
+
+SECTION = Section("networks", "The twelve networks", Path(__file__).parent, values, figures)

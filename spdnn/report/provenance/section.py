@@ -1,0 +1,10 @@
+"""The section `provenance`: what numbers include, machines, commands and all records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spdnn.report.common.section import Section
+from spdnn.report.provenance.values import values
+
+SECTION = Section("provenance", "Provenance", Path(__file__).parent, values)

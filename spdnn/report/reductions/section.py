@@ -1,0 +1,11 @@
+"""The section `reductions`: what each exact reduction leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spdnn.report.common.section import Section
+from spdnn.report.reductions.figures import figures
+from spdnn.report.reductions.values import values
+
+SECTION = Section("reductions", "Why the challenge is easier than it looks", Path(__file__).parent, values, figures)
