@@ -35,12 +35,8 @@ class Most(NamedTuple):
 # What every template gets besides the values of its section, the drawn `figures` by name, and the names `shown` of
 # the sections that have something to show.
 HELPERS = {
-    "most": Most(),
-    "words": words,
-    "threads": runs.threads,
-    "fair": collection.fair_runs,
-    "link": embedded.link,
-}
+    "most": Most(), "words": words, "threads": runs.threads, "fair": collection.fair_runs, "link": embedded.link,
+}  # fmt: skip
 FILTERS = {
     "significant": words.significant, "tera": words.tera, "plural": words.plural, "printable": words.printable,
 }  # fmt: skip
@@ -48,14 +44,14 @@ FILTERS = {
 
 def values(sections: Sequence[Section], contents: Collection) -> dict[str, dict]:
     """The values of each section that has something to show, by its name."""
-    found = {section.name: section.values(contents) for section in sections}
-    return {name: one for name, one in found.items() if one is not None}
+    pairs = ((section.name, section.values(contents)) for section in sections)
+    return {name: one for name, one in pairs if one is not None}
 
 
 def drawings(sections: Sequence[Section], shown: Mapping[str, dict], png: bool = False) -> dict[str, Drawing]:
     """The figures of those sections by name, with PNG where asked for; `shown` as `values` makes it."""
-    shown_sections = [section for section in sections if section.name in shown]
-    return {one.name: one for section in shown_sections for one in section.drawings(shown[section.name], png)}
+    parts = (section.drawings(shown[section.name], png) for section in sections if section.name in shown)
+    return {drawing.name: drawing for part in parts for drawing in part}
 
 
 def text(

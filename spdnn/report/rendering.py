@@ -40,19 +40,6 @@ class Folder(NamedTuple):
 
 
 def render(
-    record_paths: Sequence[Path],
-    verdict_paths: Sequence[Path],
-    output: Path,
-    baselines_path: Path | None = None,
-    *,
-    expected: Sequence[str] = (),
-    figures: Path | None = None,
-) -> int:
-    """Write the page of one folder; as `render_all`."""
-    return render_all([Folder(record_paths, verdict_paths, expected)], output, baselines_path, figures=figures)
-
-
-def render_all(
     folders: Sequence[Folder],
     output: Path,
     baselines_path: Path | None = None,

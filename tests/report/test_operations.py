@@ -13,7 +13,7 @@ from spdnn.records.published_operations import OperationBaseline
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 from spdnn.report.operations.section import SECTION
-from spdnn.report.rendering import render
+from spdnn.report.rendering import Folder, render
 from tests.records.test_run_record import changed
 
 
@@ -67,7 +67,7 @@ def test_without_such_records_one_line_says_how_to_get_them():
 def test_runs_and_operations_share_a_page(tmp_path):
     paths = stored(tmp_path, made_record())
     (tmp_path / "ops.jsonl").write_text("".join(json.dumps(one) + "\n" for one in products()))
-    assert render([*paths, tmp_path / "ops.jsonl"], [], tmp_path / "page.html", BASELINES) == 4
+    assert render([Folder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
     text = shown([made_record(), *products()]).text
     assert "Published times do not all include" in text
     assert "Our products beside" in text
@@ -186,7 +186,7 @@ def test_hostile_texts_are_only_text():
 def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
     record = changed(made_operation(), path, value)
     with pytest.raises(InputError, match=r"0\.json: "):
-        render(stored(tmp_path, record), [], tmp_path / "page.html", BASELINES)
+        render([Folder(stored(tmp_path, record))], tmp_path / "page.html", BASELINES)
     assert not (tmp_path / "page.html").exists()
 
 

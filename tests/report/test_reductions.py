@@ -228,8 +228,8 @@ def test_rows_of_zeros_stay_while_a_later_bias_may_revive_them():
 
 def test_one_rank_of_several_does_not_tell_for_all():
     record = run()
-    assert reduction_facts.told(record).rows == kept()
-    assert reduction_facts.told({**record, "ranks": 2}) is None
+    assert reduction_facts.layer_counts(record).rows == kept()
+    assert reduction_facts.layer_counts({**record, "ranks": 2}) is None
 
 
 def test_seconds_with_more_and_more_reductions():

@@ -31,7 +31,6 @@ from spdnn.report.common import words
 from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.drawing import saved, style
 from spdnn.report.networks import values as networks
-from spdnn.report.rendering import render
 from spdnn.report.sections import SECTIONS
 from spdnn.sources.radixnet import RadixNet
 
@@ -212,7 +211,7 @@ def rendered(output, folders, *, figures=False, published=False):
         table.write_text("".join([head, *lines[::12]]), "utf-8")
     none = mock.patch.object(pages, "drawings", return_value={})
     with contextlib.nullcontext() if figures else none:
-        report.render_all(folders, output, table)
+        report.render(folders, output, table)
     return Page(output.read_text("utf-8"))
 
 
@@ -489,7 +488,7 @@ def test_broken_record_is_one_sentence(tmp_path, content):
     path = tmp_path / "record.json"
     path.write_text(content)
     with pytest.raises(InputError, match=re.escape(str(path))) as caught:
-        render([path], [], tmp_path / "report.html", BASELINES)
+        report.render([report.Folder([path])], tmp_path / "report.html", BASELINES)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "report.html").exists()
 

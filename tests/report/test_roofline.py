@@ -11,7 +11,8 @@ import pytest
 from test_report import HOSTILE, collected, data, drawn, made_record, measured, shown
 from test_scaling import on
 
-from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, folded
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN
+from spdnn.report.common.plotting import folded
 from spdnn.report.roofline import figures as roofline_figures
 from spdnn.report.roofline.values import values
 

@@ -11,18 +11,8 @@ from typing import NamedTuple
 from spdnn.report.breakdown.ladders import Curve
 from spdnn.report.breakdown.values import fastest
 from spdnn.report.common import runs, words
-from spdnn.report.common.drawing import (
-    INK,
-    MOST_BARS,
-    NO_COLOUR,
-    RECORD,
-    Figure,
-    canvas,
-    colours,
-    despine,
-    folded,
-    plain,
-)
+from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, name_rows, patch, plain
 from spdnn.report.common.words import significant
 
 READ, PREPARE, INFERENCE = "read", "prepare", "inference"
@@ -143,19 +133,15 @@ def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], 
     palette = colours()
     palette = {name: palette[place] for name, place in COLOURS.items()} | GREYS
     longest = max(scale * sum(bar.parts.values()) for bar, scale in zip(bars, scales, strict=True)) or 1.0
-    plot = canvas(1.4 + 0.42 * len(bars))
-    axes = plot.add_subplot()
+    plot, axes = canvas(1.4 + 0.42 * len(bars))
     for place, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
         reached = _bar(axes, place, bar, scale, palette, longest)
         axes.annotate(end, (reached, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8,
                       color=INK)  # fmt: skip
-    axes.set_yticks(range(len(bars)), [folded(bar.label) for bar in bars], fontsize=8)
-    axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.set_xlim(0, longest * (1.0 + 0.016 * max(map(len, ends))))
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
     axes.set_xlabel(label, loc="left")
-    axes.grid(visible=False, axis="y")
-    despine(plot, left=True)
+    name_rows(plot, axes, [folded(bar.label) for bar in bars], fontsize=8)
     _legend(plot, bars, palette, hatched)
     return plot
 
@@ -196,19 +182,16 @@ def _tips(bars: Sequence[Bar], hatched: str) -> dict[str, str]:
 
 
 def _legend(plot, bars: Sequence[Bar], palette: Mapping[str, str], hatched: str) -> None:
-    from matplotlib.patches import Patch
-
     names = [name for name in ORDER if any(bar.parts.get(name) for bar in bars)]
-    handles = [Patch(facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4, label=name) for name in names]
+    handles = [patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     if any(bar.hatched for bar in bars):
-        handles.append(Patch(facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH, label=hatched))
+        handles.append(patch(hatched, facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH))
     plot.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
 
 
 def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
     """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
-    plot = canvas(3.6 + 0.2 * len(curves))
-    axes = plot.add_subplot()
+    plot, axes = canvas(3.6 + 0.2 * len(curves))
     palette = colours(len(curves), "colorblind" if len(curves) <= 10 else "husl")
     dashes = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
     lines = []
@@ -243,8 +226,7 @@ def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
 def ladder(one: dict) -> Figure:
     """Seconds of each rung on a log scale, the slowest first; beside each bar, how many times faster than the first."""
     rungs = one["rungs"]
-    plot = canvas(1.2 + 0.42 * len(rungs))
-    axes = plot.add_subplot()
+    plot, axes = canvas(1.2 + 0.42 * len(rungs))
     floor = min(rung.low for rung in rungs) / 3
     for place, rung in enumerate(rungs):
         axes.barh(place, rung.seconds - floor, left=floor, color=colours()[0], height=0.62)
@@ -257,11 +239,8 @@ def ladder(one: dict) -> Figure:
     axes.set_xscale("log")
     axes.set_xlim(floor, rungs[0].high * 12)
     axes.xaxis.set_major_formatter(plain)
-    axes.set_yticks(range(len(rungs)), [folded(rung.label, 56) for rung in rungs], fontsize=8)
-    axes.set_ylim(len(rungs) - 0.5, -0.5)
     axes.set_xlabel("inference seconds")
-    axes.grid(visible=False, axis="y")
-    despine(plot, left=True)
+    name_rows(plot, axes, [folded(rung.label, 56) for rung in rungs], fontsize=8)
     size, cases = words.network(one), words.listed([run["case"] for run in one["runs"]], between="; ")
     time = f"Time: {one['span']}" if one["span"] else "What each time includes stands with its setting"
     return Figure(

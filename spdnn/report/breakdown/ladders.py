@@ -64,7 +64,7 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
         return (*rows_of.problem_key(run), run["span"].startswith("one layer"), where) if run["ranks"] == 1 else None
 
     found = []
-    for group in rows_of.grouped(runs, same):
+    for group in rows_of.grouped(runs, same).values():
         members = _latest(group)
         labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:

@@ -1,7 +1,5 @@
 """The section `times`: what each run's time was made of, survivors and ladders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.breakdown.figures import figures

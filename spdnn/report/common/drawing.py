@@ -26,8 +26,6 @@ SETTINGS = {
     "axes.edgecolor": "#8a8f98",
     "grid.color": "#e3e6ea",
 }
-INK = "#1f2933"
-NO_COLOUR = "#9aa1ab"
 RECORD = "record-"  # begins the id, inside an SVG, of what shows one record; its number in the page's table follows
 MOST_DRAWN = 5  # figures of one kind on a page, and curves in one; the data of more are in its tables
 MOST_BARS = 16  # cases in one figure
@@ -94,21 +92,6 @@ def style():
     return matplotlib.rc_context({**seaborn.axes_style("whitegrid"), **SETTINGS})
 
 
-def canvas(height: float):
-    """An empty matplotlib figure as wide as the page, `height` inches high."""
-    return libraries()[1](figsize=(8.4, height), layout="constrained")
-
-
-def colours(count: int = 10, palette: str = "colorblind") -> list[str]:
-    """Colours by a palette of seaborn; those of the default are distinct to the colour-blind."""
-    return libraries()[0].color_palette(palette, count).as_hex()
-
-
-def despine(plot, left: bool = False) -> None:
-    """Take the frame off the plot's axes, but for the axes below and, unless `left`, on the left."""
-    libraries()[0].despine(fig=plot, left=left)
-
-
 def saved(figure: Figure, category: str, png: bool = False) -> Drawing:
     """The figure as files hold it, with a PNG where asked for; called under `style`."""
     _lay_out(figure.plot)
@@ -162,25 +145,3 @@ def _svg(figure: Figure) -> str:
     text = re.sub(r"url\(#", f"url(#{figure.name}-", text)
     label = html.escape(figure.title)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
-
-
-def folded(text: str, width: int = 36, most: int = 2) -> str:
-    """A name on at most so many lines, broken after its points and other marks; one that is longer ends in dots."""
-    lines = [""]
-    for piece in re.findall(r"[^\s.,+-]*[\s.,+-]?", text):
-        while piece:
-            room = width - len(lines[-1])
-            if len(piece) > room and lines[-1]:
-                lines.append("")
-                continue
-            lines[-1] += piece[:room]
-            piece = piece[room:]
-    kept = lines[:most]
-    if len(lines) > most:
-        kept[-1] = kept[-1][: width - 1] + "…"
-    return "\n".join(kept)
-
-
-def plain(number: float, _place: int) -> str:
-    """A tick's number without an exponent, where a person would write none."""
-    return f"{number:,.0f}" if 1 <= number < 1e15 else f"{number:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from spdnn.problem import challenge
 from spdnn.report.common import words
 from spdnn.taskgraph.calibration import decomposition_of
 
+Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 
@@ -87,13 +89,13 @@ def network(run: dict) -> Hashable:
     return run["official_size"] or run["record"]["problem"]["network_identity"]
 
 
-def grouped(runs: Iterable[dict], key: Callable[[dict], Hashable | None]) -> list[list[dict]]:
-    """The runs by `key`, groups in the order of their first; those whose key is None are left out."""
-    groups: dict[Hashable, list[dict]] = {}
-    for run in runs:
-        if (value := key(run)) is not None:
-            groups.setdefault(value, []).append(run)
-    return list(groups.values())
+def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dict[Key, list[Entry]]:
+    """The entries by `key`, groups in the order of their first; those whose key is None are left out."""
+    groups: dict[Key, list[Entry]] = {}
+    for entry in entries:
+        if (value := key(entry)) is not None:
+            groups.setdefault(value, []).append(entry)
+    return groups
 
 
 def problem_key(run: dict) -> tuple:

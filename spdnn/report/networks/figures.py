@@ -5,34 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from spdnn.records.published import SPANS
-from spdnn.report.common.drawing import INK, NO_COLOUR, RECORD, Figure, canvas, colours, despine, plain
+from spdnn.report.common.drawing import RECORD, Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, line, name_rows, plain
 from spdnn.report.common.words import STREAMED
 from spdnn.report.networks.values import OURS, OURS_RANKS, OURS_REDUCED, Point
 
 ALL_OURS = (OURS, OURS_REDUCED, OURS_RANKS)
 MARKS = {
-    "one device": "o",
-    "several devices": "^",
-    "devices not stated": "s",
-    OURS: "D",
-    OURS_REDUCED: "*",
-    OURS_RANKS: "P",
-}
+    "one device": "o", "several devices": "^", "devices not stated": "s", OURS: "D", OURS_REDUCED: "*", OURS_RANKS: "P",
+}  # fmt: skip
 
 
 def figures(values: dict) -> Iterator[Figure]:
-    """The throughput, where an official network was run."""
-    if values["points"]:
-        yield throughput(values["points"], values["configurations"])
-
-
-def throughput(points: Sequence[Point], configurations: str) -> Figure:
     """Rates by network on a log scale: colour is the span, shape who ran it, hollow not the same computation."""
+    points = values["points"]
+    if not points:
+        return
     rows = list(dict.fromkeys(point.row for point in points))
     spans = [span for span in (*SPANS, STREAMED) if any(point.span == span for point in points)]
     palette = _palette()
-    plot = canvas(2.6 + 0.62 * len(rows))
-    axes = plot.add_subplot()
+    plot, axes = canvas(2.6 + 0.62 * len(rows))
     for point in points:
         ours = point.who in ALL_OURS
         height = rows.index(point.row) + (-0.2 if ours else 0.14)
@@ -47,21 +39,18 @@ def throughput(points: Sequence[Point], configurations: str) -> Figure:
         )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(plain)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("TeraEdges/s")
-    axes.grid(visible=False, axis="y")
+    name_rows(plot, axes, rows)
     for between in range(1, len(rows)):
         axes.axhline(between - 0.5, color="#c9ced6", linewidth=0.8)
-    despine(plot, left=True)
     _legend(plot, points, spans, palette)
-    return Figure(
+    yield Figure(
         "throughput",
         "TeraEdges/s of this project beside published results",
         "TeraEdges/s on a logarithmic scale by official network (neurons × layers). Colour: what the time "
         "includes. Shape: who ran it, the best published figure of each span on one and on several devices. "
         "Hollow: a lossy method, or not the challenge's 60,000 inputs. Lines: the intervals of our medians. "
-        f"Our settings: {configurations}.",
+        f"Our settings: {values['configurations']}.",
         plot,
         ("network", "who", "TeraEdges/s", "low", "high", "time includes", "kind", "comparable"),
         [
@@ -86,11 +75,9 @@ def _palette() -> dict[str, str]:
 
 def _legend(plot, points: Sequence[Point], spans: Sequence[str], palette: dict[str, str]) -> None:
     """Colours (spans) and shapes (who), each in its own column below the axes."""
-    from matplotlib.lines import Line2D
 
-    def mark(shape: str, label: str, face: str, edge: str) -> Line2D:
-        return Line2D([], [], linestyle="", marker=shape, markersize=8, markerfacecolor=face, markeredgecolor=edge,
-                      label=label)  # fmt: skip
+    def mark(shape: str, label: str, face: str, edge: str):
+        return line(label, linestyle="", marker=shape, markersize=8, markerfacecolor=face, markeredgecolor=edge)
 
     used = [who for who in MARKS if any(point.who == who for point in points)]
     shapes = [mark(MARKS[who], who if who in ALL_OURS else f"published, {who}", "#7b8794", INK if

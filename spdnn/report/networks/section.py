@@ -1,7 +1,5 @@
 """The section `networks`: this project and the best published, by official network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.common.section import Section

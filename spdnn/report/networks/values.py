@@ -141,8 +141,8 @@ def label(row: Baseline) -> str:
 def points(runs: Sequence[dict], baselines: Sequence[Baseline]) -> list[Point]:
     """Runs of official networks, and the best published figures of each; spans that the runs have come first."""
     marks = []
-    for members in rows_of.grouped(runs, lambda run: run["official_size"]):
-        size, spans = members[0]["official_size"], {run["span"] for run in members}
+    for size, members in rows_of.grouped(runs, lambda run: run["official_size"]).items():
+        spans = {run["span"] for run in members}
         row = f"{size[0]} × {size[1]}"
         for group, figure in sorted(best(baselines, *size).items(), key=lambda item: item[0].span not in spans):
             rate, text = figure.edges_per_second, f"{figure.system}, {figure.hardware}"

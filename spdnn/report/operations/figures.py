@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from spdnn.report.common import words
-from spdnn.report.common.drawing import INK, Figure, canvas, colours, despine, plain
+from spdnn.report.common.drawing import Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, plain
 
 MARKS = ("o", "s", "^", "D", "v", "P")
 JITTER = 0.7  # percent of sparsity that networks stand apart
@@ -24,32 +25,26 @@ def figures(values: dict) -> Iterator[Figure]:
 
 def speedup(operation: dict, place: dict) -> Figure:
     """Times as fast as the dense product by sparsity, logarithmic: problems as points, geometric means as lines."""
-    label = "times as fast as the dense product"
-    plot, rows = _by_sparsity(operation["curves"], label, lambda one: one.dense and one.dense[1], "dense", True)
-    return Figure(
+    return _by_sparsity(
+        operation["curves"],
         f"{operation['id']}-dense",
         f"Times as fast as the dense product by sparsity, {operation['operation']}, {place['name']}",
         "How many times as fast as the fastest dense product, by sparsity, on a logarithmic scale. "
         f"Points: problems; lines: geometric means. Networks are set apart a little. {_on(place)}",
-        plot,
-        ("network", "problem", "sparsity, %", label),
-        rows,
-    )
+        "times as fast as the dense product", lambda one: one.dense and one.dense[1], "dense", ratio=True,
+    )  # fmt: skip
 
 
 def peak(operation: dict, place: dict) -> Figure:
     """Percent of the machine's measured multiply-adds by sparsity: problems as points, geometric means as lines."""
-    label = "% of measured peak (useful operations)"
-    plot, rows = _by_sparsity(operation["curves"], label, lambda one: one.peak, "peak", False)
-    return Figure(
+    return _by_sparsity(
+        operation["curves"],
         f"{operation['id']}-peak",
         f"Percent of measured peak by sparsity, {operation['operation']}, {place['name']}",
         "Useful operations (two for each nonzero and column) a second, in percent of what the machine's "
         f"multiply-adds in registers were measured to reach. {_on(place)}",
-        plot,
-        ("network", "problem", "sparsity, %", label),
-        rows,
-    )
+        "% of measured peak (useful operations)", lambda one: one.peak, "peak", ratio=False,
+    )  # fmt: skip
 
 
 def _on(place: dict) -> str:
@@ -57,11 +52,12 @@ def _on(place: dict) -> str:
     return f"On {place['name']}{threads}."
 
 
-def _by_sparsity(curves: Sequence[dict], label: str, value: Callable, mean: str, ratio: bool) -> tuple:
-    """(plot, its rows): a curve of each network; `value` is of a problem, `mean` the key of a row's geometric mean."""
+def _by_sparsity(
+    curves: Sequence[dict], name: str, title: str, caption: str, label: str, value: Callable, mean: str, *, ratio: bool
+) -> Figure:
+    """A curve of each network; `value` is of a problem, `mean` the key of a row's geometric mean."""
     palette = colours(max(10, len(curves)))
-    plot = canvas(4.4)
-    axes = plot.add_subplot()
+    plot, axes = canvas(4.4)
     lines = []
     for place, curve in enumerate(curves):
         shift, mark = JITTER * (place - (len(curves) - 1) / 2), MARKS[place % len(MARKS)]
@@ -85,7 +81,8 @@ def _by_sparsity(curves: Sequence[dict], label: str, value: Callable, mean: str,
     axes.set_ylabel(label)
     despine(plot)
     plot.legend(lines, [curve["label"] for curve in curves], loc="outside lower left", frameon=False, ncols=3)
-    return plot, [
+    rows = [
         (curve["label"], one.problem["layer"], one.percent, value(one))
         for curve in curves for one in curve["members"] if value(one) is not None
     ]  # fmt: skip
+    return Figure(name, title, caption, plot, ("network", "problem", "sparsity, %", label), rows)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from spdnn.report.common import words
-from spdnn.report.common.drawing import INK, MOST_DRAWN, RECORD, Figure, canvas, colours, despine, plain
+from spdnn.report.common.drawing import MOST_DRAWN, RECORD, Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, plain
 
 
 def figures(values: dict) -> Iterator[Figure]:
-    """The first comparisons in one figure, where they have other libraries."""
+    """Times as long as ours, by library: a point for each with its interval, in a colour of its problem."""
     shown = values["comparisons"][:MOST_DRAWN]
     rows = [(one["label"], row) for one in shown for row in one["rows"] if not row["is_ours"]]
-    if rows:
-        yield peers(rows, sorted({one["ours"]["setting"] for one in shown}))
-
-
-def peers(rows: Sequence[tuple[str, dict]], settings: Sequence[str]) -> Figure:
-    """Times as long as ours, by library: a point for each with its interval, in a colour of its problem.
-
-    Args:
-        rows: (problem, row of a comparison) each.
-        settings: of ours.
-    """
-    plot = canvas(1.4 + 0.32 * len(rows))
-    axes = plot.add_subplot()
+    if not rows:
+        return
+    settings = sorted({one["ours"]["setting"] for one in shown})
+    plot, axes = canvas(1.4 + 0.32 * len(rows))
     palette = dict(zip(dict.fromkeys(label for label, _ in rows), colours(12), strict=False))
     for place, (label, row) in enumerate(rows):
         ratio = row["ratio"]
@@ -37,7 +29,7 @@ def peers(rows: Sequence[tuple[str, dict]], settings: Sequence[str]) -> Figure:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("times as long as ours")
     despine(plot, left=True)
-    return Figure(
+    yield Figure(
         "peers",
         "Times as long as ours, by library and problem",
         "How many times as long as ours each library took, on a logarithmic scale: median over pairs of samples "

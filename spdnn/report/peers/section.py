@@ -1,7 +1,5 @@
 """The section `peers`: other libraries in the same run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.common.section import Section
@@ -9,12 +7,8 @@ from spdnn.report.peers.figures import figures
 from spdnn.report.peers.values import values
 
 SECTION = Section(
-    "peers",
-    "Peers",
-    Path(__file__).parent,
-    values,
-    figures,
+    "peers", "Peers", Path(__file__).parent, values, figures,
     heading="Peers in the same run",
     absent="Peers are not shown, for no other library was timed beside these runs. "
     "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> do that.",
-)
+)  # fmt: skip

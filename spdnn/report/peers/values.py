@@ -18,7 +18,7 @@ def values(collection: Collection) -> dict | None:
     """What the section prints: {problem, inputs, label, ours, rows} of each comparison; None without one."""
     compared = [run for run in collection.runs if "comparison" in run["record"] and run["ranks"] == 1]
     groups = rows_of.grouped(compared, lambda run: (run["record"]["comparison"], *rows_of.problem_key(run)))
-    comparisons = [one for members in groups if (one := _comparison(members))]
+    comparisons = [one for members in groups.values() if (one := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
 

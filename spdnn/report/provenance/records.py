@@ -55,25 +55,13 @@ def _operation_row(number: int, record: dict) -> tuple:
     """An operation record's part of the table; what only runs have is empty."""
     place, seconds = record["environment"], record["samples"]["seconds"]
     cells = {
-        "number": number,
-        "kind": record["operation"],
-        "case": record["case"],
-        "verdict": "pass",
-        "truth": "float64 oracle",
-        "network": record["problem"]["network"],
-        "engine": record["program"]["name"],
-        "threads": record["threads"],
-        "time_includes": record["span"],
-        "inference_seconds": statistics.median(seconds),
-        "fastest_seconds": min(seconds),
-        "repeats": len(seconds),
-        "cpu": place["cpu"],
-        "cores": place["cores"],
-        "gpu": place.get("gpu"),
-        "created": record["created"],
-        "commit": place.get("commit"),
+        "number": number, "kind": record["operation"], "case": record["case"], "verdict": "pass",
+        "truth": "float64 oracle", "network": record["problem"]["network"], "engine": record["program"]["name"],
+        "threads": record["threads"], "time_includes": record["span"], "inference_seconds": statistics.median(seconds),
+        "fastest_seconds": min(seconds), "repeats": len(seconds), "cpu": place["cpu"], "cores": place["cores"],
+        "gpu": place.get("gpu"), "created": record["created"], "commit": place.get("commit"),
         "command": place["command"],
-    }
+    }  # fmt: skip
     return tuple(cells.get(name) for name in COLUMNS)
 
 

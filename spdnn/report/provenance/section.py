@@ -1,7 +1,5 @@
 """The section `provenance`: what numbers include, machines, commands and all records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.common.section import Section

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
-from spdnn.report.common.drawing import INK, MOST_BARS, MOST_DRAWN, Figure, canvas, colours, despine, plain
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, line, name_rows, patch, plain
 from spdnn.report.reductions.values import STEPS, titled
 
 HUES = {name: hue for hue, name in enumerate(STEPS)}  # of the palette that the colour-blind tell apart
@@ -30,8 +31,7 @@ def edges(networks: Sequence[dict]) -> Figure:
     A bar is what one reduction leaves out; its length is the factor, so that lengths add up as factors multiply.
     """
     palette = colours()
-    plot = canvas(1.7 + 0.62 * len(networks))
-    axes = plot.add_subplot()
+    plot, axes = canvas(1.7 + 0.62 * len(networks))
     low, high = _ends(networks)
     for place, one in enumerate(networks):
         right = one["edges"]
@@ -57,11 +57,8 @@ def edges(networks: Sequence[dict]) -> Figure:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(_power)
     axes.set_xlim(low, high)
-    axes.set_yticks(range(len(networks)), [_label(one) for one in networks])
-    axes.set_ylim(len(networks) - 0.5, -0.5)
     axes.set_xlabel("inputs × edges")
-    axes.grid(visible=False, axis="y")
-    despine(plot, left=True)
+    name_rows(plot, axes, [_label(one) for one in networks])
     _legend(plot, palette)
     columns = ["network and inputs", "edges counted"]
     for name in STEPS:
@@ -106,12 +103,9 @@ def _label(one: dict) -> str:
 
 
 def _legend(plot, palette: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=palette[HUES[name]], label=f"left out: {REDUCTIONS[name].left_out}") for name in STEPS]
-    handles.append(Line2D([], [], color=INK, linestyle="", marker="|", markersize=12, label="as the challenge counts"))
-    handles.append(Line2D([], [], color=INK, linestyle="", marker="D", markersize=5, label="really computed"))
+    handles = [patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[HUES[name]]) for name in STEPS]
+    handles.append(line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
+    handles.append(line("really computed", color=INK, linestyle="", marker="D", markersize=5))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
 
 
@@ -120,8 +114,8 @@ def rows(curves: Sequence[dict]) -> Figure:
     palette = colours()
     columns = min(COLUMNS, len(curves))
     lines = -(-len(curves) // columns)
-    plot = canvas(0.8 + 2.5 * lines)
-    panels = plot.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
+    plot, panels = canvas(0.8 + 2.5 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
+    panels = panels.flat
     for place, (one, axes) in enumerate(zip(curves, panels, strict=False)):
         _curve(axes, one["alive"], {"color": palette[HUES["dead"]], "linewidth": 2})
         if one["rows"] and one["looked"]:
@@ -164,12 +158,8 @@ def _curve(axes, counts: Sequence[int], look: dict) -> None:
 
 
 def _curve_legend(plot, palette: Sequence[str], kept: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], color=palette[HUES["dead"]], linewidth=2, label="inputs alive")]
+    handles = [line("inputs alive", color=palette[HUES["dead"]], linewidth=2)]
     if kept:
         dashes = (0, (4, 1.5))
-        handles.append(
-            Line2D([], [], color=palette[3], linewidth=2, linestyle=dashes, label="rows that stand for them")
-        )
+        handles.append(line("rows that stand for them", color=palette[3], linewidth=2, linestyle=dashes))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)

@@ -1,7 +1,5 @@
 """The section `reductions`: what each exact reduction leaves out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.common.section import Section

@@ -30,10 +30,10 @@ def values(collection: Collection) -> dict | None:
     if not any(run["reduced"] for run in whole):
         return None
     whole.sort(key=lambda run: (not facts.is_radixnet(run["record"]["problem"]), not run["comparable"]))
-    groups = rows_of.grouped(whole, rows_of.problem_key)
+    groups = rows_of.grouped(whole, rows_of.problem_key).values()
     single = [run for run in whole if run["ranks"] == 1]
     networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
-    times = [rows for group in rows_of.grouped(single, _setting) if (rows := _times(group))]
+    times = [rows for group in rows_of.grouped(single, _setting).values() if (rows := _times(group))]
     example = min((one for one in networks if one["radixnet"]), key=_tells_least, default=None)
     return {
         "networks": networks,
@@ -83,11 +83,11 @@ def _network(runs: Sequence[dict]) -> dict:
         "alive": dead_of and facts.alive(dead_of["record"]),
         "survivors": dead_of and dead_of["record"]["result"]["survivors"],
         "settled": dead_of and 1 + facts.settled(dead_of["record"]["result"]["survivors"]),
-        "rows": rows_of and facts.told(rows_of["record"]).rows,
-        "same_from": rows_of and 1 + facts.settled(facts.told(rows_of["record"]).rows),
+        "rows": rows_of and facts.layer_counts(rows_of["record"]).rows,
+        "same_from": rows_of and 1 + facts.settled(facts.layer_counts(rows_of["record"]).rows),
         "looked": bool(rows_of) and facts.looked(rows_of["record"]),
         "merged": merged_of and facts.neurons(merged_of["record"]),
-        "may_leave": dead_of and facts.found(dead_of["record"], "dead")["rows_may_leave_before_layer"],
+        "may_leave": dead_of and facts.search(dead_of["record"], "dead")["rows_may_leave_before_layer"],
         "bias": _number(problem["network"].get("bias")),
         "clip": _number(problem["network"].get("ymax")),
         "rule": rows_of and _rule(rows_of["record"]["verdict"]),
@@ -120,7 +120,7 @@ def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
     known = [
         (facts.through(found.rows, source or [1] * len(found.rows)), rows_of.age(run), place)
         for place, run in enumerate(runs)
-        if (found := facts.told(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
+        if (found := facts.layer_counts(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
         and facts.alive(run["record"])
     ]  # fmt: skip
     return runs[min(known)[2]] if known else None
@@ -129,7 +129,7 @@ def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
 def _merged_run(runs: Sequence[dict]) -> dict | None:
     """The latest run that tells how many neurons are left; one that tells their edges by layer, where there is one."""
     known = [run for run in runs if facts.neurons(run["record"])]
-    return max(known, key=lambda run: (facts.told(run["record"]) is not None, *rows_of.age(run)), default=None)
+    return max(known, key=lambda run: (facts.layer_counts(run["record"]) is not None, *rows_of.age(run)), default=None)
 
 
 def _dead_run(runs: Sequence[dict]) -> dict | None:
@@ -143,7 +143,7 @@ def _counted(source: list[int] | None, rows_of: dict | None, merged_of: dict | N
     found = {}
     if dead_of and source:
         found["dead"] = facts.through(facts.alive(dead_of["record"]), source), dead_of["case"]
-    rows, merged = (run and facts.told(run["record"]) for run in (rows_of, merged_of))
+    rows, merged = (run and facts.layer_counts(run["record"]) for run in (rows_of, merged_of))
     if rows and source:
         found["inputs"] = facts.through(rows.rows, source), rows_of["case"]
     if rows and merged:
@@ -178,7 +178,7 @@ def _notes(runs: Sequence[dict], source: list[int] | None, rows_of: dict | None,
         notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
     elif not facts.looked(rows_of["record"]):
         notes.append({"kind": "looks" if fewer else "never", **_command(runs[0], "dead,inputs")})
-    if not merged_of or (rows_of and not facts.told(merged_of["record"])):
+    if not merged_of or (rows_of and not facts.layer_counts(merged_of["record"])):
         notes.append({"kind": "neurons", **_command(runs[0], "all")})
     return notes
 

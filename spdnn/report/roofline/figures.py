@@ -6,19 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from spdnn.records import limits
-from spdnn.report.common.drawing import (
-    INK,
-    MOST_BARS,
-    MOST_DRAWN,
-    NO_COLOUR,
-    RECORD,
-    Figure,
-    canvas,
-    colours,
-    despine,
-    folded,
-    plain,
-)
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, line, name_rows, plain
 from spdnn.report.common.words import BINDS, DEVICE_BINDS, significant
 
 COLOURS = {limits.LOADS: 0, limits.MEMORY: 1}  # places in seaborn's "colorblind"
@@ -49,8 +38,7 @@ def roofline(panel: dict) -> Figure:
     palette = colours()
     rows, roofs = panel["rows"], panel["roofs"]
     low, high, places = _across(rows, roofs)
-    plot = canvas(HEIGHT + LEGEND)
-    axes = plot.add_subplot()
+    plot, axes = canvas(HEIGHT + LEGEND)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, max([high, *places.values()]) * (1.15 if places else 1.0))
@@ -87,8 +75,7 @@ def roofline(panel: dict) -> Figure:
 def distances(rows: Sequence[dict]) -> Figure:
     """The share of its limit that each of the first rows reached; colour is the ceiling that binds."""
     shown, palette = rows[:MOST_BARS], colours()
-    plot = canvas(1.5 + 0.38 * len(shown))
-    axes = plot.add_subplot()
+    plot, axes = canvas(1.5 + 0.38 * len(shown))
     for place, row in enumerate(shown):
         share = 100 * row["share"]
         axes.broken_barh([(0, share)], (place - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
@@ -97,11 +84,8 @@ def distances(rows: Sequence[dict]) -> Figure:
                       va="center", fontsize=8, color=INK)  # fmt: skip
     axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
     axes.set_xlim(0, max(110.0, *(118 * row["share"] for row in shown)))
-    axes.set_yticks(range(len(shown)), [folded(row["case"]) for row in shown], fontsize=8)
-    axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_xlabel("% of the machine's limit that was reached")
-    axes.grid(visible=False, axis="y")
-    despine(plot, left=True)
+    name_rows(plot, axes, [folded(row["case"]) for row in shown], fontsize=8)
     _ceilings(plot, shown, palette)
     more = len(rows) > len(shown)
     return Figure(
@@ -169,9 +153,9 @@ def _labels(axes, rows: Sequence[dict], places: dict[int, float]) -> None:
     bottom, top = axes.get_ylim()
     texts = [folded(row["case"], 34) for row in rows]
     heights = [math.log(row["computed_rate"] / 1e9 / bottom) / math.log(top / bottom) for row in rows]
-    line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
+    height_of_line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
     order = sorted(range(len(rows)), key=lambda i: (heights[i], i))
-    for i, height in zip(order, _spread([heights[i] for i in order], [line * (1.2 + texts[i].count("\n"))
+    for i, height in zip(order, _spread([heights[i] for i in order], [height_of_line * (1.2 + texts[i].count("\n"))
                                                                       for i in order]), strict=True):  # fmt: skip
         row = rows[i]
         axes.annotate(
@@ -206,8 +190,6 @@ def _axes(axes, low: float, high: float) -> None:
 
 def _legend(plot, panel: dict, palette: Sequence[str]) -> None:
     """What lines and marks are, the roofs with their numbers."""
-    from matplotlib.lines import Line2D
-
     names, roofs = DEVICE_BINDS if panel["device"] else BINDS, panel["roofs"]
     labels = {
         "loaded_edges": f"{names[limits.LOADS]}: {_ends(roofs['loaded_edges'])} · 10⁹ edges/s",
@@ -215,7 +197,7 @@ def _legend(plot, panel: dict, palette: Sequence[str]) -> None:
         "copies": f"{names[limits.MEMORY]}: {_ends(roofs['copies'])} · 10⁹ bytes/s",
     }
     lines = [
-        Line2D([], [], color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name], label=label)
+        line(label, color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name])
         for name, label in labels.items()
     ]
     plot.legend(handles=lines, title="measured ceilings", loc="outside lower left", frameon=False, alignment="left",
@@ -230,11 +212,9 @@ def _ends(roof: tuple[float, float]) -> str:
 
 def _ceilings(plot, rows: Sequence[dict], palette, mark: str = "s", where: str = "outside lower left") -> None:
     """Which colour is which ceiling."""
-    from matplotlib.lines import Line2D
-
     names = {(row["ceiling"], row["binds"]) for row in rows}
     kinds = [
-        Line2D([], [], linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]], label=name)
+        line(name, linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]])
         for kind, name in sorted(names)
     ]
     plot.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)

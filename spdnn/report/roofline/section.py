@@ -1,7 +1,5 @@
 """The section `limits`: each run under the roofline of its machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.common.section import Section
@@ -9,11 +7,7 @@ from spdnn.report.roofline.figures import figures
 from spdnn.report.roofline.values import values
 
 SECTION = Section(
-    "limits",
-    "How far from the limit",
-    Path(__file__).parent,
-    values,
-    figures,
+    "limits", "How far from the limit", Path(__file__).parent, values, figures,
     absent="How far these runs are from their machines' limits is not told: the machine was not measured with them. "
     "Records that <code>spdnn challenge</code>, <code>spdnn infer</code> and the workflow write today tell it.",
-)
+)  # fmt: skip

@@ -86,16 +86,12 @@ def _machine(run: dict, machine: limits.Machine) -> str:
 def _panels(rows: Sequence[dict]) -> list[dict]:
     """A machine's rows, nearest to their limit first, and the lowest and the highest of each roof over them."""
     panels = []
-    drawable = grouped((row for row in rows if row["computed_rate"] and row["own_rate"]), lambda row: row["machine"])
-    for members in sorted(drawable, key=lambda rows: (rows[0]["device"], rows[0]["ranks"], rows[0]["machine"])):
+    drawable = [row for row in rows if row["computed_rate"] and row["own_rate"]]
+    machines = grouped(drawable, lambda row: (row["device"], row["ranks"], row["machine"]))
+    for device, ranks, name in sorted(machines):
+        members = machines[device, ranks, name]
         roofs = {key: [row[key] for row in members] for key in ("loaded_edges", "second_edges", "copies")}
-        panels.append(
-            {
-                "id": f"roofline-{len(panels) + 1}",
-                "name": members[0]["machine"],
-                "device": members[0]["device"],
-                "rows": members,
-                "roofs": {key: (min(rates), max(rates)) for key, rates in roofs.items()},
-            }
-        )
+        ends = {key: (min(rates), max(rates)) for key, rates in roofs.items()}
+        panels.append({"id": f"roofline-{len(panels) + 1}", "name": name, "device": device, "rows": members,
+                       "roofs": ends})  # fmt: skip
     return panels

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from spdnn.report.common import words
-from spdnn.report.common.drawing import INK, MOST_DRAWN, Figure, canvas, colours, despine, plain
+from spdnn.report.common.drawing import MOST_DRAWN, Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, line, patch, plain
 from spdnn.report.scaling.values import OTHER, WEAK
 
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
@@ -36,9 +37,8 @@ def scaling(group: dict) -> Figure:
     """
     rows = group["rows"]
     palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2)), strict=True))
-    plot = canvas(6.4)
-    panels = plot.subplots(3, 2).flat
-    time, speedup, efficiency, imbalance, shares, legend = panels
+    plot, panels = canvas(6.4, 3, 2)
+    time, speedup, efficiency, imbalance, shares, legend = panels.flat
     used = [name for name in MARKS if any(row["partition"] == name for row in rows)]
     for name in used:
         curve = [row for row in rows if row["partition"] in (None, name)]
@@ -88,20 +88,16 @@ def published(system: dict) -> Figure:
     from matplotlib.ticker import LogLocator
 
     curves, devices = system["curves"], system["devices"]
-    plot = canvas(4.6)
-    rates, efficiency = plot.subplots(1, 2)
+    plot, (rates, efficiency) = canvas(4.6, 1, 2)
     widths, depths = (list(dict.fromkeys(curve[key] for curve in curves)) for key in ("neurons", "layers"))
     palette = colours(max(10, len(widths)))
     lines = []
     for curve in curves:
         depth = depths.index(curve["layers"])
         look = {
-            "color": palette[widths.index(curve["neurons"])],
-            "linestyle": DASHES[depth % len(DASHES)],
-            "marker": "osD^v"[depth % 5],
-            "markersize": 4,
-            "linewidth": 1.3,
-        }
+            "color": palette[widths.index(curve["neurons"])], "linestyle": DASHES[depth % len(DASHES)],
+            "marker": "osD^v"[depth % 5], "markersize": 4, "linewidth": 1.3,
+        }  # fmt: skip
         points = [point for point in curve["points"] if point["rate"]]
         places = [point["devices"] for point in points]
         lines += rates.plot(places, [point["rate"] / 1e12 for point in points], **look)
@@ -146,8 +142,14 @@ def _curve(axes, rows: Sequence[dict], value, look: dict, dashed: bool = False) 
     if not points:
         return
     ranks = [row["ranks"] for row, _ in points]
-    line = "--" if dashed else "-"
-    axes.plot(ranks, [number for _, number in points], color=look["color"], linestyle=line, linewidth=1.4, zorder=2)
+    axes.plot(
+        ranks,
+        [number for _, number in points],
+        color=look["color"],
+        linestyle="--" if dashed else "-",
+        linewidth=1.4,
+        zorder=2,
+    )
     for row, number in points:
         one = row["ranks"] == 1
         edge = INK if one else look["color"]
@@ -207,19 +209,16 @@ def shaded_from(rows: Sequence[dict]) -> float | None:
 
 def _legend(axes, rows: Sequence[dict], used: Sequence[str], palette: dict[str, str]) -> None:
     """What marks, lines and shade mean, in the place of the last panel."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     axes.set_axis_off()
-    handles = [Line2D([], [], color=palette[name], marker=MARKS[name], label=name) for name in used]
+    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in used]
     if any(row["ranks"] == 1 for row in rows):
-        handles.append(Line2D([], [], color=INK, linestyle="", marker=BASE_MARK, label="one rank, the base"))
-        handles.append(Line2D([], [], color=INK, linestyle=":", label="ideal"))
+        handles.append(line("one rank, the base", color=INK, linestyle="", marker=BASE_MARK))
+        handles.append(line("ideal", color=INK, linestyle=":"))
     grey = "#7b8794"
     if any(row["imbalance"]["edges_from_exchange"] is not None for row in rows):
-        handles.append(Line2D([], [], color=grey, linestyle="--", label="imbalance: from the first exchange on"))
-    handles.append(Line2D([], [], color=grey, label="% of inference: waiting"))
-    handles.append(Line2D([], [], color=grey, linestyle="--", label="% of inference: communication"))
+        handles.append(line("imbalance: from the first exchange on", color=grey, linestyle="--"))
+    handles.append(line("% of inference: waiting", color=grey))
+    handles.append(line("% of inference: communication", color=grey, linestyle="--"))
     if any(row["oversubscribed"] for row in rows):
-        handles.append(Patch(color=SHADE, label="more threads than cores (hollow marks)"))
+        handles.append(patch("more threads than cores (hollow marks)", color=SHADE))
     axes.legend(handles=handles, loc="center left", frameon=False, fontsize=9, alignment="left", title="partition")

@@ -32,7 +32,7 @@ def values(collection: Collection) -> dict | None:
     strong = _groups(STRONG, runs, _strong_key)
     grouped = {id(run) for group in (*strong, *weak) for run in group["runs"]}
     alone = [run for run in several if id(run) not in grouped]
-    other = [_group(OTHER, members, 0) for members in rows_of.grouped(alone, _strong_key)]
+    other = [_group(OTHER, members, 0) for members in rows_of.grouped(alone, _strong_key).values()]
     return {
         "groups": [*strong, *weak, *other],
         "published": published(collection.baselines),
@@ -65,7 +65,7 @@ def _setting(run: dict) -> tuple:
 
 def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
     """The groups that compare at least two numbers of ranks."""
-    members = [group for group in rows_of.grouped(runs, key) if len({run["ranks"] for run in group}) > 1]
+    members = [group for group in rows_of.grouped(runs, key).values() if len({run["ranks"] for run in group}) > 1]
     return [_group(kind, group, place) for place, group in enumerate(members, 1)]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from spdnn.report.common import words
-from spdnn.report.common.drawing import INK, NO_COLOUR, Figure, canvas, colours, despine
+from spdnn.report.common.drawing import Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, patch
 from spdnn.taskgraph.decomposition import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
@@ -63,8 +64,8 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, 
     last = max((entry[7] for _, timeline in panels for entry in timeline), default=0.0) or 1.0
     palette = colours()
     heights = [0.7 + 0.24 * max(1, len(one)) for one in rows]
-    plot = canvas(sum(heights) + 0.6)
-    axes = plot.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    plot, axes = canvas(sum(heights) + 0.6, len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
+    axes = axes[:, 0]
     for place, (label, timeline), own in zip(axes, panels, rows, strict=True):
         _panel(place, label, timeline, own, last, palette)
     axes[-1].set_xlabel("seconds from the beginning of the run")
@@ -116,9 +117,7 @@ def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | Non
 
 
 def _legend(plot, kinds: Sequence[str], palette) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=palette[COLOURS[kind]], label=WORDS[kind]) for kind in kinds]
+    handles = [patch(WORDS[kind], color=palette[COLOURS[kind]]) for kind in kinds]
     if handles:
         plot.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
 
@@ -130,8 +129,7 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
         rows: those that have their memory, of the group of that id.
         size: of its network, in words.
     """
-    plot = canvas(3.6)
-    axes = plot.add_subplot()
+    plot, axes = canvas(3.6)
     palette = dict(zip(SCHEDULES, colours(), strict=False))
     counts = sorted({row["devices"] for row in rows})
     marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
@@ -159,12 +157,9 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
 
 
 def _marks_legend(plot, names: Sequence[str], palette: dict, marks: dict) -> None:
-    from matplotlib.lines import Line2D
-
     look = {"linestyle": "", "markersize": 7}
-    handles = [Line2D([], [], marker="o", color=palette[name], label=name, **look) for name in names]
+    handles = [line(name, marker="o", color=palette[name], **look) for name in names]
     handles += [
-        Line2D([], [], marker=mark, color=NO_COLOUR, label=words.plural(count, "device"), **look)
-        for count, mark in marks.items()
+        line(words.plural(count, "device"), marker=mark, color=NO_COLOUR, **look) for count, mark in marks.items()
     ]
     plot.legend(handles=handles, loc="outside right upper", frameon=False)

@@ -25,7 +25,7 @@ FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of the task graph."""
     cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(run["record"]) is not None]
-    groups = rows_of.grouped(cut, _setting)
+    groups = rows_of.grouped(cut, _setting).values()
     shown = [_group(members, place, collection.baselines) for place, members in enumerate(groups, 1)]
     return {"groups": shown} if shown else None
 
@@ -117,14 +117,11 @@ def _bytes(value: object) -> int | None:
 
 def label(decomposition) -> str:
     """A decomposition in a few words."""
-    words = [decomposition.schedule]
-    words.append(f"{decomposition.devices} device{'s' if decomposition.devices > 1 else ''}")
-    if len(decomposition.ranges) > 1:
-        words.append(f"pipeline of {len(decomposition.ranges)}")
-    words.append(f"{decomposition.batches} batch{'es' if decomposition.batches > 1 else ''}")
-    if decomposition.buffers:
-        words.append(f"{decomposition.buffers} buffers")
-    return ", ".join(words)
+    devices, batches, stages = decomposition.devices, decomposition.batches, len(decomposition.ranges)
+    parts = [decomposition.schedule, f"{devices} device{'s' if devices > 1 else ''}"]
+    parts += [f"pipeline of {stages}"] if stages > 1 else []
+    parts += [f"{batches} batch{'es' if batches > 1 else ''}"]
+    return ", ".join([*parts, f"{decomposition.buffers} buffers"] if decomposition.buffers else parts)
 
 
 def _published(baselines: Sequence[Baseline], problem: dict) -> list[Baseline]:

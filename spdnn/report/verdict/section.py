@@ -1,7 +1,5 @@
 """The section `cases`: each case and its verdict."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spdnn.report.common.section import Section
