@@ -1,85 +1,75 @@
 """One HTML page from a collection: the values of every section, its figures, then the templates.
 
-The page names no section: it goes through the list that it gets. It makes no request, and its one script is allowed
-by its digest.
+The page goes through the list of sections, and a section alone says what it has to show. The page makes no request,
+and its one script is allowed by its digest.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from spdnn.common.errors import Unavailable
-from spdnn.report.common import collection, embedded, runs, words
+from spdnn.report.common import collection, embedded, run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Drawing
-from spdnn.report.common.section import TEMPLATE, Section
+from spdnn.report.common.section import TEMPLATE
+from spdnn.report.sections import SECTIONS
 from spdnn.report.verdict.values import headline
 
 HERE = Path(__file__).resolve().parent
 
 
-class Most(NamedTuple):
-    """Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads."""
-
-    runs: int = 150
-    rows: int = 100
-    details: int = 60
-    groups: int = 8
-    lines: int = 20
-
-
+# Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.
+MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
 # What every template gets besides the values of its section, the drawn `figures` by name, and the names `shown` of
 # the sections that have something to show.
 HELPERS = {
-    "most": Most(), "words": words, "threads": runs.threads, "fair": collection.fair_runs, "link": embedded.link,
+    "most": MOST, "words": words, "threads": run_rows.threads, "fair": collection.fair_runs, "link": embedded.link,
 }  # fmt: skip
 FILTERS = {
     "significant": words.significant, "tera": words.tera, "plural": words.plural, "printable": words.printable,
 }  # fmt: skip
 
 
-def values(sections: Sequence[Section], contents: Collection) -> dict[str, dict]:
+def values(contents: Collection) -> dict[str, dict]:
     """The values of each section that has something to show, by its name."""
-    pairs = ((section.name, section.values(contents)) for section in sections)
+    pairs = ((section.name, section.values(contents)) for section in SECTIONS)
     return {name: one for name, one in pairs if one is not None}
 
 
-def drawings(sections: Sequence[Section], shown: Mapping[str, dict], png: bool = False) -> dict[str, Drawing]:
-    """The figures of those sections by name, with PNG where asked for; `shown` as `values` makes it."""
-    parts = (section.drawings(shown[section.name], png) for section in sections if section.name in shown)
+def drawings(shown: Mapping[str, dict], png: bool = False) -> dict[str, Drawing]:
+    """The figures by name of the sections with values, with PNG where asked for; `shown` as `values` makes it."""
+    parts = (section.drawings(shown[section.name], png) for section in SECTIONS if section.name in shown)
     return {drawing.name: drawing for part in parts for drawing in part}
 
 
-def text(
-    sections: Sequence[Section], contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, Drawing]
-) -> str:
+def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, Drawing]) -> str:
     """The page; Unavailable without jinja2."""
     script = (HERE / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return _template(sections).render(
+    return _template().render(
         HELPERS,
-        sections=[(section, f"{section.name}/{TEMPLATE}", shown.get(section.name)) for section in sections],
+        sections=[(section, f"{section.name}/{TEMPLATE}", shown.get(section.name)) for section in SECTIONS],
         shown=shown,
         figures=figures,
         headline=headline(contents),
         runs=len(contents.runs),
-        networks=len(runs.grouped(contents.own, runs.network)),
+        networks=len(run_rows.grouped(contents.own, run_rows.network)),
         script={"text": script, "digest": f"sha256-{digest}"},
         style=(HERE / "style.css").read_text("utf-8"),
     )
 
 
-def _template(sections: Sequence[Section]):
+def _template():
     """The page's template, which finds that of a section as NAME/TEMPLATE."""
     try:
         import jinja2
     except ImportError as error:
         raise Unavailable("the report needs jinja2: pip install 'spdnn[report]'") from error
-    folders = {section.name: jinja2.FileSystemLoader(section.folder) for section in sections}
+    folders = {section.name: jinja2.FileSystemLoader(section.folder) for section in SECTIONS}
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PrefixLoader(folders), jinja2.FileSystemLoader(HERE)]),
         autoescape=True,

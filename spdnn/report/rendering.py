@@ -19,8 +19,6 @@ from spdnn.records.run_record import read_verdict
 from spdnn.report import page
 from spdnn.report.common import figure_files
 from spdnn.report.common.collection import Part, collect
-from spdnn.report.common.section import Section
-from spdnn.report.sections import SECTIONS
 
 
 class Folder(NamedTuple):
@@ -40,12 +38,7 @@ class Folder(NamedTuple):
 
 
 def render(
-    folders: Sequence[Folder],
-    output: Path,
-    baselines_path: Path | None = None,
-    *,
-    figures: Path | None = None,
-    sections: Sequence[Section] = SECTIONS,
+    folders: Sequence[Folder], output: Path, baselines_path: Path | None = None, *, figures: Path | None = None
 ) -> int:
     """Write the page to `output`; the same records give the same bytes. The number of records is returned.
 
@@ -54,7 +47,6 @@ def render(
         output: an .html file in a folder that exists.
         baselines_path: the table of published results; by default, the project's.
         figures: a folder for every figure as a file too (`figure_files.write_figures`).
-        sections: of the page, in their order; names differ.
 
     Raises:
         InputError: a record, verdict or table that is not sound, an output that is one of them, or a folder of
@@ -70,9 +62,9 @@ def render(
         operations += others
     published = read_operation_baselines() if operations else ()
     contents = collect(parts, read_baselines(baselines_path), operations, published)
-    shown = page.values(sections, contents)
-    drawings = page.drawings(sections, shown, png=figures is not None)
-    text = page.text(sections, contents, shown, drawings)
+    shown = page.values(contents)
+    drawings = page.drawings(shown, png=figures is not None)
+    text = page.text(contents, shown, drawings)
     if figures is not None:
         figure_files.write_figures(drawings.values(), figures)
     write_text(output, text)

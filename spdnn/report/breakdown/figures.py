@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spdnn.report.breakdown.ladders import Curve
 from spdnn.report.breakdown.values import fastest
-from spdnn.report.common import runs, words
+from spdnn.report.common import run_rows, words
 from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, name_rows, patch, plain
 from spdnn.report.common.words import significant
@@ -73,7 +73,7 @@ def wholes(rows: Sequence[dict]) -> Figure:
         "times-whole",
         "Seconds of read, prepare and inference by case",
         "Median seconds of reading, preparing and inference, in this order; only inference enters the rate. "
-        f"{how}{_left_out(shown, rows)} Settings: {runs.configurations([row['run'] for row in shown])}.",
+        f"{how}{_left_out(shown, rows)} Settings: {run_rows.configurations([row['run'] for row in shown])}.",
         _stacked(bars, scales, ends, label, hatched),
         ("case", "part", "seconds"),
         [(bar.label, name, value) for bar in bars for name, value in _listed(bar, hatched)],
@@ -241,12 +241,13 @@ def ladder(one: dict) -> Figure:
     axes.xaxis.set_major_formatter(plain)
     axes.set_xlabel("inference seconds")
     name_rows(plot, axes, [folded(rung.label, 56) for rung in rungs], fontsize=8)
-    size, cases = words.network(one), words.listed([run["case"] for run in one["runs"]], between="; ")
+    first = one["runs"][0]
+    size, cases = words.network(first), words.listed([run["case"] for run in one["runs"]], between="; ")
     time = f"Time: {one['span']}" if one["span"] else "What each time includes stands with its setting"
     return Figure(
         one["id"],
         f"Inference seconds by setting, {size}",
-        f"{size}, {one['inputs']} inputs: median inference seconds on a logarithmic scale, lines are the medians' "
+        f"{size}, {first['inputs']} inputs: median inference seconds on a logarithmic scale, lines are the medians' "
         f"intervals. On {one['machine']}. {time}. Cases: {cases}.",
         plot,
         ("setting", "inference seconds", "low", "high"),

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from spdnn.report.common import runs as rows_of
-from spdnn.report.common import words
+from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import fair
 
 LEAST_RUNGS, MOST_RUNGS = 3, 24
@@ -38,11 +37,11 @@ def curves(runs: Sequence[dict], most: int) -> list[Curve]:
     Of more than `most`, one of each width comes before the second of any, and official inputs before others.
     """
     groups: dict[tuple, list[Curve]] = {}
-    for run in sorted(runs, key=lambda run: -run["record"]["problem"]["layers"]):
-        problem, counts = run["record"]["problem"], tuple(run["record"]["result"]["survivors"])
-        drawn = groups.setdefault((problem["neurons"], run["inputs"], run["comparable"]), [])
+    for run in sorted(runs, key=lambda run: -run["layers"]):
+        counts = tuple(run["record"]["result"]["survivors"])
+        drawn = groups.setdefault((run["neurons"], run["inputs"], run["comparable"]), [])
         if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
-            label = f"{problem['neurons']:,} neurons × {problem['layers']:,} layers, {run['inputs']} inputs"
+            label = f"{run['neurons']:,} neurons × {run['layers']:,} layers, {run['inputs']} inputs"
             drawn.append(Curve(label, counts))
     keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
     shown = fair(keyed, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
@@ -56,45 +55,41 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
     evenly from the slowest to the fastest.
 
     Returns:
-        id, runs, rungs; neurons, layers, inputs and machine of its figure; span: what all times include, or None.
+        id, runs, rungs; machine: of all runs; span: what all their times include, or None.
     """
 
     def same(run: dict) -> tuple | None:
         where = words.machine(run["record"]["environment"])
-        return (*rows_of.problem_key(run), run["span"].startswith("one layer"), where) if run["ranks"] == 1 else None
+        return (*run_rows.problem_key(run), run["span"].startswith("one layer"), where) if run["ranks"] == 1 else None
 
-    found = []
-    for group in rows_of.grouped(runs, same).values():
+    shown = []
+    for group in run_rows.grouped(runs, same).values():
         members = _latest(group)
         labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:
             continue
         spans = {run["span"] for run in members}
-        several = len({rows_of.threads(run) for run in members}) > 1
+        several = len({run_rows.threads(run) for run in members}) > 1
         rungs = []
         for label, run in zip(labels, members, strict=True):
             name = f"{label}: {run['span']}" if len(spans) > 1 else label
-            name = f"{name}, {rows_of.threads(run)}" if several else name
-            rungs.append(Rung(name, run["seconds"]["inference"], *rows_of.ends(run)))
-        problem = members[0]["record"]["problem"]
-        found.append(
+            name = f"{name}, {run_rows.threads(run)}" if several else name
+            rungs.append(Rung(name, run["seconds"]["inference"], *run_rows.ends(run)))
+        shown.append(
             {
-                "id": f"ladder-{len(found) + 1}",
+                "id": f"ladder-{len(shown) + 1}",
                 "runs": members,
                 "rungs": rungs,
-                "neurons": problem["neurons"],
-                "layers": problem["layers"],
-                "inputs": members[0]["inputs"],
                 "machine": words.machine(members[0]["record"]["environment"]),
                 "span": spans.pop() if len(spans) == 1 else None,
             }
         )
-    return found
+    return shown
 
 
 def _latest(runs: Sequence[dict]) -> list[dict]:
     """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
-    latest = {(*_setting(run), rows_of.threads(run), run["span"]): run for run in sorted(runs, key=rows_of.age)}
+    latest = {(*_setting(run), run_rows.threads(run), run["span"]): run for run in sorted(runs, key=run_rows.age)}
     slowest = sorted(latest.values(), key=lambda run: (-run["seconds"]["inference"], run["number"]))
     last, most = len(slowest) - 1, MOST_RUNGS - 1
     return slowest if last <= most else [slowest[place * last // most] for place in range(MOST_RUNGS)]
@@ -102,4 +97,4 @@ def _latest(runs: Sequence[dict]) -> list[dict]:
 
 def _setting(run: dict) -> tuple[str, str, str]:
     """Engine, reductions and, of the task graph, how it was cut."""
-    return run["engine"], run["reductions"].replace("none", "no reductions"), rows_of.cut(run["record"])
+    return run["engine"], run["reductions"].replace("none", "no reductions"), run_rows.cut(run["record"])

@@ -1,4 +1,4 @@
-"""The section `times`: what each run's time was made of, survivors and ladders."""
+"""The section `times`: what each run's time was made of. Survivors and ladders are part of it."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from spdnn.records.rank_checks import CLOCK, TOLERANCE
 from spdnn.report.breakdown.ladders import curves, ladders
-from spdnn.report.common import runs as rows_of
+from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.words import STREAMED, plural
@@ -48,7 +48,7 @@ class Parts(NamedTuple):
         untold: which of these, the record does not tell.
         hidden: of copies that went on while the same device computed, in `kernel` already.
         joined: (tasks, entries of the timeline) where several tasks are one entry: gaps between them count as busy.
-        known: how the record tells, in a few words.
+        source: how the record tells, in a few words.
     """
 
     whole: float
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
     untold: float
     hidden: float | None
     joined: tuple[int, int] | None
-    known: str
+    source: str
 
 
 def values(collection: Collection) -> dict | None:
@@ -82,9 +82,9 @@ def values(collection: Collection) -> dict | None:
         "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
         "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in apart)],
         "curves": curves(own, MOST_DRAWN),
-        "configurations": rows_of.configurations(own),
+        "configurations": run_rows.configurations(own),
         "ladders": ladders(own)[:MOST_DRAWN],
-        "on_gpu": any(run["record"]["environment"].get("gpu") for run in runs),
+        "on_gpu": any(run["on_gpu"] for run in runs),
     }
 
 
@@ -92,15 +92,14 @@ def fastest(rows: Sequence[dict], most: int) -> list[dict]:
     """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
 
     def network(row: dict) -> tuple:
-        problem = row["run"]["record"]["problem"]
-        return problem["neurons"], problem["layers"], "comparison" in row["run"]["record"]
+        return row["run"]["neurons"], row["run"]["layers"], "comparison" in row["run"]["record"]
 
     return fair(rows, most, network, lambda row: row["run"]["rate"]["median"])
 
 
 def _is_by(term: str, row: dict) -> bool:
     """Whether a meaning is of how this row is told apart."""
-    return bool(row["parts"].joined) if term == JOINED else row["parts"].known.startswith(term)
+    return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
 def parts(record: dict) -> Parts | None:
@@ -120,9 +119,9 @@ def _of_ranks(record: dict) -> Parts:
     whole, waiting, sending = (
         sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
     )
-    rest, known = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
+    rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
     computed, untold = (None, rest) if record["span"] == STREAMED else (rest, 0.0)
-    return Parts(whole, sending, computed, waiting, untold, None, None, known) if whole else None
+    return Parts(whole, sending, computed, waiting, untold, None, None, source) if whole else None
 
 
 def _of_timeline(record: dict) -> Parts | None:
@@ -145,13 +144,13 @@ def _of_timeline(record: dict) -> Parts | None:
         copying += _covered(one for one in lanes if one.lane != COMPUTE)
         busy += _covered(lanes)
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
-    told = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
+    seconds = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
     if notes.get("captured") and record["span"] == STREAMED:
-        told |= {"kernel": None, "untold": after + computing, "hidden": None}
+        seconds |= {"kernel": None, "untold": after + computing, "hidden": None}
     tasks = notes.get("timeline_tasks")
     joined = (tasks, len(spans)) if isinstance(tasks, int) and tasks > len(spans) else None
-    known = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
-    return Parts(whole=whole, joined=joined, known=known, **{name: _positive(told[name]) for name in told})
+    source = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
+    return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
 
 
 def _positive(seconds: float | None) -> float | None:
@@ -187,7 +186,7 @@ def _uploaded(record: dict) -> float | None:
 
 
 def _spans(record: dict) -> dict[str, float]:
-    """The spans that an engine told, those of them that are times."""
-    told = record["engine"]["notes"].get("spans")
-    known = told.items() if isinstance(told, dict) else ()
-    return {name: value for name, value in known if type(value) in (int, float) and value >= 0}
+    """The spans in an engine's notes, those of them that are times."""
+    spans = record["engine"]["notes"].get("spans")
+    pairs = spans.items() if isinstance(spans, dict) else ()
+    return {name: value for name, value in pairs if type(value) in (int, float) and value >= 0}

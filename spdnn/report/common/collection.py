@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from spdnn.records.published import Baseline
 from spdnn.records.published_operations import OperationBaseline
-from spdnn.report.common import runs, words
+from spdnn.report.common import run_rows, words
 
 Entry = TypeVar("Entry")
 
@@ -62,11 +62,11 @@ class Collection:
 
     @cached_property
     def runs(self) -> list[dict]:
-        """A row of `runs.row` for each run record; with its place where there are several machines or a GPU."""
+        """A row of `run_rows.row` for each run record; with its place where there are several machines or a GPU."""
         places = [record["environment"] for record in self.records]
         several = len(set(map(words.machine, places))) > 1
         return [
-            runs.row(record, number, placed=several or bool(place.get("gpu")))
+            run_rows.row(record, number, placed=several or bool(place.get("gpu")))
             for number, (record, place) in enumerate(zip(self.records, places, strict=True))
         ]
 

@@ -1,4 +1,4 @@
-"""The figures of a page as files: for papers, for `snakemake --report`, and their data for other programs."""
+"""The figures of a page as files: SVG, PNG, data, caption. They are for papers and for `snakemake --report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the drawing functions share: a canvas as wide as the page, colours, named rows, legends and texts that fit."""
+"""What drawing functions share: a canvas as wide as the page, colours, rows, legends. None of it knows a section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of the twelve networks: throughput of this project and of published systems, by network."""
+"""The figure of the twelve networks: rates by network. Those of this project stand beside the published ones."""
 
 from __future__ import annotations
 

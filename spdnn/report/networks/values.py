@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from spdnn.problem import challenge
 from spdnn.records.published import DEVICES, Baseline, best
-from spdnn.report.common import runs as rows_of
-from spdnn.report.common import words
+from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection, fair_runs
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
@@ -56,7 +55,7 @@ def values(collection: Collection) -> dict | None:
         "twelve": twelve(collection),
         "published": published(collection.baselines),
         "points": points(official, collection.baselines),
-        "configurations": rows_of.configurations(official),
+        "configurations": run_rows.configurations(official),
     }
 
 
@@ -141,7 +140,7 @@ def label(row: Baseline) -> str:
 def points(runs: Sequence[dict], baselines: Sequence[Baseline]) -> list[Point]:
     """Runs of official networks, and the best published figures of each; spans that the runs have come first."""
     marks = []
-    for size, members in rows_of.grouped(runs, lambda run: run["official_size"]).items():
+    for size, members in run_rows.grouped(runs, lambda run: run["official_size"]).items():
         spans = {run["span"] for run in members}
         row = f"{size[0]} × {size[1]}"
         for group, figure in sorted(best(baselines, *size).items(), key=lambda item: item[0].span not in spans):

@@ -1,4 +1,4 @@
-"""The figures on sparse operations: how ours stands to the dense product and to the machine's peak, by sparsity."""
+"""The figures on sparse operations, by sparsity. Ours is set against the dense product and the machine's peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `operations`: sparse operations for deep learning."""
+"""The section `operations`: sparse operations for deep learning. It alone reads operation records."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ import numpy as np
 from spdnn.common.statistics import ratios
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.runs import grouped
+from spdnn.report.common.run_rows import grouped
 
 PRODUCTS = ("spmm", "sddmm")
 NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",

@@ -1,4 +1,4 @@
-"""The figure on peers: how many times as long as ours each library took, by problem."""
+"""The figure on peers, by problem. It shows how many times as long as ours each library took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `peers`: other libraries in the same run."""
+"""The section `peers`: other libraries in the same run. Without one, it says how to get them."""
 
 from pathlib import Path
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spdnn.common.statistics import ratios
-from spdnn.report.common import runs as rows_of
+from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 
 OURS = "cpu"  # the engine of a comparison that the others are set against
 
 
 def values(collection: Collection) -> dict | None:
-    """What the section prints: {problem, inputs, label, ours, rows} of each comparison; None without one."""
+    """What the section prints: {label, ours, rows} of each comparison; None without one."""
     compared = [run for run in collection.runs if "comparison" in run["record"] and run["ranks"] == 1]
-    groups = rows_of.grouped(compared, lambda run: (run["record"]["comparison"], *rows_of.problem_key(run)))
+    groups = run_rows.grouped(compared, lambda run: (run["record"]["comparison"], *run_rows.problem_key(run)))
     comparisons = [one for members in groups.values() if (one := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
@@ -28,12 +28,19 @@ def _comparison(members: Sequence[dict]) -> dict | None:
     ours = max(own, key=lambda run: len(run["record"]["reductions"]["requested"]), default=None)
     if ours is None or len(members) < 2:
         return None
-    seconds = ours["record"]["samples"]["inference_seconds"]
-    rows = [
-        {**run, "is_ours": run is ours, "ratio": ratios(seconds, run["record"]["samples"]["inference_seconds"])}
-        for run in members if run["repeats"] == ours["repeats"]
-    ]  # fmt: skip
+    rows = [_row(run, ours) for run in members if run["repeats"] == ours["repeats"]]
     rows.sort(key=lambda row: row["ratio"].median)
-    problem = ours["record"]["problem"]
-    label = f"{problem['neurons']:,} × {problem['layers']:,}, {ours['inputs']} inputs"
-    return {"problem": problem, "inputs": ours["inputs"], "label": label, "ours": ours, "rows": rows}
+    label = f"{ours['neurons']:,} × {ours['layers']:,}, {ours['inputs']} inputs"
+    return {"label": label, "ours": ours, "rows": rows}
+
+
+def _row(run: dict, ours: dict) -> dict:
+    """One engine beside ours."""
+    notes, (mine, other) = run["record"]["engine"]["notes"], (one["record"]["samples"] for one in (ours, run))
+    return {
+        **run,
+        "is_ours": run is ours,
+        "ratio": ratios(mine["inference_seconds"], other["inference_seconds"]),
+        "library": words.printable(notes.get("library") or "this project"),
+        "one_thread": notes.get("threads_used") == 1,
+    }

@@ -1,4 +1,4 @@
-"""The figures on the exact reductions: edges that are left, by network, and rows that are left, by layer."""
+"""The figures on the exact reductions. One shows edges that are left, by network; one rows, by layer."""
 
 from __future__ import annotations
 

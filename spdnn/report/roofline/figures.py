@@ -1,4 +1,4 @@
-"""The figures on limits: a roofline for each machine, and the share of its limit that each run reached."""
+"""The figures on limits. Each machine has a roofline; one figure has the share of its limit that each run reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `limits`: each run under the roofline of its machine."""
+"""The section `limits`. Each run is set under the roofline of its machine."""
 
 from pathlib import Path
 

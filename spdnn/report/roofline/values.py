@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from spdnn.records import limits
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.runs import grouped
+from spdnn.report.common.run_rows import grouped
 
 
 def values(collection: Collection) -> dict | None:

@@ -1,4 +1,4 @@
-"""The figures on scaling: one for each group of runs over ranks, one for each published system over devices."""
+"""The figures on scaling. Groups of runs are over ranks, published systems over devices; they share no figure."""
 
 from __future__ import annotations
 
@@ -142,14 +142,8 @@ def _curve(axes, rows: Sequence[dict], value, look: dict, dashed: bool = False) 
     if not points:
         return
     ranks = [row["ranks"] for row, _ in points]
-    axes.plot(
-        ranks,
-        [number for _, number in points],
-        color=look["color"],
-        linestyle="--" if dashed else "-",
-        linewidth=1.4,
-        zorder=2,
-    )
+    numbers, line_style = [number for _, number in points], "--" if dashed else "-"
+    axes.plot(ranks, numbers, color=look["color"], linestyle=line_style, linewidth=1.4, zorder=2)
     for row, number in points:
         one = row["ranks"] == 1
         edge = INK if one else look["color"]

@@ -1,4 +1,4 @@
-"""The section `scaling`: runs on several ranks."""
+"""The section `scaling`: runs on several ranks. Without one, it says how to get them."""
 
 from pathlib import Path
 

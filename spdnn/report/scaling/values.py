@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 
 from spdnn.records import rank_checks
 from spdnn.records.published import Baseline
-from spdnn.report.common import runs as rows_of
-from spdnn.report.common import words
+from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.report.scaling import predictions
 
@@ -32,7 +31,7 @@ def values(collection: Collection) -> dict | None:
     strong = _groups(STRONG, runs, _strong_key)
     grouped = {id(run) for group in (*strong, *weak) for run in group["runs"]}
     alone = [run for run in several if id(run) not in grouped]
-    other = [_group(OTHER, members, 0) for members in rows_of.grouped(alone, _strong_key).values()]
+    other = [_group(OTHER, members, 0) for members in run_rows.grouped(alone, _strong_key).values()]
     return {
         "groups": [*strong, *weak, *other],
         "published": published(collection.baselines),
@@ -65,14 +64,14 @@ def _setting(run: dict) -> tuple:
 
 def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
     """The groups that compare at least two numbers of ranks."""
-    members = [group for group in rows_of.grouped(runs, key).values() if len({run["ranks"] for run in group}) > 1]
+    members = [group for group in run_rows.grouped(runs, key).values() if len({run["ranks"] for run in group}) > 1]
     return [_group(kind, group, place) for place, group in enumerate(members, 1)]
 
 
 def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
     """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
     latest: dict[tuple, dict] = {}
-    for run in sorted(runs, key=rows_of.age):
+    for run in sorted(runs, key=run_rows.age):
         latest[run["ranks"], run["partition"] or ""] = run
     shown = [latest[key] for key in sorted(latest)]
     base = next((run for run in shown if run["ranks"] == 1), None)
@@ -98,7 +97,7 @@ def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, seconds, ranks = run["record"], run["seconds"]["inference"], run["ranks"]
-    ranked, (low, high) = record.get("distribution"), rows_of.ends(run)
+    ranked, (low, high) = record.get("distribution"), run_rows.ends(run)
     speedup = None
     if base is not None:
         grown = record["problem"]["input_count"] / base["record"]["problem"]["input_count"]

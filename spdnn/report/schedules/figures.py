@@ -1,4 +1,4 @@
-"""The figures on schedules: timelines, with a row for each lane of each device, and seconds over memory."""
+"""The figures on schedules. Timelines have a row for each lane of a device; one figure sets seconds against memory."""
 
 from __future__ import annotations
 

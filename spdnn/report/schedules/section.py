@@ -1,4 +1,4 @@
-"""The section `schedules`: runs of the task graph."""
+"""The section `schedules`: runs of the task graph. Without one, it says how to get them."""
 
 from pathlib import Path
 

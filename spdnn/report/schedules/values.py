@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import UNREADABLE
 from spdnn.records.published import Baseline
-from spdnn.report.common import runs as rows_of
+from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
@@ -25,7 +25,7 @@ FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of the task graph."""
     cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(run["record"]) is not None]
-    groups = rows_of.grouped(cut, _setting).values()
+    groups = run_rows.grouped(cut, _setting).values()
     shown = [_group(members, place, collection.baselines) for place, members in enumerate(groups, 1)]
     return {"groups": shown} if shown else None
 
@@ -35,12 +35,12 @@ def _setting(run: dict) -> tuple:
     record = run["record"]
     place, names = record["environment"], tuple(sorted(record["reductions"]["requested"]))
     machine = place["cpu"], place.get("gpu") or "", place["cores"]
-    return *rows_of.problem_key(run), record["engine"]["name"], names, *machine
+    return *run_rows.problem_key(run), record["engine"]["name"], names, *machine
 
 
 def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> dict:
     """One network's table and figures; of several runs of one setting, the latest is shown."""
-    latest = {_key(run): run for run in sorted(runs, key=rows_of.age)}
+    latest = {_key(run): run for run in sorted(runs, key=run_rows.age)}
     shown = [latest[key] for key in sorted(latest)]
     base = next((run for run in shown if _calibrates(run["record"])), None)
     problem = shown[0]["record"]["problem"]
@@ -77,7 +77,7 @@ def _calibrates(record: dict) -> bool:
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, decomposition = run["record"], decomposition_of(run["record"])
-    notes, (low, high) = record["engine"]["notes"], rows_of.ends(run)
+    notes, (low, high) = record["engine"]["notes"], run_rows.ends(run)
     predicted = None
     if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
         try:

@@ -1,4 +1,4 @@
-"""The section `cases`: each case and its verdict."""
+"""The section `cases`, the first. It lists each case with its verdict."""
 
 from pathlib import Path
 

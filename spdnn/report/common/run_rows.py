@@ -1,4 +1,4 @@
-"""Rows of run records: what every table and figure prints of one run, and what several have in common."""
+"""Rows of run records: what tables and figures print of one run. Here is also what several runs have in common."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ def row(record: dict, number: int, placed: bool) -> dict:
         "engine": words.printable(record["engine"]["name"]),
         "place": where,
         "official_size": official_size(problem),
+        "neurons": problem["neurons"],
+        "layers": problem["layers"],
+        "input_count": problem["input_count"],
+        "official": bool(problem["official"]),
+        "on_gpu": bool(record["environment"].get("gpu")),
+        "hardware": words.place(record["environment"]),
+        "year": record["created"][:4],
         "truth": words.truth(record["verdict"]),
         "threads": record["threads"],
         "ranks": record["ranks"],
