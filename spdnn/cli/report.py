@@ -29,7 +29,7 @@ def add(page) -> None:
 def _report(chosen) -> None:
     from spdnn.common.errors import InputError
     from spdnn.report.common.cases import read_cases
-    from spdnn.report.rendering import Folder, render_all
+    from spdnn.report.rendering import Folder, render
 
     folders = []
     for name in chosen.records:
@@ -38,5 +38,5 @@ def _report(chosen) -> None:
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(chosen.records)}: no record there")
-    count = render_all(folders, Path(chosen.output), figures=chosen.figures)
+    count = render(folders, Path(chosen.output), figures=chosen.figures)
     print(f"{chosen.output}: {count} records")

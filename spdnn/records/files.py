@@ -151,8 +151,8 @@ def _texts(path: str | Path) -> list[tuple[str, str]]:
 def _is_operation(text: str) -> bool:
     try:
         return msgspec.json.decode(text, type=_Kind).schema == operation_record.SCHEMA
-    except UNREADABLE:
-        return False
+    except UNREADABLE:  # text that is no Unicode, perhaps: told from what it names
+        return f'"{operation_record.SCHEMA}"' in text
 
 
 @contextlib.contextmanager

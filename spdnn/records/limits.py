@@ -25,11 +25,7 @@ ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 
 class RateSamples(Record):
-    """The rate in every window; the best of them is the machine's figure.
-
-    Attributes:
-        copy_bytes_per_second, load_bytes_per_second, l2_load_bytes_per_second, fma_per_second: as of Machine.
-    """
+    """The rate in every window; the best of them is the machine's figure."""
 
     copy_bytes_per_second: Rates
     load_bytes_per_second: Rates
@@ -50,7 +46,6 @@ class Machine(Record):
         threads: of the host, that worked at once; the run had as many.
         instruction_set: level of the kernels that was measured; a GPU's architecture (sm_90).
         seconds: that measuring took; part of no other time.
-        samples: for each rate, the rate in every window.
     """
 
     copy_bytes_per_second: Rate

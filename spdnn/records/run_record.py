@@ -62,7 +62,6 @@ class Truth(Record):
 
     Attributes:
         kind: official, the challenge's; oracle, float64; or file, categories alone.
-        source: where it is from.
         inputs: inputs of the run.
         checked: inputs compared: all of them, or a seeded sample.
         seed: of the sample; null when all inputs were compared.
@@ -79,7 +78,6 @@ class Difference(Record):
     """Inputs on which run and truth differ.
 
     Attributes:
-        count: of inputs.
         first: 1-based inputs, ascending, at most 10.
     """
 
@@ -106,16 +104,7 @@ class Values(Record):
 
 
 class Judged(Record):
-    """What a verdict is on; a record is only made of a measurement of the same.
-
-    Attributes:
-        network_identity: of the network.
-        layers: of the network.
-        edges: nonzeros over all layers.
-        inputs_sha256: of the inputs.
-        input_count: how many they are.
-        digest: of the output, as each repeat's.
-    """
+    """What a verdict is on; a record is only made of a measurement of the same. `digest` is of the output."""
 
     network_identity: Digest
     layers: Positive
@@ -129,16 +118,12 @@ class Verdict(Record):
     """Whether one output is right, against what, and where it first differs.
 
     Attributes:
-        schema, version: name and version of this class.
         passed: nothing is missing, unexpected or of a wrong value.
-        truth: what it was compared with.
         categories: of the run, among the inputs compared.
         expected: categories of the truth.
         missing: categories of the truth that the run lacks.
         unexpected: categories that the truth lacks.
         borderline: differences that rounding explains.
-        values: of the survivors.
-        judged: the run that was judged.
         reasons: one sentence for each thing that is wrong; empty when it passed.
     """
 
@@ -198,13 +183,9 @@ class Problem(Record):
     Attributes:
         official: NEURONS-LAYERS when it is one of the twelve with its official inputs; else null.
         network: where the network comes from; free.
-        network_identity: digest of the network.
         neurons: width of the widest layer.
-        layers: of the network.
         edges: nonzeros over all layers.
         inputs: where the inputs come from; free.
-        inputs_sha256: digest of the inputs.
-        input_count: how many they are.
     """
 
     official: Annotated[str | None, column()]
@@ -310,7 +291,6 @@ class TimeToSolution(Record):
     Attributes:
         of: command, one process; or workflow, the sum of the stages of the case, those that other cases share whole.
         seconds: the sum of the parts.
-        parts: what the seconds went to.
         cached: parts that came from a cache: then this is no time of a first run.
     """
 
@@ -383,7 +363,6 @@ class EdgesPerSecond(Record):
     Attributes:
         median: over the repeats.
         low, high: its bootstrap interval.
-        confidence: of the interval.
         resamples: that the bootstrap drew.
     """
 
@@ -424,12 +403,10 @@ class Environment(Record, kw_only=True, forbid_unknown_fields=False):
     """Machine and software. A file may tell more of them, which is not kept.
 
     Attributes:
-        cpu: the processor's name.
         cores: that the process may run on.
         memory_bytes: of the machine; null where it is not known.
         gpu: name of the device that was used.
         system: operating system and architecture.
-        python: its version.
         versions: of the packages that matter.
         commit: git commit, with -dirty where the checkout differs from it.
         command: that repeats the run.
@@ -544,14 +521,11 @@ class Distribution(Record):
         partition: which inputs a rank starts with: contiguous, every R-th, or contiguous with rows exchanged while it
             runs.
         nodes: machines that the ranks ran on.
-        weights: where the ranks had them.
         shared_bytes: of weights and inputs in shared-memory windows, of the node that has most.
-        messages: what they cost.
         meetings: times in one repeat that the ranks compared how many rows each still had.
         exchanges: meetings of one repeat at which rows changed ranks, as they came; layers begin anew with each batch.
         told: one sentence: why rows were exchanged, or why not.
         rows_merged_across_ranks: rows that were identical to one on another rank.
-        imbalance: of the ranks.
         per_rank: one entry a rank, rank 0 first.
     """
 
@@ -660,29 +634,19 @@ class RunRecord(Record, kw_only=True):
     """One verified run: what was run, how long each part took, what it includes, on what machine.
 
     Attributes:
-        schema, version: name and version of this class.
         case: names the run in file names and the report.
         created: UTC.
         comparison: the same in the records of engines that were timed in turn, sample by sample.
-        problem: network and inputs.
-        engine: the program that ran.
-        reductions: work that was left out.
         threads: of each rank.
         ranks: processes that shared the inputs.
-        distribution: how several ranks shared the inputs.
         memory_limit_bytes: promised by --memory; null: none.
-        samples: seconds of every repeat.
-        time_to_solution: what a user waits for.
         span: what inference_seconds includes: from inputs and weights in memory (resident), or with the reading of
             weights (streamed), to categories and row sums; or product, bias and activation of one layer alone.
-        result: what came out.
         edges_per_second: by the challenge's formula, whatever work was left out.
         peak_memory_bytes: peak resident set of the process that ran; of several ranks, of the node that holds most: the
             ranks' own memory and the shared windows once.
         machine: what the machine did at best right after the repeats, on as many threads; null where that is not the
             engine's limit, or memory was too small to measure it.
-        verdict: that allows the number.
-        environment: machine and software.
     """
 
     schema: Literal["spdnn-record"]

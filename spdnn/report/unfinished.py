@@ -1,4 +1,7 @@
-"""The page of a workflow that failed: all that it made and verified before it ended, and what is missing."""
+"""The page of a workflow that failed: all that it made and verified before it ended, and what is missing.
+
+It must not pass for the page of a whole run.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from pathlib import Path
 from spdnn.common.errors import SpdnnError
 from spdnn.records.files import read_verdict
 from spdnn.report.common.figure_files import remove_figures
-from spdnn.report.rendering import render
+from spdnn.report.rendering import Folder, render
 
 RESULTS = Path("results")
 
 
 def tell_unfinished(cases: Sequence[str], stale: Collection[str], others: Iterable[str], baselines: str) -> None:
-    """As `render_unfinished`; what it came to is a line on standard error, for nothing may hide what failed before."""
+    """As `render_unfinished`, with its sentence on standard error; no error leaves it and hides what failed before."""
     try:
-        told = render_unfinished(RESULTS, cases, stale, map(Path, others), Path(baselines))
+        sentence = render_unfinished(RESULTS, cases, stale, map(Path, others), Path(baselines))
     except (SpdnnError, OSError) as error:
-        told = f"there is no page of this run, which failed: {error}"
-    print(f"spdnn: {told}", file=sys.stderr, flush=True)
+        sentence = f"there is no page of this run, which failed: {error}"
+    print(f"spdnn: {sentence}", file=sys.stderr, flush=True)
 
 
 def render_unfinished(
@@ -44,17 +47,17 @@ def render_unfinished(
     """
 
     def made(paths: Iterable[Path]) -> list[Path]:
-        found = [path for path in paths if str(path) not in stale and path.exists()]
-        return [file for path in found for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+        fresh = [path for path in paths if str(path) not in stale and path.exists()]
+        return [file for path in fresh for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
 
     verdicts = made(results / "runs" / case / "verdict.json" for case in cases)
     records = made(results / "records" / f"{case}.json" for case in cases)
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
     remove_figures(results / "figures")
-    render([*records, *made(others)], verdicts, page, baselines, expected=cases)
+    render([Folder([*records, *made(others)], verdicts, cases)], page, baselines)
     before = baselines.stat().st_mtime - 1
     os.utime(page, (before, before))
-    told = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]
-    told += [f"{len(failed)} failed ({', '.join(failed)})"] if failed else []
-    told += [f"{missing} missing"] if (missing := len(cases) - len(verdicts)) else []
-    return f"{page} is of a run that failed: {', '.join(told)}"
+    counts = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]
+    counts += [f"{len(failed)} failed ({', '.join(failed)})"] if failed else []
+    counts += [f"{missing} missing"] if (missing := len(cases) - len(verdicts)) else []
+    return f"{page} is of a run that failed: {', '.join(counts)}"

@@ -15,7 +15,7 @@ from spdnn.costmodel import calibration, costs, prediction
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.files import write_record
-from spdnn.report.common.collection import typed
+from spdnn.report.common.plain import typed
 from tests.records.test_rank_checks import DISTRIBUTED, rank
 from tests.report.test_report import made_record, made_verdict
 

@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from operation_cases import SHA, made_operation
 from shim import ShimDevice
 
 from spdnn.common.errors import SpdnnError
-from spdnn.common.validation import builtins
+from spdnn.common.validation import builtins, converted
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.product_base import DENSE, SPARSE
 from spdnn.records.files import read_operations
 from spdnn.records.limits import Machine, RateSamples
+from spdnn.records.operation_record import OperationRecord
 
 SHAPES = [
     problems.Shape("a", "transformer", "some_layer", 24, 40, 8, None, 2, "random", "", "made up"),
@@ -137,7 +139,7 @@ def test_a_wrong_program_is_a_failure_and_has_no_record(ops, gpu, on_shim, tmp_p
     ops.run(tally, device, 3, found.append, str(tmp_path / "all"), False)
     assert tally.status == 1
     assert any(f"program {wrong} gave a wrong output" in failure for failure in tally.failures)
-    assert wrong not in {record["program"]["name"] for record in found}
+    assert wrong not in {record.program.name for record in found}
 
 
 def test_a_kernel_that_is_wrong_fails_the_check(ops, gpu, monkeypatch):
@@ -174,5 +176,5 @@ def test_bits_that_change_are_not_chosen(ops, gpu, on_shim):
 def test_records_that_are_not_sound_are_refused(ops, gpu, tmp_path):
     store = gpu("check").OperationRecords(tmp_path / "all-ops.jsonl")
     with pytest.raises(SpdnnError, match="made up"):
-        store.add({"case": "made up"})
+        store.add(converted(OperationRecord, made_operation() | {"case": "made up", "digests": [SHA]}, "r"))
     assert not list(tmp_path.iterdir())

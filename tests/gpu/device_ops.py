@@ -25,7 +25,7 @@ from tally import Tally
 
 from spdnn.common import provenance
 from spdnn.common.files import write_text
-from spdnn.common.validation import builtins
+from spdnn.common.validation import builtins, converted
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import oracle, problems
@@ -34,7 +34,6 @@ from spdnn.peers.common import new_identity
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.products import described
-from spdnn.records.files import check_operation
 from spdnn.records.limits import Machine
 from spdnn.records.operation_record import SPANS, OperationRecord, OperationsPerSecond
 
@@ -184,7 +183,7 @@ def record(
         "machine": machine,
         "environment": provenance.environment("make gpu-check", device.properties.name),
     }  # fmt: skip
-    return check_operation(builtins(content), content["case"])
+    return converted(OperationRecord, builtins(content), content["case"])
 
 
 def chosen_problems(quick: bool) -> Iterator[tuple[str, problems.Problem]]:

@@ -28,6 +28,12 @@ def test_sound_records_go_through_a_file(tmp_path, name, operation):
         read_records(tmp_path / "b.json")
 
 
+def test_text_that_is_no_unicode(tmp_path):
+    record = changed(SOUND, "environment.command", "spdnn ops caf\udce9.npz")
+    write_operations(tmp_path / "a.jsonl", [record])
+    assert builtins(read_all([tmp_path / "a.jsonl"])) == ([], [record])
+
+
 def test_a_record_of_a_device_and_one_without_a_machine():
     assert check_operation(made_operation(machine=False), "r")
     record = made_operation()

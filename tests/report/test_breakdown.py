@@ -6,13 +6,11 @@ import re
 import statistics
 
 import pytest
-from test_report import HOSTILE, data, drawn, made_record, shown
+from test_report import HOSTILE, collected, data, drawn, made_record, shown
 from test_scaling import on
 from test_schedules import scheduled
 
-from spdnn.report import page as model
 from spdnn.report.breakdown import values as breakdown
-from spdnn.report.common.collection import Part
 from spdnn.report.common.drawing import MOST_BARS
 
 LAST = "layer loop, resident"
@@ -59,12 +57,12 @@ def by_ticks(entries, ticks, devices=1):
 
 
 def figure(records, name):
-    return drawn("breakdown", records).get(name)
+    return drawn("times", records).get(name)
 
 
 def lengths(drawing, number):
     """How long the parts of a record's bar are in the SVG."""
-    group = re.search(rf'<g id="{drawing.about.name}-record-{number}">.*?</g>', drawing.svg, re.DOTALL).group()
+    group = re.search(rf'<g id="{drawing.name}-record-{number}">.*?</g>', drawing.svg, re.DOTALL).group()
     found = []
     for path in re.findall(r' d="([^"]*)"', group):
         across = [float(x) for x in re.findall(r"[ML] (-?[\d.]+) ", path)]
@@ -119,7 +117,7 @@ def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     assert {0.25 / 0.375, 0.125 / 0.375, 0.375, 0.5} <= set(page.values)  # 0.5: the copies while it was read
     assert "Of it, copiesto a GPU" in page.text
     assert "Of it, copiesto a GPU" not in shown([made_record()]).text
-    assert breakdown.section(model.page([Part([on_gpu(copied=2.5)])], [])["runs"])["rows"][0]["uploaded"] is None
+    assert breakdown.values(collected([on_gpu(copied=2.5)]))["rows"][0]["uploaded"] is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +194,7 @@ def test_the_whole_is_read_prepare_and_inference():
 def test_wholes_that_differ_very_much_are_each_their_own():
     records = [made_record("short", (0.25,)), made_record("long", (100.0,))]
     drawing = figure(records, "times-whole")
-    assert "each bar is all of its own case" in drawing.about.caption
+    assert "each bar is all of its own case" in drawing.caption
     assert ">% of the case's own read + prepare + inference</text>" in drawing.svg
     # by case, so "long" is first
     assert sum(lengths(drawing, 0)) == pytest.approx(sum(lengths(drawing, 1)), abs=1e-3)
@@ -229,12 +227,12 @@ def test_a_figure_has_the_fastest_of_each_network_and_the_table_all():
     """Many runs of one network leave room for the others; of one network, the slowest are left out."""
     records = [on(2, (0.25 + place / 64,), case=f"case-{place:02}") for place in range(MOST_BARS + 2)]
     records.append(on(2, (9.0,), case="other", layers=480))
-    figures, page = drawn("breakdown", records), shown(records)
+    figures, page = drawn("times", records), shown(records)
     for name in ("times-whole", "times-parts"):
         drawing = figures[name]
         fastest = {f"case-{place:02}" for place in range(MOST_BARS - 1)}
         assert {row["case"] for row in data(drawing)} == {*fastest, "other"}
-        assert f" {MOST_BARS} of {len(records)} cases, the fastest of each network before" in drawing.about.caption
+        assert f" {MOST_BARS} of {len(records)} cases, the fastest of each network before" in drawing.caption
         assert len(re.findall(rf'id="{name}-record-\d+"', drawing.svg)) == MOST_BARS
     body = page.source[page.source.index('aria-label="Parts of inference by case"') :]
     assert all(f">{record['case']}</th>" in body for record in records)

@@ -12,7 +12,8 @@ from test_comparisons import compared
 from test_operations import products
 from test_report import HOSTILE, made_record, shown
 
-from spdnn.report.common import embedded
+from spdnn.report.common.embedded import link as made_link
+from spdnn.report.provenance import records as carried_records
 
 
 def held(href):
@@ -75,21 +76,21 @@ def test_hostile_text_stays_in_its_place():
 
 
 def test_long_texts_are_compressed_and_the_same_every_time():
-    short, long = (embedded.link("a.csv", "x" * count, "text/csv") for count in (10, 1_000_000))
+    short, long = (made_link("a.csv", "x" * count, "text/csv") for count in (10, 1_000_000))
     assert short["name"] == "a.csv"
     assert long["name"] == "a.csv.gz"
     assert held(short["href"]) == "x" * 10
     assert held(long["href"]) == "x" * 1_000_000
-    assert long == embedded.link("a.csv", "x" * 1_000_000, "text/csv")
+    assert long == made_link("a.csv", "x" * 1_000_000, "text/csv")
 
 
 @pytest.mark.parametrize(
     ("limit", "told"), [(10**9, ""), (4000, "64 entries"), (1500, "8 entries"), (500, "the first")]
 )
 def test_what_is_too_much_is_thinned_and_said_to_be(monkeypatch, limit, told):
-    monkeypatch.setattr(embedded, "MOST_CHARACTERS", limit)
+    monkeypatch.setattr(carried_records, "MOST_CHARACTERS", limit)
     records = [{"case": f"{place}", "samples": [place * 1000 + k for k in range(300)]} for place in range(8)]
-    link, said = embedded.records_link(records)
+    link, said = carried_records.records_link(records)
     assert told in said
     assert bool(told) == bool(said)
     assert len(link["href"]) <= limit

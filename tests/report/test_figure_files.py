@@ -13,9 +13,9 @@ import pytest
 from docutils.core import publish_parts
 
 from spdnn.common.errors import InputError
-from spdnn.report.common.drawing import About, Drawing
+from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.figure_files import caption, remove_figures, standalone, write_figures
-from spdnn.report.rendering import render
+from spdnn.report.rendering import Folder, render
 from tests.report.test_report import drawn, made_record, stored
 
 SVG = '<svg role="img" viewBox="0 0 8 8"><title>T</title><text x="1" y="7">words</text></svg>'
@@ -23,7 +23,7 @@ KINDS = (".csv", ".png", ".rst", ".svg")
 
 
 def made(name="throughput", category="networks", title="A title", text="A caption."):
-    return Drawing(About(name, category, title, text, png=True), SVG, b"\x89PNG", "x,y\n1,2\n")
+    return Drawing(name, category, title, text, SVG, b"\x89PNG", "x,y\n1,2\n")
 
 
 def listed(folder):
@@ -33,7 +33,7 @@ def listed(folder):
 def test_figures_of_a_page(tmp_path):
     page, folder = tmp_path / "report.html", tmp_path / "figures"
     paths = stored(tmp_path, made_record())
-    render(paths, [], page, figures=folder)
+    render([Folder(paths)], page, figures=folder)
     names = {path.relative_to(folder).with_suffix("") for path in folder.glob("*/*.svg")}
     assert Path("networks/throughput") in names
     assert listed(folder) == sorted(f"{name}{kind}" for name in names for kind in KINDS)
@@ -47,14 +47,14 @@ def test_figures_of_a_page(tmp_path):
         assert {len(row) for row in rows} == {len(head)}
         assert "cpu" in told  # the settings behind it
     again = tmp_path / "again"
-    render(paths, [], page, figures=again)
+    render([Folder(paths)], page, figures=again)
     assert [(again / name).read_bytes() for name in listed(folder)] == [
         (folder / name).read_bytes() for name in listed(folder)
     ]
 
 
 def test_a_page_without_figures_has_an_empty_folder(tmp_path):
-    render([], [], tmp_path / "report.html", figures=tmp_path / "figures")
+    render([], tmp_path / "report.html", figures=tmp_path / "figures")
     assert os.listdir(tmp_path / "figures") == []
 
 
@@ -179,11 +179,11 @@ def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
         (others[0], "is one of the records"),
     ):
         with pytest.raises(InputError, match=told):
-            render(others, [], output, figures=folder)
+            render([Folder(others)], output, figures=folder)
         assert {name: (folder / name).read_bytes() for name in listed(folder)} == before
     assert json.loads(others[0].read_text())["case"] == "another"
     with pytest.raises(InputError, match="which is replaced whole"):
-        render(paths, [], tmp_path / "new", figures=tmp_path / "new")
+        render([Folder(paths)], tmp_path / "new", figures=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -191,5 +191,5 @@ def test_text_in_another_encoding_is_escaped(tmp_path):
     record = made_record("d\udcff.case")
     record["environment"]["command"] = "spdnn run d\udcff.safetensors"
     (tmp_path / "record.json").write_text(json.dumps(record))
-    render([tmp_path / "record.json"], [], tmp_path / "report.html", figures=tmp_path / "figures")
+    render([Folder([tmp_path / "record.json"])], tmp_path / "report.html", figures=tmp_path / "figures")
     assert "spdnn run d .safetensors" in (tmp_path / "report.html").read_text("utf-8")

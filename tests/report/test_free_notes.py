@@ -14,7 +14,7 @@ from test_schedules import several
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import from_record
-from spdnn.report.common.collection import typed
+from spdnn.report.common.plain import typed
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 
 FREE = (

@@ -4,12 +4,10 @@ import csv
 import re
 
 import pytest
-from test_report import BASELINES, made_record, shown
+from test_report import BASELINES, collected, made_record, shown
 
 from spdnn.records.published import DEVICES, read_baselines
-from spdnn.report import page as model
 from spdnn.report.common import words
-from spdnn.report.common.collection import Part
 from spdnn.report.networks import values as networks
 
 
@@ -21,7 +19,7 @@ def table():
 
 
 def page(*records):
-    return model.page([Part(records)], read_baselines(BASELINES))
+    return networks.values(collected(records, read_baselines(BASELINES)))
 
 
 def row(found, neurons=1024, layers=120):
@@ -41,8 +39,8 @@ def test_runs_with_and_without_reductions_have_columns_of_their_own():
     found = row(page(slow, fast, faster))
     assert found["plain"]["rate"] == slow["edges_per_second"]["median"]
     assert found["reduced"]["rate"] == faster["edges_per_second"]["median"]
-    assert "dead inputs, identical inputs" in found["reduced"]["told"]
-    assert "no reductions" in found["plain"]["told"]
+    assert "dead inputs, identical inputs" in found["reduced"]["setting"]
+    assert "no reductions" in found["plain"]["setting"]
 
 
 def test_official_inputs_come_before_a_higher_rate():
@@ -66,7 +64,7 @@ def test_the_best_published_are_exact_and_of_that_network(table):
                 and line["edges_per_second"] and line["lossy"] == "no"
                 and (group == "any" or re.match(r"1\b(?!\d)", line["devices"]))
             )
-            for group in networks.GROUPS
+            for group in ("one", "any")
         }  # fmt: skip
         assert {group: best.edges_per_second for group, best in one["best"].items()} == rates
         assert one["best"]["one"].device_class == DEVICES[0]
@@ -92,7 +90,7 @@ def test_every_published_figure_is_there_once(table):
 
 
 def test_who_made_a_system_is_left_out_and_who_ran_it_is_not():
-    rows = {row.system: networks.told(row) for row in read_baselines(BASELINES)}
+    rows = {row.system: networks.label(row) for row in read_baselines(BASELINES)}
     assert rows["at-scale SpDNN (Hidayetoglu)"].startswith("at-scale SpDNN, ")
     assert rows["SNICIT (as run by GLARE authors)"].startswith("SNICIT (as run by GLARE authors), ")
 
@@ -103,7 +101,7 @@ def test_the_first_sentence_tells_who_is_fastest_and_by_which_means():
     found = row(page(*records), 1024, 480)
     times = found["times"]["reduced", "one"]
     assert "Fastest here with exact reductions on: 3.146 TeraEdges/s on 1,024 × 480, " in text
-    told, any_times = networks.told(found["best"]["any"]), found["times"]["reduced", "any"]
+    told, any_times = networks.label(found["best"]["any"]), found["times"]["reduced", "any"]
     beside = f"{words.significant(times, 3)} times the best published on one device and "
     assert f"{beside}{words.significant(any_times, 3)} times that on any ({told}); with no reductions: " in text
     assert "with no reductions: 0.2145 TeraEdges/s on 1,024 × 120, " in text

@@ -6,14 +6,14 @@ import json
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, HOSTILE, NOTHING, made_record, shown, stored
+from test_report import BASELINES, HOSTILE, made_record, shown, stored
 
 from spdnn.common.errors import InputError
 from spdnn.records.published_operations import OperationBaseline
-from spdnn.report import gallery
-from spdnn.report.common.collection import distinct
+from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
-from spdnn.report.rendering import render
+from spdnn.report.operations.section import SECTION
+from spdnn.report.rendering import Folder, render
 from tests.records.test_run_record import changed
 
 
@@ -28,7 +28,7 @@ def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
 
 
 def figures(records):
-    return gallery.drawings({**NOTHING, "operations": operations.section(distinct(records), ())})
+    return {one.name: one for one in SECTION.drawings(operations.values(collect([], operations=records)))}
 
 
 def part(page):
@@ -54,9 +54,7 @@ def test_figures_are_there():
     records = [one for s in (0.7, 0.8, 0.9) for one in products(s, layer=f"l{s}")]
     drawn = figures(records)
     assert list(drawn) == ["operations-1-spmm-dense", "operations-1-spmm-peak"]
-    assert drawn["operations-1-spmm-dense"].about.title == (
-        "Times as fast as the dense product by sparsity, spmm, A CPU"
-    )
+    assert drawn["operations-1-spmm-dense"].title == ("Times as fast as the dense product by sparsity, spmm, A CPU")
 
 
 def test_without_such_records_one_line_says_how_to_get_them():
@@ -69,7 +67,7 @@ def test_without_such_records_one_line_says_how_to_get_them():
 def test_runs_and_operations_share_a_page(tmp_path):
     paths = stored(tmp_path, made_record())
     (tmp_path / "ops.jsonl").write_text("".join(json.dumps(one) + "\n" for one in products()))
-    assert render([*paths, tmp_path / "ops.jsonl"], [], tmp_path / "page.html", BASELINES) == 4
+    assert render([Folder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
     text = shown([made_record(), *products()]).text
     assert "Published times do not all include" in text
     assert "Our products beside" in text
@@ -188,11 +186,11 @@ def test_hostile_texts_are_only_text():
 def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
     record = changed(made_operation(), path, value)
     with pytest.raises(InputError, match=r"0\.json: "):
-        render(stored(tmp_path, record), [], tmp_path / "page.html", BASELINES)
+        render([Folder(stored(tmp_path, record))], tmp_path / "page.html", BASELINES)
     assert not (tmp_path / "page.html").exists()
 
 
 def test_published_figures_are_printed_as_text():
     row = OperationBaseline("spmm", "", "speed-up", 2.5, HOSTILE, "A GPU", "x", "A paper")
-    assert operations.section([], [row]) is None
-    assert operations.section(products(), [row])["published"] == [row]
+    assert operations.values(collect([], (), [], [row])) is None
+    assert operations.values(collect([], (), products(), [row]))["published"] == [row]

@@ -9,15 +9,13 @@ import statistics
 
 import pytest
 from matplotlib.axes import Axes
-from test_report import HOSTILE, Page, data, made_record
+from test_report import HOSTILE, Page, collected, data, made_record
 from test_report import drawn as figures
 from test_report import shown as whole
 from test_schedules import scheduled
 
 from spdnn.common.statistics import interval
 from spdnn.records.files import check_record
-from spdnn.report import page as model
-from spdnn.report.common.collection import Part
 from spdnn.report.reductions import facts as reduction_facts
 from spdnn.report.reductions import values as reductions
 
@@ -93,7 +91,7 @@ def rates(work, samples):
 
 
 def section(records):
-    return reductions.section(model.page([Part(records)], [])["own"])
+    return reductions.values(collected(records))
 
 
 def drawn(records):
@@ -232,8 +230,8 @@ def test_rows_of_zeros_stay_while_a_later_bias_may_revive_them():
 
 def test_one_rank_of_several_does_not_tell_for_all():
     record = run()
-    assert reduction_facts.told(record).rows == kept()
-    assert reduction_facts.told({**record, "ranks": 2}) is None
+    assert reduction_facts.layer_counts(record).rows == kept()
+    assert reduction_facts.layer_counts({**record, "ranks": 2}) is None
 
 
 def test_seconds_with_more_and_more_reductions():
@@ -391,7 +389,7 @@ def test_times_of_one_schedule_are_not_set_beside_another():
             record = scheduled(schedule, devices)
             record["reductions"] |= {"requested": list(on), "found": {}}
             records.append(record | {"case": f"{schedule}-{place}-{len(on)}"})
-    times = reductions.section(model.page([Part(records)], [])["own"])["times"]
+    times = reductions.values(collected(records))["times"]
     assert sorted((group["cut"], *(row["run"]["case"] for row in group["rows"])) for group in times) == [
         ("graph, 2 devices", "graph-1-1", "graph-1-3"),
         ("resident, 1 device", "resident-0-1", "resident-0-3"),

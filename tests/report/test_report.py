@@ -9,6 +9,7 @@ import io
 import json
 import re
 import tempfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
@@ -23,15 +24,15 @@ from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
 from spdnn.records.time_to_solution import solution
-from spdnn.report import gallery
-from spdnn.report import page as model
+from spdnn.report import page as pages
 from spdnn.report import rendering as report
-from spdnn.report.common import series, words
-from spdnn.report.common.collection import Part
-from spdnn.report.common.drawing import About
-from spdnn.report.networks import figures
-from spdnn.report.reductions import values as reductions
-from spdnn.report.rendering import render
+from spdnn.report.breakdown.figures import survivors
+from spdnn.report.breakdown.ladders import Curve, curves, ladders
+from spdnn.report.common import words
+from spdnn.report.common.collection import Part, collect
+from spdnn.report.common.drawing import saved, style
+from spdnn.report.networks import values as networks
+from spdnn.report.sections import SECTIONS
 from spdnn.sources.radixnet import RadixNet
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
@@ -209,9 +210,9 @@ def rendered(output, folders, *, figures=False, published=False):
         head, *lines = BASELINES.read_text("utf-8").splitlines(keepends=True)
         table = output.with_suffix(".csv")
         table.write_text("".join([head, *lines[::12]]), "utf-8")
-    none = mock.patch.object(gallery, "drawings", return_value={})
+    none = mock.patch.object(pages, "drawings", return_value={})
     with contextlib.nullcontext() if figures else none:
-        report.render_all(folders, output, table)
+        report.render(folders, output, table)
     return Page(output.read_text("utf-8"))
 
 
@@ -228,15 +229,16 @@ def _shown(records, verdicts, **more):
         return rendered(folder / "report.html", [report.Folder(stored(folder, *json.loads(records)), judged)], **more)
 
 
-NOTHING = {name: [] for name in ("networks", "own", "ladders", "comparisons")}
-NOTHING |= dict.fromkeys(("scaling", "schedules", "operations", "breakdown", "roofline", "reductions"))
+def collected(records, baselines=()):
+    """The collection of these run records."""
+    return collect([Part(records)], baselines)
 
 
-def drawn(section, records, *also):
-    """The figures of one section, or of several, by name."""
-    page = model.page([Part(records)], [])
-    page["reductions"] = reductions.section(page["own"])
-    return gallery.drawings({**page, **NOTHING, **{name: page[name] for name in (section, *also)}})
+def drawn(name, records):
+    """The figures of one section, by name."""
+    [section] = [one for one in SECTIONS if one.name == name]
+    values = section.values(collected(records))
+    return {one.name: one for one in section.drawings(values)} if values else {}
 
 
 def data(drawing):
@@ -333,7 +335,9 @@ def test_a_ladder_shows_the_slowest_first_and_how_much_each_step_brings():
     assert "One step at a time" not in shown(records[:2]).text  # two settings are no ladder
     several = [*reversed(records), made_record("other", (1.0,), layers=480)]
     assert shown(several).source.count("One step at a time</h3>") == 1
-    [figure] = drawn("ladders", several).values()
+    figures = drawn("times", several)
+    assert [name for name in figures if name.startswith("ladder")] == ["ladder-1"]
+    figure = figures["ladder-1"]
     labels = ("cpu, no reductions", "cpu, dead inputs", "cpu, dead inputs, identical inputs")
     order = [figure.svg.index(f">{label}<") for label in labels]
     assert order == sorted(order)
@@ -485,7 +489,7 @@ def test_broken_record_is_one_sentence(tmp_path, content):
     path = tmp_path / "record.json"
     path.write_text(content)
     with pytest.raises(InputError, match=re.escape(str(path))) as caught:
-        render([path], [], tmp_path / "report.html", BASELINES)
+        report.render([report.Folder([path])], tmp_path / "report.html", BASELINES)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "report.html").exists()
 
@@ -498,8 +502,8 @@ def test_failed_record_is_refused():
 
 
 def test_curves_leave_out_what_a_deeper_run_shows():
-    runs = model.page([Part(many())], [])["runs"]
-    labels = [curve.label for curve in series.curves(runs, 9)]
+    runs = collected(many()).runs
+    labels = [curve.label for curve in curves(runs, 9)]
     assert labels == [
         "64 neurons × 12 layers, digits, 1,000 inputs",
         "1,024 neurons × 1,920 layers, official, 60,000 inputs",
@@ -508,17 +512,20 @@ def test_curves_leave_out_what_a_deeper_run_shows():
 
 
 def test_points_tell_ours_from_published():
-    page = model.page([Part(many()[:2])], read_baselines(BASELINES))
-    points = series.points(page["networks"])
-    ours = [point for point in points if point.who in (figures.OURS, figures.OURS_REDUCED)]
-    assert {point.who for point in ours} == {figures.OURS, figures.OURS_REDUCED}
+    points = networks.values(collected(many()[:2], read_baselines(BASELINES)))["points"]
+    ours = [point for point in points if point.who in (networks.OURS, networks.OURS_REDUCED)]
+    assert {point.who for point in ours} == {networks.OURS, networks.OURS_REDUCED}
     assert [point for point in points if not point.same and point not in ours]  # the lossy ones
 
 
 def test_figures_are_plain_functions():
-    curve, about = figures.Curve("a < b & $x^{$", (10, 3, 0)), About("name", "times", "<t>", "<c>", png=True)
-    once = figures.survivors([curve], about)
-    assert once == figures.survivors([curve], about)
+    def plotted():
+        figure = replace(survivors([Curve("a < b & $x^{$", (10, 3, 0))], ""), title="<t>", caption="<c>")
+        return saved(figure, "times", png=True)
+
+    with style():
+        once = plotted()
+        assert once == plotted()
     assert "a &lt; b &amp; $x^{$" in once.svg
     assert "<title>&lt;t&gt;</title>" in once.svg
     assert "<desc>&lt;c&gt;</desc>" in once.svg
@@ -570,8 +577,8 @@ def test_a_ladder_is_of_one_machine_and_tells_what_times_include():
     for record in there:
         record["environment"]["cores"] = 64
     here[0]["span"] = words.STREAMED
-    own = model.page([Part([*here, *there])], [])["own"]
-    found = {one["run"]["record"]["environment"]["cores"]: one for one in series.ladders(own)}
+    own = collected([*here, *there]).own
+    found = {one["runs"][0]["record"]["environment"]["cores"]: one for one in ladders(own)}
     assert {cores: len(one["rungs"]) for cores, one in found.items()} == {2: 3, 64: 3}
     assert all(run["case"].startswith("here") for run in found[2]["runs"])
     assert sum(rung.label.endswith(f": {words.STREAMED}") for rung in found[2]["rungs"]) == 1

@@ -8,13 +8,13 @@ import re
 import statistics
 
 import pytest
-from test_report import HOSTILE, data, drawn, made_record, measured, shown
+from test_report import HOSTILE, collected, data, drawn, made_record, measured, shown
 from test_scaling import on
 
-from spdnn.report import page as model
-from spdnn.report.common.collection import Part
-from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, folded
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN
+from spdnn.report.common.plotting import folded
 from spdnn.report.roofline import figures as roofline_figures
+from spdnn.report.roofline.values import values
 
 FASTER = {"load_bytes_per_second": 2e12, "l2_load_bytes_per_second": 7e11, "copy_bytes_per_second": 1.5e11}
 
@@ -41,7 +41,7 @@ def several():
 
 
 def figures(records):
-    return drawn("roofline", records)
+    return drawn("limits", records)
 
 
 def table(drawing):
@@ -63,13 +63,13 @@ def by_hand(record):
 
 def marks(drawing):
     """Of each record's number: where its mark is in the SVG."""
-    found = re.findall(rf'<g id="{drawing.about.name}-record-(\d+)">.*?x="([-\d.]+)" y="([-\d.]+)"', drawing.svg, re.S)
+    found = re.findall(rf'<g id="{drawing.name}-record-(\d+)">.*?x="([-\d.]+)" y="([-\d.]+)"', drawing.svg, re.S)
     return {int(number): (float(x), float(y)) for number, x, y in found}
 
 
 def line(drawing, name):
     """The first and the last point of a roof."""
-    path = re.search(rf'<g id="{drawing.about.name}-roof-{name}">\s*<path d="([^"]*)"', drawing.svg).group(1)
+    path = re.search(rf'<g id="{drawing.name}-roof-{name}">\s*<path d="([^"]*)"', drawing.svg).group(1)
     points = [(float(x), float(y)) for x, y in re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", path)]
     return points[0], points[-1]
 
@@ -114,7 +114,7 @@ def test_numbers_are_what_the_records_come_to():
 def test_marks_and_roofs_are_where_they_belong():
     records = several()
     drawing = figures(records)["roofline-1"]
-    numbers = {run["case"]: run["number"] for run in model.page([Part(records)], [])["runs"]}
+    numbers = {run["case"]: run["number"] for run in collected(records).runs}
     known = {record["case"]: by_hand(record)[:2] for record in records}
     at = {case: marks(drawing)[number] for case, number in numbers.items()}
     # Two marks give the scales of both axes.
@@ -154,12 +154,12 @@ def test_a_figure_says_what_its_roofs_and_marks_are():
     for text in ("loads from the nearest cache: 250 to 500 · 10⁹ edges/s", "memory: 100 to 150 · 10⁹ bytes/s",
                  "loads from the second-level cache: 125 to 175 · 10⁹ edges/s", "none, or"):  # fmt: skip
         assert f">{text}<" in drawing.svg
-    caption = drawing.about.caption
+    caption = drawing.caption
     assert "Short lines on the right: runs that moved no bytes past the caches, or do not tell." in caption
     assert "any of 6 runs, shaded down to the lowest" in caption
     alone = figures([run()])["roofline-1"]
-    assert "Short lines" not in alone.about.caption
-    assert "shaded" not in alone.about.caption
+    assert "Short lines" not in alone.caption
+    assert "shaded" not in alone.caption
     assert ">none, or<" not in alone.svg
     assert ">loads from the nearest cache: 250 · 10⁹ edges/s<" in alone.svg
     for case in ("loads", "memory", "not-told"):
@@ -171,7 +171,7 @@ def test_each_machine_has_roofs_of_its_own():
     records = [
         run("two"), run("one", threads=1), measured(on(2, (0.5,), case="ranks")), run("gpu", gpu="A GPU", moved=None),
     ]  # fmt: skip
-    panels = model.page([Part(records)], [])["roofline"]["panels"]
+    panels = values(collected(records))["panels"]
     assert [panel["name"] for panel in panels] == [
         "A CPU, 2 cores, x86_64_v3, 1 thread", "A CPU, 2 cores, x86_64_v3, 2 threads",
         "A CPU, 8 cores, x86_64_v3, 2 ranks of 2 threads",
@@ -189,24 +189,24 @@ def test_each_machine_has_roofs_of_its_own():
 def test_devices_of_a_task_graph_are_one_machine():
     records = [run("one", gpu="A GPU"), run("two", gpu="A GPU")]
     records[1]["engine"]["notes"]["devices"] = 2
-    names = [panel["name"] for panel in model.page([Part(records)], [])["roofline"]["panels"]]
+    names = [panel["name"] for panel in values(collected(records))["panels"]]
     assert names == ["A GPU (A CPU, 2 cores), sm_90", "A GPU (A CPU, 2 cores), sm_90, 2 GPUs"]
     records[1]["engine"]["notes"]["devices"] = "two"
-    assert len(model.page([Part(records)], [])["roofline"]["panels"]) == 1
+    assert len(values(collected(records))["panels"]) == 1
 
 
 def test_many_runs_and_machines_are_all_in_the_table():
     records = [run(f"run-{place:02}", (0.25 + place / 64,)) for place in range(MOST_DRAWN + 3)]
     drawn, page = figures(records), shown(records)
     assert len(marks(drawn["roofline-1"])) == len(records)
-    assert f"The {MOST_DRAWN} nearest to their limit have their names." in drawn["roofline-1"].about.caption
+    assert f"The {MOST_DRAWN} nearest to their limit have their names." in drawn["roofline-1"].caption
     named = [record["case"] for record in records if f">{record['case']}</text>" in drawn["roofline-1"].svg]
     assert named == [record["case"] for record in records[:MOST_DRAWN]]  # the fastest
-    assert "cases" not in drawn["limit-shares"].about.caption
+    assert "cases" not in drawn["limit-shares"].caption
     body = page.source[page.source.index('aria-label="Limits by case"') :]
     assert all(f">{record['case']}</th>" in body for record in records)
     many = figures([run(f"run-{place:02}", (0.25 + place / 64,)) for place in range(MOST_BARS + 3)])["limit-shares"]
-    assert f"The first {MOST_BARS} of {MOST_BARS + 3} cases; the table has all." in many.about.caption
+    assert f"The first {MOST_BARS} of {MOST_BARS + 3} cases; the table has all." in many.caption
     assert len(marks(many)) == MOST_BARS
     machines = [run(f"run-{place:02}", threads=place + 1) for place in range(MOST_DRAWN + 2)]
     page = shown(machines, figures=True)
@@ -218,7 +218,7 @@ def test_many_runs_and_machines_are_all_in_the_table():
 def test_a_run_of_no_edges_is_in_the_table_alone():
     record = run("none")
     record["result"] |= {"edges_computed": 0, "bytes_moved": 0, "bytes_loaded": 0}
-    section = model.page([Part([record])], [])["roofline"]
+    section = values(collected([record]))
     assert section["panels"] == []
     assert section["rows"][0]["own_rate"] is None
     assert "limit-shares" in figures([record])

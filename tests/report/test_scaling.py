@@ -8,14 +8,15 @@ import re
 import statistics
 
 import pytest
-from test_report import BASELINES, HOSTILE, made_record, made_verdict, measured, shown
+from test_report import BASELINES, HOSTILE, collected, made_record, made_verdict, measured, shown
 
 from spdnn.common.validation import converted
 from spdnn.records.published import read_baselines
 from spdnn.records.run_record import OneRank, imbalance
-from spdnn.report import page as model
-from spdnn.report.common import series, words
-from spdnn.report.common.collection import Part
+from spdnn.report.breakdown.ladders import ladders
+from spdnn.report.common import words
+from spdnn.report.networks.values import values as networks
+from spdnn.report.peers.values import values as peers
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
 from tests.records.test_run_record import changed
@@ -117,8 +118,7 @@ def section(page):
 
 
 def group(records, kind=scaling.STRONG):
-    page = model.page([Part(records)], [])
-    return next(one for one in page["scaling"]["groups"] if one["kind"] == kind)
+    return next(one for one in scaling.values(collected(records))["groups"] if one["kind"] == kind)
 
 
 def test_the_section_is_left_out_with_one_line_where_no_run_had_several_ranks():
@@ -273,11 +273,11 @@ def test_several_ranks_are_in_no_ladder_and_no_comparison():
         on(1, (1.0 + place,), case=f"one-{place}", reductions=chosen) for place, chosen in enumerate(reductions)
     ]
     several = [on(2, (0.5,), case=f"two-{place}", reductions=chosen) for place, chosen in enumerate(reductions)]
-    runs = model.page([Part([*settings, *several])], [])["own"]
-    assert [run["case"] for run in series.ladders(runs)[0]["runs"]] == ["one-2", "one-1", "one-0"]
-    assert series.ladders(model.page([Part(several)], [])["own"]) == []
+    [ladder] = ladders(collected([*settings, *several]).own)
+    assert [run["case"] for run in ladder["runs"]] == ["one-2", "one-1", "one-0"]
+    assert ladders(collected(several).own) == []
     compared = [{**record, "comparison": "0123456789abcdef"} for record in (on(1, (0.5,)), on(2, (0.4,)))]
-    assert model.page([Part(compared)], [])["comparisons"] == []
+    assert peers(collected(compared)) is None
 
 
 def test_runs_of_several_ranks_tell_what_they_include():
@@ -287,7 +287,7 @@ def test_runs_of_several_ranks_tell_what_they_include():
     assert "cpu, 2 ranks (rebalanced) of 2 threads" in page.text
     assert "2 ranks (rebalanced) of 2 threads, on 1 node; weights: one copy a node; 7.0 MiB shared" in page.text
     assert words.SEVERAL not in shown([made_record()]).text
-    points = series.points(model.page([Part([on(2, (0.5,))])], [])["networks"])
+    points = networks(collected([on(2, (0.5,))]))["points"]
     assert [point.who for point in points] == ["this project, several ranks"]
 
 
@@ -320,8 +320,7 @@ def test_a_failed_verdict_takes_a_run_out_of_the_section():
 
 
 def test_predictions_stand_apart_from_what_was_measured():
-    page = model.page([Part(strong())], [])["scaling"]
-    rows = page["predicted"]
+    rows = scaling.values(collected(strong()))["predicted"]
     again = [row for row in rows if row["measured"] is not None]
     assert [(row["ranks"], row["measured"]) for row in again] == [
         (2, 0.415),
@@ -343,7 +342,7 @@ def test_predictions_stand_apart_from_what_was_measured():
 
 
 def test_nothing_is_predicted_without_a_base():
-    assert model.page([Part(strong()[1:])], [])["scaling"]["predicted"] == []
+    assert scaling.values(collected(strong()[1:]))["predicted"] == []
     assert "Predicted" not in section(shown(strong()[1:]))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from test_report import BASELINES, HOSTILE, drawn, made_record, shown
+from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown
 
 from spdnn.records.published import read_baselines
-from spdnn.report import page as model
-from spdnn.report.common.collection import Part, typed
-from spdnn.report.common.drawing import About
+from spdnn.report.common.drawing import saved, style
+from spdnn.report.common.plain import typed
 from spdnn.report.schedules import figures as timelines
+from spdnn.report.schedules.values import values
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.taskgraph.decomposition import Sizes, cut
 from spdnn.taskgraph.simulation import simulate, sizes_of
@@ -82,7 +82,7 @@ def test_predictions_stand_apart_and_name_what_calibrated_them():
     _, predicted = section(page).split("Predicted\n", 1)
     assert "Seconds in this part are those of a simulator, not of runs" in predicted
     assert "with the costs that case.resident-d1 alone tells" in predicted
-    rows = model.page([Part(records)], [])["schedules"]["groups"][0]["rows"]
+    rows = values(collected(records))["groups"][0]["rows"]
     assert [row["schedule"] for row in rows] == ["resident", "stream", "graph", "pipeline"]
     assert rows[0]["predicted"] == pytest.approx(0.5)
     for row in rows:
@@ -114,7 +114,7 @@ def test_the_schedules_of_the_field_stand_beside_official_networks():
     result["categories"] = wide[0]["verdict"]["categories"] = wide[0]["verdict"]["expected"] = 1994
     wide[0]["verdict"]["values"]["checked"] = 1994
     assert "given up after 1,800" in section(shown(wide, published=True))
-    group = model.page([Part(wide)], read_baselines(BASELINES))["schedules"]["groups"][0]
+    group = values(collected(wide, read_baselines(BASELINES)))["groups"][0]
     assert [(row.system.split()[0], row.devices) for row in group["published"]][:5] == [
         ("SNIG", "1"), ("SNIG", "2"), ("SNIG", "3"), ("SNIG", "4"), ("BF", "1"),
     ]  # fmt: skip
@@ -168,7 +168,9 @@ def test_bars_are_joined_where_nothing_between_could_be_seen():
     assert timelines._bars(entries, 0.001) == [("layer", 0, 0.0, 0.5), ("layer", 1, 0.5, 1.0)]
     apart = [(0, "compute", "layer", 0, 0, 1, 0.0, 0.4), (0, "compute", "layer", 0, 1, 2, 0.6, 1.0)]
     assert len(timelines._bars(apart, 0.001)) == 2
-    assert timelines.gantt([("none", [])], About("empty", "schedules", "nothing", "")).svg.startswith("<svg")
+    with style():
+        drawing = saved(timelines.gantt([("none", [])], "empty", "nothing", ""), "schedules")
+    assert drawing.svg.startswith("<svg")
 
 
 def test_a_record_of_the_task_graph_calibrates_stage_by_stage():

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from spdnn.records.files import write_record
-from spdnn.report import gallery
+from spdnn.report import page
 from spdnn.report.common.figure_files import write_figures
 from spdnn.report.unfinished import render_unfinished, tell_unfinished
 from tests.report.test_figure_files import made
@@ -19,7 +19,7 @@ CASES = ["good", "wrong", "late", "absent"]
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """Two cases with a record, one that failed verification, one that left nothing; figures of an earlier page."""
-    monkeypatch.setattr(gallery, "drawings", lambda page, png: {})  # of this page none are drawn: they take long
+    monkeypatch.setattr(page, "drawings", lambda shown, png: {})  # of this page none are drawn: they take long
     folder = tmp_path / "results"
     (folder / "records").mkdir(parents=True)
     (folder / "runs").mkdir()

@@ -5,18 +5,17 @@ from pathlib import Path
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.report.rendering import render
+    from spdnn.report.rendering import Folder, render
 
+    records = [
+        *map(Path, snakemake.input.records),
+        *map(Path, snakemake.input.measured),
+        *(path for folder in snakemake.input.peers for path in sorted(Path(folder).glob("*.json"))),
+        *map(Path, snakemake.input.ops),
+    ]
     render(
-        [
-            *map(Path, snakemake.input.records),
-            *map(Path, snakemake.input.measured),
-            *(path for folder in snakemake.input.peers for path in sorted(Path(folder).glob("*.json"))),
-            *map(Path, snakemake.input.ops),
-        ],
-        [],
+        [Folder(records, expected=snakemake.params.cases)],
         Path(snakemake.output.page),
         Path(snakemake.input.baselines),
-        expected=snakemake.params.cases,
         figures=Path(snakemake.output.figures),
     )

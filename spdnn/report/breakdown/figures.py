@@ -1,11 +1,18 @@
-"""The figures on where the time goes: pure functions of plain values. A bar is a case, its lengths are parts."""
+"""The figures on where the time goes: bars of seconds and of shares, survivors by layer, ladders by setting.
+
+In the bars a case is a bar, and its lengths are parts of its time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from spdnn.report.common.drawing import INK, NO_COLOUR, RECORD, About, Drawing, drawn, folded, libraries, style
+from spdnn.report.breakdown.ladders import Curve
+from spdnn.report.breakdown.values import fastest
+from spdnn.report.common import run_rows, words
+from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, name_rows, patch, plain
 from spdnn.report.common.words import significant
 
 READ, PREPARE, INFERENCE = "read", "prepare", "inference"
@@ -38,94 +45,115 @@ class Bar(NamedTuple):
     note: str = ""
 
 
-def whole(row: dict) -> Bar:
-    """The bar of a row of `breakdown.section`: its seconds before and in inference."""
+def figures(values: dict) -> Iterator[Figure]:
+    """Seconds by case, shares of inference by case, survivors, and a figure for each ladder."""
+    yield wholes(values["rows"])
+    if values["apart"]:
+        yield shares(values["apart"])
+    if values["curves"]:
+        yield survivors(values["curves"], values["configurations"])
+    yield from map(ladder, values["ladders"])
+
+
+def wholes(rows: Sequence[dict]) -> Figure:
+    """Seconds of read, prepare and inference; where the wholes differ by WIDE, the shares of each case's own whole."""
+    shown = fastest(rows, MOST_BARS)
+    bars = [_whole(row) for row in shown]
+    totals = [sum(bar.parts.values()) for bar in bars]
+    apart = max(totals) > WIDE * min(totals)
+    scales = [100 / total if apart and total else 1.0 for total in totals]
+    ends = [" + ".join(significant(value, 3) for value in bar.parts.values()) + " s" for bar in bars]
+    label, hatched = "% of the case's own read + prepare + inference" if apart else "seconds", "of it, copies to a GPU"
+    how = (
+        "The wholes differ very much, so each bar is all of its own case: its seconds are behind it."
+        if apart
+        else "Behind each bar are its seconds."
+    )
+    return Figure(
+        "times-whole",
+        "Seconds of read, prepare and inference by case",
+        "Median seconds of reading, preparing and inference, in this order; only inference enters the rate. "
+        f"{how}{_left_out(shown, rows)} Settings: {run_rows.configurations([row['run'] for row in shown])}.",
+        _stacked(bars, scales, ends, label, hatched),
+        ("case", "part", "seconds"),
+        [(bar.label, name, value) for bar in bars for name, value in _listed(bar, hatched)],
+        _tips(bars, hatched),
+    )
+
+
+def shares(rows: Sequence[dict]) -> Figure:
+    """Percent of inference in each part; each bar is 100."""
+    shown = fastest(rows, MOST_BARS)
+    bars, hatched = [_part(row) for row in shown], "copies hidden behind a kernel"
+    scales = [100 / sum(bar.parts.values()) for bar in bars]
+    ends = []
+    for bar, scale in zip(bars, scales, strict=True):
+        hidden = f"{significant(bar.hatched[1] * scale, 3)} % copies, hidden" if bar.hatched else ""
+        ends.append("; ".join(filter(None, (hidden, bar.note))))
+    return Figure(
+        "times-parts",
+        "Shares of kernel, copy and wait in inference by case",
+        "What inference was made of, where the record tells: each bar is 100 % of the seconds that it tells of. "
+        "Copies beside a kernel are hatched: they are hidden in its time and take none of their own."
+        f"{_left_out(shown, rows)}",
+        _stacked(bars, scales, ends, "% of inference", hatched),
+        ("case", "part", "seconds", "% of the whole"),
+        [
+            (bar.label, name, value, value * scale) for bar, scale in zip(bars, scales, strict=True)
+            for name, value in _listed(bar, hatched)
+        ],
+        _tips(bars, hatched),
+    )  # fmt: skip
+
+
+def _whole(row: dict) -> Bar:
+    """The bar of one row: its seconds before and in inference."""
     run, copied = row["run"], row["uploaded"]
     seconds = {name: run["seconds"][name] for name in (READ, PREPARE, INFERENCE)}
     return Bar(run["case"], run["number"], seconds, (READ, copied) if copied else None)
 
 
-def part(row: dict) -> Bar:
+def _part(row: dict) -> Bar:
     """The bar of a row whose record tells inference apart."""
     run, parts = row["run"], row["parts"]
     seconds = {KERNEL: parts.kernel, COPY: parts.copy, WAIT: parts.wait, UNTOLD: parts.untold}
-    known = {name: value for name, value in seconds.items() if value is not None}
+    stacked = {name: value for name, value in seconds.items() if value is not None}
     hidden, note = (KERNEL, parts.hidden) if parts.hidden else None, "kernel at most" if parts.joined else ""
-    return Bar(run["case"], run["number"], known, hidden, note)
+    return Bar(run["case"], run["number"], stacked, hidden, note)
 
 
-def wholes(bars: Sequence[Bar], about: About) -> Drawing:
-    """Seconds of read, prepare and inference; where the wholes differ by WIDE, the shares of each case's own whole."""
-    totals = [sum(bar.parts.values()) for bar in bars]
-    apart = shared(bars)
-    scales = [100 / total if apart and total else 1.0 for total in totals]
-    ends = [" + ".join(significant(value, 3) for value in bar.parts.values()) + " s" for bar in bars]
-    label = "% of the case's own read + prepare + inference" if apart else "seconds"
-    hatched = "of it, copies to a GPU"
-    return _stacked(bars, scales, ends, label, hatched, about, ("case", "part", "seconds"), lambda value, _: (value,))
+def _left_out(shown: Sequence, of: Sequence) -> str:
+    """That a figure has the cases that `fastest` chose, where it has not all."""
+    chosen = f" {len(shown)} of {len(of):,} cases, the fastest of each network before others; the table has all."
+    return "" if len(shown) == len(of) else chosen
 
 
-def shared(bars: Sequence[Bar]) -> bool:
-    """Whether the wholes differ so much that each bar is drawn as all of its own case."""
-    totals = [sum(bar.parts.values()) for bar in bars]
-    return max(totals) > WIDE * min(totals)
-
-
-def shares(bars: Sequence[Bar], about: About) -> Drawing:
-    """Percent of inference in each part; each bar is 100."""
-    scales = [100 / sum(bar.parts.values()) for bar in bars]
-    hidden = [
-        f"{significant(bar.hatched[1] * scale, 3)} % copies, hidden" if bar.hatched else ""
-        for bar, scale in zip(bars, scales, strict=True)
-    ]
-    ends = ["; ".join(filter(None, (text, bar.note))) for text, bar in zip(hidden, bars, strict=True)]
-    columns = ("case", "part", "seconds", "% of the whole")
-    hatched = "copies hidden behind a kernel"
-    return _stacked(
-        bars, scales, ends, "% of inference", hatched, about, columns, lambda value, scale: (value, value * scale)
-    )
-
-
-def _stacked(
-    bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str, about: About,
-    columns: Sequence[str], cells,
-) -> Drawing:  # fmt: skip
+def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str):
     """One bar a case, as long as its parts times its scale, with a text behind its end."""
-    seaborn, figure_class = libraries()
-    palette = seaborn.color_palette("colorblind", 10).as_hex()
-    colours = {name: palette[place] for name, place in COLOURS.items()} | GREYS
+    palette = colours()
+    palette = {name: palette[place] for name, place in COLOURS.items()} | GREYS
     longest = max(scale * sum(bar.parts.values()) for bar, scale in zip(bars, scales, strict=True)) or 1.0
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, 1.4 + 0.42 * len(bars)), layout="constrained")
-        axes = figure.add_subplot()
-        for place, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
-            reached = _bar(axes, place, bar, scale, colours, longest)
-            axes.annotate(end, (reached, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8,
-                          color=INK)  # fmt: skip
-        axes.set_yticks(range(len(bars)), [folded(bar.label) for bar in bars], fontsize=8)
-        axes.set_ylim(len(bars) - 0.5, -0.5)
-        axes.set_xlim(0, longest * (1.0 + 0.016 * max(map(len, ends))))
-        axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
-        axes.set_xlabel(label, loc="left")
-        axes.grid(visible=False, axis="y")
-        seaborn.despine(fig=figure, ax=axes, left=True)
-        _legend(figure, bars, colours, hatched)
-        rows = [
-            (bar.label, name, *cells(value, scale)) for bar, scale in zip(bars, scales, strict=True)
-            for name, value in _listed(bar, hatched)
-        ]  # fmt: skip
-        tips = {f"{RECORD}{bar.record}": _tip(bar, hatched) for bar in bars}
-        return drawn(figure, about, columns, rows, tips)
+    plot, axes = canvas(1.4 + 0.42 * len(bars))
+    for place, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
+        reached = _bar(axes, place, bar, scale, palette, longest)
+        axes.annotate(end, (reached, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8,
+                      color=INK)  # fmt: skip
+    axes.set_xlim(0, longest * (1.0 + 0.016 * max(map(len, ends))))
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
+    axes.set_xlabel(label, loc="left")
+    name_rows(plot, axes, [folded(bar.label) for bar in bars], fontsize=8)
+    _legend(plot, bars, palette, hatched)
+    return plot
 
 
-def _bar(axes, place: int, bar: Bar, scale: float, colours: Mapping[str, str], longest: float) -> float:
+def _bar(axes, place: int, bar: Bar, scale: float, palette: Mapping[str, str], longest: float) -> float:
     """Draw one case; where its bar ends."""
     at, ranges, faces = 0.0, [], []
     for name, value in bar.parts.items():
         length = value * scale
         if value:
             ranges.append((at, length))
-            faces.append(colours[name])
+            faces.append(palette[name])
         if length > LEAST_NAMED * longest:
             share = 100 * value / sum(bar.parts.values())
             colour = "white" if name in ON_DARK else "black"
@@ -145,15 +173,83 @@ def _listed(bar: Bar, hatched: str) -> list[tuple[str, float]]:
     return [*bar.parts.items(), *([(hatched, bar.hatched[1])] if bar.hatched else [])]
 
 
-def _tip(bar: Bar, hatched: str) -> str:
-    return f"{bar.label}: " + ", ".join(f"{name} {significant(value)} s" for name, value in _listed(bar, hatched))
+def _tips(bars: Sequence[Bar], hatched: str) -> dict[str, str]:
+    tips = {}
+    for bar in bars:
+        parts = ", ".join(f"{name} {significant(value)} s" for name, value in _listed(bar, hatched))
+        tips[f"{RECORD}{bar.record}"] = f"{bar.label}: {parts}"
+    return tips
 
 
-def _legend(figure, bars: Sequence[Bar], colours: Mapping[str, str], hatched: str) -> None:
-    from matplotlib.patches import Patch
-
+def _legend(plot, bars: Sequence[Bar], palette: Mapping[str, str], hatched: str) -> None:
     names = [name for name in ORDER if any(bar.parts.get(name) for bar in bars)]
-    handles = [Patch(facecolor=colours[name], edgecolor=NO_COLOUR, linewidth=0.4, label=name) for name in names]
+    handles = [patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     if any(bar.hatched for bar in bars):
-        handles.append(Patch(facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH, label=hatched))
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
+        handles.append(patch(hatched, facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH))
+    plot.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
+
+
+def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
+    """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
+    plot, axes = canvas(3.6 + 0.2 * len(curves))
+    palette = colours(len(curves), "colorblind" if len(curves) <= 10 else "husl")
+    dashes = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
+    lines = []
+    for place, curve in enumerate(curves):
+        living = [(layer, count) for layer, count in enumerate(curve.survivors, 1) if count > 0]
+        lines += axes.plot(
+            [layer for layer, _ in living], [count for _, count in living], color=palette[place],
+            linestyle=dashes[place % len(dashes)], linewidth=1.8,
+            marker="o" if len(living) < 2 else None,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(plain)
+        axis.set_minor_formatter("")
+    axes.set_xlabel("layer")
+    axes.set_ylabel("inputs with a nonzero row")
+    despine(plot)
+    labels = [folded(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
+    plot.legend(lines, labels, loc="outside lower left", frameon=False)
+    return Figure(
+        "survivors",
+        "Inputs with a nonzero row after each layer",
+        "Inputs with a nonzero row after each layer, both axes logarithmic. A run whose counts are the first "
+        f"layers of a deeper one is not drawn again. Settings: {configurations}.",
+        plot,
+        ("network and inputs", "layer", "survivors"),
+        [(curve.label, layer, count) for curve in curves for layer, count in enumerate(curve.survivors, 1)],
+    )
+
+
+def ladder(one: dict) -> Figure:
+    """Seconds of each rung on a log scale, the slowest first; beside each bar, how many times faster than the first."""
+    rungs = one["rungs"]
+    plot, axes = canvas(1.2 + 0.42 * len(rungs))
+    floor = min(rung.low for rung in rungs) / 3
+    for place, rung in enumerate(rungs):
+        axes.barh(place, rung.seconds - floor, left=floor, color=colours()[0], height=0.62)
+        axes.plot([rung.low, rung.high], [place, place], color=INK, linewidth=1.2)
+        times = rungs[0].seconds / rung.seconds
+        axes.annotate(
+            f"{rung.seconds:.3g} s" + (f", {times:,.3g} times as fast" if place else ""),
+            (rung.high, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, color=INK,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlim(floor, rungs[0].high * 12)
+    axes.xaxis.set_major_formatter(plain)
+    axes.set_xlabel("inference seconds")
+    name_rows(plot, axes, [folded(rung.label, 56) for rung in rungs], fontsize=8)
+    first = one["runs"][0]
+    size, cases = words.network(first), words.listed([run["case"] for run in one["runs"]], between="; ")
+    time = f"Time: {one['span']}" if one["span"] else "What each time includes stands with its setting"
+    return Figure(
+        one["id"],
+        f"Inference seconds by setting, {size}",
+        f"{size}, {first['inputs']} inputs: median inference seconds on a logarithmic scale, lines are the medians' "
+        f"intervals. On {one['machine']}. {time}. Cases: {cases}.",
+        plot,
+        ("setting", "inference seconds", "low", "high"),
+        rungs,
+    )

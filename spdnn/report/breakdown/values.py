@@ -1,7 +1,7 @@
-"""The report's section on where the time goes: read, prepare, inference, and what inference was made of.
+"""The section on where the time goes: read, prepare, inference, and what inference was made of.
 
 A record tells what a run was made of in one of three ways: the clocks of several ranks, the timeline of a task graph,
-or the events of a GPU. What none of them tells is named so and never guessed.
+or the events of a GPU. What none of them tells is named so and never guessed. Survivors and ladders are part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from spdnn.records.run_record import CLOCK, TOLERANCE
-from spdnn.report.common.collection import fair, typed
+from spdnn.report.breakdown.ladders import curves, ladders
+from spdnn.report.common import run_rows
+from spdnn.report.common.collection import Collection, fair
+from spdnn.report.common.drawing import MOST_DRAWN
+from spdnn.report.common.plain import typed
 from spdnn.report.common.words import STREAMED, plural
 from spdnn.taskgraph.calibration import decomposition_of, timeline_of
 from spdnn.taskgraph.graph import COMPUTE, LANES
@@ -45,7 +49,7 @@ class Parts(NamedTuple):
         untold: which of these, the record does not tell.
         hidden: of copies that went on while the same device computed, in `kernel` already.
         joined: (tasks, entries of the timeline) where several tasks are one entry: gaps between them count as busy.
-        known: how the record tells, in a few words.
+        source: how the record tells, in a few words.
     """
 
     whole: float
@@ -55,46 +59,48 @@ class Parts(NamedTuple):
     untold: float
     hidden: float | None
     joined: tuple[int, int] | None
-    known: str
+    source: str
 
 
-def section(runs: Sequence[dict]) -> dict | None:
+def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run.
-
-    Args:
-        runs: as `model.page` makes them.
 
     Returns:
         rows: {run, parts, uploaded} of each run: parts None where its record tells none, uploaded the seconds of read
-        that copied to a GPU; told: the rows with parts; streamed: whether others streamed weights; meanings: of the
-        ways in which they are told.
+        that copied to a GPU; apart: the rows with parts; streamed: whether others streamed weights; meanings: of the
+        ways in which they are told apart; curves, configurations: of the survivors; ladders; on_gpu: whether any run
+        used a GPU.
     """
+    runs, own = collection.runs, collection.own
+    if not runs:
+        return None
     alone = sorted(runs, key=lambda run: "comparison" in run["record"])  # those timed beside peers come last
     rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
-    if not rows:
-        return None
-    told = [row for row in rows if row["parts"]]
+    apart = [row for row in rows if row["parts"]]
     return {
         "rows": rows,
-        "told": told,
+        "apart": apart,
         "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
-        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in told)],
+        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in apart)],
+        "curves": curves(own, MOST_DRAWN),
+        "configurations": run_rows.configurations(own),
+        "ladders": ladders(own)[:MOST_DRAWN],
+        "on_gpu": any(run["on_gpu"] for run in runs),
     }
 
 
-def drawn(rows: Sequence[dict], most: int) -> list[dict]:
+def fastest(rows: Sequence[dict], most: int) -> list[dict]:
     """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
 
     def network(row: dict) -> tuple:
-        problem = row["run"]["record"]["problem"]
-        return problem["neurons"], problem["layers"], "comparison" in row["run"]["record"]
+        return row["run"]["neurons"], row["run"]["layers"], "comparison" in row["run"]["record"]
 
     return fair(rows, most, network, lambda row: row["run"]["rate"]["median"])
 
 
 def _is_by(term: str, row: dict) -> bool:
     """Whether a meaning is of how this row is told apart."""
-    return bool(row["parts"].joined) if term == JOINED else row["parts"].known.startswith(term)
+    return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
 def parts(record: dict) -> Parts | None:
@@ -114,9 +120,9 @@ def _of_ranks(record: dict) -> Parts:
     whole, waiting, sending = (
         sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
     )
-    rest, known = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
+    rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
     computed, untold = (None, rest) if record["span"] == STREAMED else (rest, 0.0)
-    return Parts(whole, sending, computed, waiting, untold, None, None, known) if whole else None
+    return Parts(whole, sending, computed, waiting, untold, None, None, source) if whole else None
 
 
 def _of_timeline(record: dict) -> Parts | None:
@@ -139,13 +145,13 @@ def _of_timeline(record: dict) -> Parts | None:
         copying += _covered(one for one in lanes if one.lane != COMPUTE)
         busy += _covered(lanes)
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
-    told = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
+    seconds = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
     if notes.get("captured") and record["span"] == STREAMED:
-        told |= {"kernel": None, "untold": after + computing, "hidden": None}
+        seconds |= {"kernel": None, "untold": after + computing, "hidden": None}
     tasks = notes.get("timeline_tasks")
     joined = (tasks, len(spans)) if isinstance(tasks, int) and tasks > len(spans) else None
-    known = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
-    return Parts(whole=whole, joined=joined, known=known, **{name: _positive(told[name]) for name in told})
+    source = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
+    return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
 
 
 def _positive(seconds: float | None) -> float | None:
@@ -181,7 +187,7 @@ def _uploaded(record: dict) -> float | None:
 
 
 def _spans(record: dict) -> dict[str, float]:
-    """The spans that an engine told, those of them that are times."""
-    told = record["engine"]["notes"].get("spans")
-    known = told.items() if isinstance(told, dict) else ()
-    return {name: value for name, value in known if type(value) in (int, float) and value >= 0}
+    """The spans in an engine's notes, those of them that are times."""
+    spans = record["engine"]["notes"].get("spans")
+    pairs = spans.items() if isinstance(spans, dict) else ()
+    return {name: value for name, value in pairs if type(value) in (int, float) and value >= 0}

@@ -1,4 +1,4 @@
-"""Which cases a workflow was to run: a file written before anything runs, so that a page can tell what is missing."""
+"""Which cases a workflow was to run. The list is written before anything runs, so a page can tell what is missing."""
 
 from __future__ import annotations
 

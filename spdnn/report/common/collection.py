@@ -1,30 +1,22 @@
-"""What the page is made of: the records and verdicts of one or several folders, and what each was to hold."""
+"""What the page is made of: the records and verdicts of one or several folders, and the published tables.
+
+A failed verdict takes the numbers of its case off the page here, before any section sees them. The same contents give
+the same collection, whatever their order.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
-from spdnn.common.validation import builtins
-from spdnn.records.run_record import RunRecord
+from spdnn.records.published import Baseline
+from spdnn.records.published_operations import OperationBaseline
+from spdnn.report.common import run_rows, words
 
 Entry = TypeVar("Entry")
-
-
-class Plain(dict):
-    """A run record as the dictionary that a file holds, with the object that it is as `typed`."""
-
-    def __init__(self, record: RunRecord):
-        super().__init__(builtins(record))
-        self.typed = record
-
-
-def typed(record: dict) -> RunRecord:
-    """The object that a run record in a dictionary is."""
-    return record.typed if isinstance(record, Plain) else msgspec.convert(record, RunRecord)
 
 
 class Part(NamedTuple):
@@ -33,7 +25,7 @@ class Part(NamedTuple):
     Attributes:
         records: checked run records.
         verdicts: (case, checked verdict), passed or failed; of cases that may have no record.
-        expected: the cases that were to be run, where that is known.
+        expected: the cases that were to be run, where a list of them is there.
     """
 
     records: Sequence[dict] = ()
@@ -41,24 +33,56 @@ class Part(NamedTuple):
     expected: Sequence[str] = ()
 
 
-class Collected(NamedTuple):
-    """All parts together.
+@dataclass(frozen=True)
+class Collection:
+    """All parts together, and what they are compared with.
 
     Attributes:
-        records: those whose case no verdict of their part failed; each once, in an order of their contents.
+        records: run records whose case no verdict of their part failed; each once, in an order of their contents.
         judged: (case, verdict) of cases that have no record here, failures first.
         withheld: the cases of records that a failed verdict took away.
         missing: cases that were to be run, and have neither a record nor a verdict.
+        operations: operation records, each once, in an order of their contents.
+        baselines: the published results.
+        operation_baselines: the published figures of operations.
     """
 
-    records: list[dict]
-    judged: list[tuple[str, dict]]
-    withheld: list[str]
-    missing: list[str]
+    records: Sequence[dict]
+    judged: Sequence[tuple[str, dict]]
+    withheld: Sequence[str]
+    missing: Sequence[str]
+    operations: Sequence[dict]
+    baselines: Sequence[Baseline]
+    operation_baselines: Sequence[OperationBaseline]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was run, and nothing was to be."""
+        return not (self.records or self.judged or self.missing or self.operations)
+
+    @cached_property
+    def runs(self) -> list[dict]:
+        """A row of `run_rows.row` for each run record; with its place where there are several machines or a GPU."""
+        places = [record["environment"] for record in self.records]
+        several = len(set(map(words.machine, places))) > 1
+        return [
+            run_rows.row(record, number, placed=several or bool(place.get("gpu")))
+            for number, (record, place) in enumerate(zip(self.records, places, strict=True))
+        ]
+
+    @cached_property
+    def own(self) -> list[dict]:
+        """The rows of runs that are of no comparison with other libraries."""
+        return [run for run in self.runs if "comparison" not in run["record"]]
 
 
-def collect(parts: Iterable[Part]) -> Collected:
-    """The parts as one, the same for any order of them and of what they hold."""
+def collect(
+    parts: Iterable[Part],
+    baselines: Sequence[Baseline] = (),
+    operations: Iterable[dict] = (),
+    operation_baselines: Sequence[OperationBaseline] = (),
+) -> Collection:
+    """The parts as one, with checked operation records and the published tables; the same for any order of them."""
     records: dict[str, dict] = {}
     judged: dict[str, tuple[str, dict]] = {}
     withheld: dict[str, str] = {}
@@ -74,18 +98,21 @@ def collect(parts: Iterable[Part]) -> Collected:
         missing |= set(part.expected) - timed - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
     shown = [record for text, record in records.items() if text not in withheld]
-    return Collected(
+    return Collection(
         sorted(shown, key=_order),
         sorted(judged.values(), key=lambda one: (one[1]["passed"], one[0], _text(one[1]))),
         sorted({record["case"] for record in withheld.values()}),
         sorted(missing),
+        distinct(operations),
+        baselines,
+        operation_baselines,
     )
 
 
 def distinct(contents: Iterable[dict]) -> list[dict]:
     """The contents without repeats of what is the same to the last value, in an order of their own."""
-    found = {_text(content): content for content in contents}
-    return [found[text] for text in sorted(found)]
+    texts = {_text(content): content for content in contents}
+    return [texts[text] for text in sorted(texts)]
 
 
 def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
@@ -100,16 +127,16 @@ def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
     groups: dict[object, list[int]] = {}
     for place, entry in enumerate(entries):
         groups.setdefault(setting(entry), []).append(place)
-    turns = []
+    rounds = []
     for members in groups.values():
         members.sort(key=lambda place: (age(entries[place]), place), reverse=True)
-        turns += [(turn, place) for turn, place in enumerate(members)]
-    return [entries[place] for place in sorted(place for _, place in sorted(turns)[:most])]
+        rounds += enumerate(members)
+    return [entries[place] for place in sorted(place for _, place in sorted(rounds)[:most])]
 
 
 def fair_runs(runs: Sequence[dict], most: int) -> list[dict]:
-    """At most that many runs of `model.page`, of every setting the latest."""
-    return fair(runs, most, lambda run: (run["case"], run["told"]), lambda run: run["record"]["created"])
+    """At most that many of the rows, of every setting the latest."""
+    return fair(runs, most, lambda run: (run["case"], run["setting"]), lambda run: run["record"]["created"])
 
 
 def _order(record: dict) -> tuple:

@@ -1,4 +1,4 @@
-"""The figures of a page as files: for papers, for `snakemake --report`, and their data for other programs."""
+"""The figures of a page as files: SVG, PNG, data, caption. They are for papers and for `snakemake --report`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def write_figures(drawings: Iterable[Drawing], folder: str | Path) -> None:
     check_figures(folder)
     with replacing_folder(folder) as whole:
         for drawing in drawings:
-            about, part = drawing.about, whole / drawing.about.category
+            part = whole / drawing.category
             part.mkdir(exist_ok=True)
-            (part / f"{about.name}.svg").write_text(standalone(drawing.svg), "utf-8")
-            (part / f"{about.name}.png").write_bytes(drawing.png)
-            (part / f"{about.name}.csv").write_text(drawing.csv, "utf-8", "backslashreplace")
-            (part / f"{about.name}.rst").write_text(caption(about.title, about.caption), "utf-8")
+            (part / f"{drawing.name}.svg").write_text(standalone(drawing.svg), "utf-8")
+            (part / f"{drawing.name}.png").write_bytes(drawing.png)
+            (part / f"{drawing.name}.csv").write_text(drawing.csv, "utf-8", "backslashreplace")
+            (part / f"{drawing.name}.rst").write_text(caption(drawing.title, drawing.caption), "utf-8")
 
 
 def remove_figures(folder: str | Path) -> None:
@@ -55,7 +55,7 @@ def remove_figures(folder: str | Path) -> None:
 def check_figures(folder: str | Path) -> Path:
     """The folder itself unless it holds anything that `write_figures` does not leave; InputError names that.
 
-    A figure is known by its four files together.
+    A figure is recognised by its four files together.
     """
     top = Path(folder)
     if top.exists() and not top.is_dir():

@@ -1,4 +1,4 @@
-"""How the report words things: numbers, units, and what a record's fields mean to a reader."""
+"""How the report words numbers, units and the fields of a record. Texts that several sections need are here."""
 
 from __future__ import annotations
 
@@ -153,6 +153,11 @@ def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -
     return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
 
 
+def network(one: dict) -> str:
+    """Neurons and layers, of anything that has them."""
+    return f"{one['neurons']:,} neurons × {plural(one['layers'], 'layer')}"
+
+
 def place(environment: dict) -> str:
     """The device that a run used."""
     return printable(environment.get("gpu") or environment["cpu"])
@@ -193,8 +198,8 @@ def definitions(names: set[str], limited: bool, several: bool, devices: bool = F
         devices: some of the limits are of a GPU.
     """
     terms = DEFINITIONS + (SEVERAL_DEFINITIONS if several else ()) + (LIMIT_DEFINITIONS if limited else ())
-    told = " ".join(one.meaning for one in REDUCTIONS.values() if one.name == "dead" or one.name in names)
-    filled = {"reductions": told, **{name: text if devices else "" for name, text in GPU.items()}}
+    meanings = " ".join(one.meaning for one in REDUCTIONS.values() if one.name == "dead" or one.name in names)
+    filled = {"reductions": meanings, **{name: text if devices else "" for name, text in GPU.items()}}
     return [(term, meaning.format(**filled)) for term, meaning in terms]
 
 
@@ -210,12 +215,12 @@ def includes(record: dict) -> str:
 
 def truth(verdict: dict) -> str:
     """What an output was compared with."""
-    known = verdict["truth"]
-    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(known["source"])}[known["kind"]]
-    if known["checked"] == known["inputs"]:
-        return f"{kind}, all {known['inputs']:,} inputs"
-    seed = "" if known["seed"] is None else f", seed {known['seed']}"
-    return f"{kind}, {known['checked']:,} of {known['inputs']:,} inputs{seed}"
+    truth = verdict["truth"]
+    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(truth["source"])}[truth["kind"]]
+    if truth["checked"] == truth["inputs"]:
+        return f"{kind}, all {truth['inputs']:,} inputs"
+    seed = "" if truth["seed"] is None else f", seed {truth['seed']}"
+    return f"{kind}, {truth['checked']:,} of {truth['inputs']:,} inputs{seed}"
 
 
 def described(description: dict) -> str:

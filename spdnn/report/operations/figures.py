@@ -1,62 +1,88 @@
-"""The figures on sparse operations: pure functions of plain values."""
+"""The figures on sparse operations, by sparsity. Ours is set against the dense product and the machine's peak."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from spdnn.report.common.drawing import INK, About, Drawing, drawn, libraries, plain, style
+from spdnn.report.common import words
+from spdnn.report.common.drawing import Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, plain
 
 MARKS = ("o", "s", "^", "D", "v", "P")
 JITTER = 0.7  # percent of sparsity that networks stand apart
 
 
-def speedup(curves: Sequence[dict], about: About) -> Drawing:
-    """Times as fast as the dense product by sparsity, logarithmic: problems as points, geometric means as lines.
+def figures(values: dict) -> Iterator[Figure]:
+    """Of each place and operation: times as fast as dense, and percent of the peak, where they were measured."""
+    for place in values["places"]:
+        for operation in place["operations"]:
+            rows = [row for curve in operation["curves"] for row in curve["rows"]]
+            if any(row["dense"] for row in rows):
+                yield speedup(operation, place)
+            if any(row["peak"] for row in rows):
+                yield peak(operation, place)
 
-    Args:
-        curves: of `operations._operation`: label, rows, members.
-        about: what the figure is.
-    """
-    label = "times as fast as the dense product"
-    return _by_sparsity(curves, about, label, lambda one: one.dense and one.dense[1], "dense", True)
+
+def speedup(operation: dict, place: dict) -> Figure:
+    """Times as fast as the dense product by sparsity, logarithmic: problems as points, geometric means as lines."""
+    return _by_sparsity(
+        operation["curves"],
+        f"{operation['id']}-dense",
+        f"Times as fast as the dense product by sparsity, {operation['operation']}, {place['name']}",
+        "How many times as fast as the fastest dense product, by sparsity, on a logarithmic scale. "
+        f"Points: problems; lines: geometric means. Networks are set apart a little. {_on(place)}",
+        "times as fast as the dense product", lambda one: one.dense and one.dense[1], "dense", ratio=True,
+    )  # fmt: skip
 
 
-def peak(curves: Sequence[dict], about: About) -> Drawing:
+def peak(operation: dict, place: dict) -> Figure:
     """Percent of the machine's measured multiply-adds by sparsity: problems as points, geometric means as lines."""
-    return _by_sparsity(curves, about, "% of measured peak (useful operations)", lambda one: one.peak, "peak", False)
+    return _by_sparsity(
+        operation["curves"],
+        f"{operation['id']}-peak",
+        f"Percent of measured peak by sparsity, {operation['operation']}, {place['name']}",
+        "Useful operations (two for each nonzero and column) a second, in percent of what the machine's "
+        f"multiply-adds in registers were measured to reach. {_on(place)}",
+        "% of measured peak (useful operations)", lambda one: one.peak, "peak", ratio=False,
+    )  # fmt: skip
 
 
-def _by_sparsity(curves: Sequence[dict], about: About, label: str, value: Callable, mean: str, ratio: bool) -> Drawing:
-    seaborn, figure_class = libraries()
-    colours = seaborn.color_palette("colorblind", max(10, len(curves))).as_hex()
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, 4.4), layout="constrained")
-        axes = figure.add_subplot()
-        lines = []
-        for place, curve in enumerate(curves):
-            shift, mark = JITTER * (place - (len(curves) - 1) / 2), MARKS[place % len(MARKS)]
-            points = [(one.percent + shift, value(one)) for one in curve["members"] if value(one) is not None]
-            axes.scatter(
-                [x for x, _ in points], [y for _, y in points], s=16, marker=mark, color=colours[place], alpha=0.45,
-                linewidths=0,
-            )  # fmt: skip
-            known = [(row["percent"] + shift, row[mean]) for row in curve["rows"] if row[mean] is not None]
-            lines += axes.plot(
-                [x for x, _ in known], [y for _, y in known], color=colours[place], marker=mark, linewidth=1.8
-            )
-        if ratio:
-            axes.axhline(1, color=INK, linewidth=1)
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_formatter("")
-        else:
-            axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(plain)
-        axes.set_xlabel("sparsity, %")
-        axes.set_ylabel(label)
-        seaborn.despine(fig=figure, ax=axes)
-        figure.legend(lines, [curve["label"] for curve in curves], loc="outside lower left", frameon=False, ncols=3)
-        rows = [
-            (curve["label"], one.problem["layer"], one.percent, value(one))
-            for curve in curves for one in curve["members"] if value(one) is not None
-        ]  # fmt: skip
-        return drawn(figure, about, ("network", "problem", "sparsity, %", label), rows)
+def _on(place: dict) -> str:
+    threads = f", {words.plural(place['threads'], 'thread')}" if place["threads"] else ""
+    return f"On {place['name']}{threads}."
+
+
+def _by_sparsity(
+    curves: Sequence[dict], name: str, title: str, caption: str, label: str, value: Callable, mean: str, *, ratio: bool
+) -> Figure:
+    """A curve of each network; `value` is of a problem, `mean` the key of a row's geometric mean."""
+    palette = colours(max(10, len(curves)))
+    plot, axes = canvas(4.4)
+    lines = []
+    for place, curve in enumerate(curves):
+        shift, mark = JITTER * (place - (len(curves) - 1) / 2), MARKS[place % len(MARKS)]
+        points = [(one.percent + shift, value(one)) for one in curve["members"] if value(one) is not None]
+        axes.scatter(
+            [x for x, _ in points], [y for _, y in points], s=16, marker=mark, color=palette[place], alpha=0.45,
+            linewidths=0,
+        )  # fmt: skip
+        means = [(row["percent"] + shift, row[mean]) for row in curve["rows"] if row[mean] is not None]
+        lines += axes.plot(
+            [x for x, _ in means], [y for _, y in means], color=palette[place], marker=mark, linewidth=1.8
+        )
+    if ratio:
+        axes.axhline(1, color=INK, linewidth=1)
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter("")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(plain)
+    axes.set_xlabel("sparsity, %")
+    axes.set_ylabel(label)
+    despine(plot)
+    plot.legend(lines, [curve["label"] for curve in curves], loc="outside lower left", frameon=False, ncols=3)
+    rows = [
+        (curve["label"], one.problem["layer"], one.percent, value(one))
+        for curve in curves for one in curve["members"] if value(one) is not None
+    ]  # fmt: skip
+    return Figure(name, title, caption, plot, ("network", "problem", "sparsity, %", label), rows)

@@ -1,4 +1,4 @@
-"""The report's section on sparse operations for deep learning: ours beside other libraries and the dense product.
+"""The section on sparse operations for deep learning: ours beside other libraries and the dense product.
 
 Programs are compared within one comparison on one problem, by pairs of samples; problems by geometric means.
 """
@@ -6,14 +6,15 @@ Programs are compared within one comparison on one problem, by pairs of samples;
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from spdnn.common.statistics import ratios
-from spdnn.records.published_operations import OperationBaseline
 from spdnn.report.common import words
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.run_rows import grouped
 
 PRODUCTS = ("spmm", "sddmm")
 NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDDMM)", "softmax": "Sparse softmax",
@@ -48,50 +49,49 @@ class Compared(NamedTuple):
         return min((one for one in (self.sparse, self.dense) if one), key=lambda one: one[1], default=None)
 
 
-def section(records: Sequence[dict], published: Sequence[OperationBaseline]) -> dict | None:
-    """What the section prints; None without records.
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None without operation records.
 
-    Args:
-        records: checked operation records; of several of one program on one problem and place, the latest counts.
-        published: the published figures.
+    Of several records of one program on one problem and place, the latest counts.
     """
+    records = collection.operations
     if not records:
         return None
-    places: dict[tuple, list[dict]] = {}
-    for record in records:
-        key = record["device"]["kind"], words.printable(record["device"]["name"]), record["threads"]
-        places.setdefault(key, []).append(record)
+    numbers = {id(record): number for number, record in enumerate(records, len(collection.records))}
+    places = grouped(records, _place_key)
     return {
         "records": len(records),
         "programs": _programs(records),
         "entries": sum(record["verification"]["checked"] for record in records),
         "worst": max(record["verification"]["worst"] for record in records),
         "places": [_place(key, places[key], number) for number, key in enumerate(sorted(places), 1)],
-        "published": list(published),
+        "published": list(collection.operation_baselines),
+        "number_of": lambda record: numbers[id(record)],  # its place among the page's records
         "environments": _environments(records),
     }
 
 
 def compared(records: Iterable[dict]) -> list[Compared]:
     """The problems on which ours was timed in turn with others, or alone; the latest comparison of each."""
-    groups: dict[tuple, dict[str, list[dict]]] = {}
-    for record in records:
-        known = record["problem"]
-        key = record["operation"], known["set"], known["network"], known["layer"], known["topology_sha256"]
-        key += known["batch_columns"], known["dtype"], record["threads"], record["device"]["name"]
-        groups.setdefault(key, {}).setdefault(record["comparison"], []).append(record)
-    found = []
-    for comparisons in groups.values():
-        known = [(one, members[0]["comparison"]) for members in comparisons.values() if (one := _compared(members))]
-        if known:
-            found.append(max(known, key=lambda one: (one[0].ours["created"], one[1]))[0])
-    return sorted(found, key=_order)
+    latest = []
+    for group in grouped(records, _key).values():
+        comparisons = grouped(group, lambda record: record["comparison"]).values()
+        if problems := list(filter(None, map(_compared, comparisons))):
+            latest.append(max(problems, key=lambda one: (one.ours["created"], one.ours["comparison"])))
+    return sorted(latest, key=_order)
+
+
+def _key(record: dict) -> tuple:
+    """What records share that may be compared: the problem and where it ran."""
+    names = ("set", "network", "layer", "topology_sha256", "batch_columns", "dtype")
+    problem = (record["problem"][name] for name in names)
+    return record["operation"], *problem, record["threads"], record["device"]["name"]
 
 
 def geometric(values: Iterable[float | None]) -> float | None:
     """The geometric mean of the values that there are; None without any."""
-    known = [value for value in values if value is not None]
-    return float(np.exp(np.mean(np.log(known)))) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(np.exp(np.mean(np.log(numbers)))) if numbers else None
 
 
 def crossing(points: Sequence[tuple[float, float | None]]) -> float | None:
@@ -105,13 +105,13 @@ def crossing(points: Sequence[tuple[float, float | None]]) -> float | None:
         None where sparse is slower at the highest sparsity, or nothing is known; the lowest sparsity where it is
         faster throughout.
     """
-    known = sorted((percent, ratio) for percent, ratio in points if ratio is not None)
-    if not known or known[-1][1] < 1:
+    curve = sorted((percent, ratio) for percent, ratio in points if ratio is not None)
+    if not curve or curve[-1][1] < 1:
         return None
-    for (low, before), (high, after) in reversed(list(zip(known, known[1:], strict=False))):
+    for (low, before), (high, after) in reversed(list(zip(curve, curve[1:], strict=False))):
         if before < 1 <= after:
             return low + (high - low) * np.log(1 / before) / np.log(after / before)
-    return known[0][0]
+    return curve[0][0]
 
 
 def means(members: Sequence[Compared]) -> dict:
@@ -138,7 +138,7 @@ def _compared(members: Sequence[dict]) -> Compared | None:
     if ours is None:
         return None
     sparse, dense = (_fastest(ours, members, kind) for kind in ("sparse", "dense"))
-    machine, rate = ours["machine"], ours["operations_per_second"]["median"]
+    machine, rate, held = ours["machine"], ours["operations_per_second"]["median"], ours["memory"]["matrix_bytes"]
     return Compared(
         problem=ours["problem"],
         operation=ours["operation"],
@@ -148,15 +148,13 @@ def _compared(members: Sequence[dict]) -> Compared | None:
         sparse=sparse,
         dense=dense,
         peak=100 * rate / (2 * machine["fma_per_second"]) if machine and rate else None,
-        memory=dense[0]["memory"]["matrix_bytes"] / ours["memory"]["matrix_bytes"]
-        if dense and ours["memory"]["matrix_bytes"]
-        else None,
+        memory=dense[0]["memory"]["matrix_bytes"] / held if dense and held else None,
     )
 
 
 def _fastest(ours: dict, members: Sequence[dict], kind: str) -> tuple[dict, float] | None:
-    found = [(one, times(ours, one)) for one in members if one["program"]["kind"] == kind]
-    return min(found, key=lambda one: one[1], default=None)
+    others = [(one, times(ours, one)) for one in members if one["program"]["kind"] == kind]
+    return min(others, key=lambda one: one[1], default=None)
 
 
 def times(ours: dict, theirs: dict) -> float:
@@ -177,28 +175,32 @@ def _order(one: Compared) -> tuple:
     return one.operation, problem["set"], problem["network"], one.percent, -problem["repeats"], problem["layer"]
 
 
+def _place_key(record: dict) -> tuple:
+    return record["device"]["kind"], words.printable(record["device"]["name"]), record["threads"]
+
+
 def _place(key: tuple, records: Sequence[dict], number: int) -> dict:
     """All that is printed of one device (and number of threads)."""
     kind, name, threads = key
-    found = compared(record for record in records if record["operation"] != "model")
-    operations = list(dict.fromkeys(one.operation for one in found))
+    problems = compared(record for record in records if record["operation"] != "model")
+    operations = list(dict.fromkeys(one.operation for one in problems))
     return {
         "id": f"operations-{number}",
         "name": name,
         "threads": threads if kind == "cpu" else None,
-        "instruction_sets": sorted({one.ours["machine"]["instruction_set"] for one in found if one.ours["machine"]}),
-        "fma": max((one.ours["machine"]["fma_per_second"] for one in found if one.ours["machine"]), default=None),
-        "operations": [_operation(op, [one for one in found if one.operation == op], number) for op in operations],
-        "imbalance": [_spread(one) for one in found if one.ours["imbalance"] and one.in_order],
+        "instruction_sets": sorted({one.ours["machine"]["instruction_set"] for one in problems if one.ours["machine"]}),
+        "fma": max((one.ours["machine"]["fma_per_second"] for one in problems if one.ours["machine"]), default=None),
+        "operations": [_operation(op, [one for one in problems if one.operation == op], number) for op in operations],
+        "imbalance": [_spread(one) for one in problems if one.ours["imbalance"] and one.in_order],
         "models": _models([record for record in records if record["operation"] == "model"]),
     }
 
 
-def _operation(operation: str, found: Sequence[Compared], number: int) -> dict:
-    sets = _grouped(found, lambda one: (one.problem["set"], one.problem["network"]))
+def _operation(operation: str, problems: Sequence[Compared], number: int) -> dict:
+    sets = grouped(problems, lambda one: (one.problem["set"], one.problem["network"]))
     rows, curves = [], []
     for (kind, network), members in sets.items():
-        levels = _grouped(members, lambda one: one.percent)
+        levels = grouped(members, lambda one: one.percent)
         of_set = [{"percent": percent, **means(levels[percent])} for percent in sorted(levels)]
         points = [(row["percent"], row["dense"]) for row in of_set]
         rows.append(
@@ -219,22 +221,22 @@ def _operation(operation: str, found: Sequence[Compared], number: int) -> dict:
         "name": NAMES[operation],
         "sets": rows,
         "curves": curves,
-        "problems": [_problem(one) for one in found],
-        "high": {kind: means(high) for kind, high in _high(found).items()},
+        "problems": [_problem(one) for one in problems],
+        "high": {kind: means(high) for kind, high in _high(problems).items()},
     }
 
 
-def _high(found: Sequence[Compared]) -> dict[str, list[Compared]]:
+def _high(problems: Sequence[Compared]) -> dict[str, list[Compared]]:
     """The problems from 80 % sparsity on, by set: what pruning reaches without losing much."""
-    return _grouped([one for one in found if one.percent >= 80], lambda one: one.problem["set"])
+    return grouped([one for one in problems if one.percent >= 80], lambda one: one.problem["set"])
 
 
 def _problem(one: Compared) -> dict:
     """One problem as its table prints it."""
     problem = one.problem
 
-    def other(known: tuple[dict, float] | None) -> dict | None:
-        return known and {"name": words.printable(known[0]["program"]["name"]), "times": known[1]}
+    def other(fastest: tuple[dict, float] | None) -> dict | None:
+        return fastest and {"name": words.printable(fastest[0]["program"]["name"]), "times": fastest[1]}
 
     return {
         "record": one.ours,
@@ -304,11 +306,11 @@ def _held(record: dict) -> int:
 
 def _programs(records: Sequence[dict]) -> list[dict]:
     """Each program once: name, what it is, version, threads."""
-    found: dict[tuple, dict] = {}
+    rows: dict[tuple, dict] = {}
     for record in records:
         program = record["program"]
         notes = program["notes"]
-        found[program["name"], program["version"]] = {
+        rows[program["name"], program["version"]] = {
             "name": words.printable(program["name"]),
             "kind": program["kind"],
             "version": words.printable(program["version"]),
@@ -316,27 +318,18 @@ def _programs(records: Sequence[dict]) -> list[dict]:
             "set": words.printable(notes.get("threads_set", "–"), 120),
             "layout": words.printable(notes.get("layout", "–"), 160),
         }
-    return [found[key] for key in sorted(found)]
+    return [rows[key] for key in sorted(rows)]
 
 
 def _environments(records: Sequence[dict]) -> list[dict]:
     """Machine, commit and command of each comparison."""
-    found: dict[str, dict] = {}
+    rows: dict[str, dict] = {}
     for record in records:
-        place = record["environment"]
-        found[record["comparison"]] = {
-            "place": words.place(place)
-            if record["device"]["kind"] == "cpu"
-            else words.printable(record["device"]["name"]),
+        place, device = record["environment"], record["device"]
+        rows[record["comparison"]] = {
+            "place": words.place(place) if device["kind"] == "cpu" else words.printable(device["name"]),
             "created": record["created"],
             "commit": words.printable(place["commit"] or "not known"),
             "command": words.printable(place["command"], 2000),
         }
-    return [found[key] for key in sorted(found)]
-
-
-def _grouped(members: Iterable[Compared], key: Callable[[Compared], Any]) -> dict:
-    found: dict = {}
-    for one in members:
-        found.setdefault(key(one), []).append(one)
-    return found
+    return [rows[key] for key in sorted(rows)]

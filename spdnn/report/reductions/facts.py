@@ -8,19 +8,13 @@ contradicts the record counts as not told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from spdnn.problem import challenge
 
 
-@dataclass(frozen=True)
-class Told:
-    """What the engine of one run told, layer by layer.
-
-    Attributes:
-        rows: that had to go through each layer.
-        edges: of each layer, for one row.
-    """
+class LayerCounts(NamedTuple):
+    """Of each layer: the rows that had to go through it, and its edges for one row."""
 
     rows: Sequence[int]
     edges: Sequence[int]
@@ -31,23 +25,23 @@ def requested(record: dict) -> set[str]:
     return set(record["reductions"]["requested"])
 
 
-def found(record: dict, name: str) -> dict:
-    """What looking for one reduction found; empty where nothing is told."""
-    told = record["reductions"]["found"].get(name)
-    return told if isinstance(told, dict) else {}
+def search(record: dict, name: str) -> dict:
+    """The result of the search for one reduction; empty where the record has none."""
+    result = record["reductions"]["found"].get(name)
+    return result if isinstance(result, dict) else {}
 
 
-def told(record: dict) -> Told | None:
-    """What the engine of a run of one rank told, or None; with several, rank 0 tells only of its own rows."""
+def layer_counts(record: dict) -> LayerCounts | None:
+    """The counts of the engine of a run of one rank, or None; with several, rank 0 tells only of its own rows."""
     notes, problem, result = record["engine"]["notes"], record["problem"], record["result"]
     rows, edges = (notes.get(name) for name in ("layer_rows", "layer_edges"))
     if record["ranks"] != 1 or not all(_counts(one, problem["layers"]) for one in (rows, edges)):
         return None
-    whole = found(record, "neurons").get("edges_left", problem["edges"])
+    whole = search(record, "neurons").get("edges_left", problem["edges"])
     most = alive(record) or [problem["input_count"]] * len(rows)
     fewer = all(row <= one for row, one in zip(rows, most, strict=True))
     sound = sum(edges) == whole <= problem["edges"] and fewer and through(rows, edges) <= result["edges_computed"]
-    return Told(rows, edges) if sound else None
+    return LayerCounts(rows, edges) if sound else None
 
 
 def _counts(values: object, layers: int) -> bool:
@@ -64,7 +58,7 @@ def alive(record: dict) -> list[int] | None:
 
     Before the layer from which rows of zeros may leave (no later bias revives them), all inputs go on.
     """
-    first, layers = found(record, "dead").get("rows_may_leave_before_layer"), record["problem"]["layers"]
+    first, layers = search(record, "dead").get("rows_may_leave_before_layer"), record["problem"]["layers"]
     if "dead" not in requested(record) or type(first) is not int or not 1 <= first <= layers + 1:
         return None
     count, survivors = record["problem"]["input_count"], record["result"]["survivors"]
@@ -73,7 +67,7 @@ def alive(record: dict) -> list[int] | None:
 
 def looked(record: dict) -> bool:
     """Whether the run looked for identical inputs at all; a look has to be cheap beside the work still ahead."""
-    return found(record, "inputs").get("looks") != 0
+    return search(record, "inputs").get("looks") != 0
 
 
 def is_radixnet(problem: dict) -> bool:
@@ -92,16 +86,16 @@ def layer_edges(records: Iterable[dict]) -> list[int] | None:
         each = challenge.NONZEROS_PER_NEURON * problem["neurons"]
         if is_radixnet(problem) and each * problem["layers"] == problem["edges"]:
             return [each] * problem["layers"]
-        known = told(record)
-        if known and sum(known.edges) == problem["edges"]:
-            return list(known.edges)
+        counts = layer_counts(record)
+        if counts and sum(counts.edges) == problem["edges"]:
+            return list(counts.edges)
     return None
 
 
 def neurons(record: dict) -> dict | None:
     """Neurons and edges of a network, and how many are left where identical neurons are computed once, or None."""
     names = ("neurons", "neurons_left", "edges", "edges_left")
-    values = {name: found(record, "neurons").get(name) for name in names}
+    values = {name: search(record, "neurons").get(name) for name in names}
     sound = all(type(value) is int and value > 0 for value in values.values())
     if "neurons" not in requested(record) or not sound:
         return None

@@ -1,4 +1,4 @@
-"""The report's section on the exact reductions: what each leaves out on each network, counted from run records alone.
+"""The section on the exact reductions: what each leaves out on each network, counted from run records alone.
 
 Edges are counted as the challenge does (inputs x edges); then with the inputs that died left out, then with identical
 inputs sharing a row, then with identical neurons computed once. Rows are from the run that found most of them
@@ -14,7 +14,8 @@ import numpy as np
 
 from spdnn.problem import challenge
 from spdnn.reductions.registry import REDUCTIONS
-from spdnn.report.common import series, words
+from spdnn.report.common import run_rows, words
+from spdnn.report.common.collection import Collection
 from spdnn.report.reductions import facts
 
 STEPS = tuple(REDUCTIONS)  # in the order in which they are counted
@@ -22,19 +23,16 @@ PREFIXES = tuple(frozenset(STEPS[:size]) for size in range(len(STEPS) + 1))
 COUNTED, COMPUTED = "counted", "computed"
 
 
-def section(runs: Sequence[dict]) -> dict | None:
-    """What the section prints; None without a run that had reductions on.
-
-    Args:
-        runs: as `model.page` makes them, of one project and no comparison.
-    """
-    whole = [run for run in runs if not run["span"].startswith("one layer")]
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None without a run that had reductions on."""
+    whole = [run for run in collection.own if not run["span"].startswith("one layer")]
     if not any(run["reduced"] for run in whole):
         return None
     whole.sort(key=lambda run: (not facts.is_radixnet(run["record"]["problem"]), not run["comparable"]))
-    groups = _by(whole, _problem)
+    groups = run_rows.grouped(whole, run_rows.problem_key).values()
+    single = [run for run in whole if run["ranks"] == 1]
     networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
-    times = [rows for group in _by([run for run in whole if run["ranks"] == 1], _setting) if (rows := _times(group))]
+    times = [rows for group in run_rows.grouped(single, _setting).values() if (rows := _times(group))]
     example = min((one for one in networks if one["radixnet"]), key=_tells_least, default=None)
     return {
         "networks": networks,
@@ -47,27 +45,10 @@ def section(runs: Sequence[dict]) -> dict | None:
     }
 
 
-def _by(runs: Sequence[dict], key) -> list[list[dict]]:
-    found: dict[tuple, list[dict]] = {}
-    for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return list(found.values())
-
-
-def _problem(run: dict) -> tuple:
-    """One network and its inputs."""
-    problem = run["record"]["problem"]
-    return problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"]
-
-
 def _setting(run: dict) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
-    place = run["record"]["environment"]
-    return *_problem(run), run["engine"], series.cut(run["record"]), run["threads"], run["span"], words.machine(place)
-
-
-def _age(run: dict) -> tuple:
-    return run["record"]["created"], run["case"]
+    place, cut = words.machine(run["record"]["environment"]), run_rows.cut(run["record"])
+    return *run_rows.problem_key(run), run["engine"], cut, run["threads"], run["span"], place
 
 
 def _tells_least(one: dict) -> tuple:
@@ -101,11 +82,11 @@ def _network(runs: Sequence[dict]) -> dict:
         "alive": dead_of and facts.alive(dead_of["record"]),
         "survivors": dead_of and dead_of["record"]["result"]["survivors"],
         "settled": dead_of and 1 + facts.settled(dead_of["record"]["result"]["survivors"]),
-        "rows": rows_of and facts.told(rows_of["record"]).rows,
-        "same_from": rows_of and 1 + facts.settled(facts.told(rows_of["record"]).rows),
+        "rows": rows_of and facts.layer_counts(rows_of["record"]).rows,
+        "same_from": rows_of and 1 + facts.settled(facts.layer_counts(rows_of["record"]).rows),
         "looked": bool(rows_of) and facts.looked(rows_of["record"]),
         "merged": merged_of and facts.neurons(merged_of["record"]),
-        "may_leave": dead_of and facts.found(dead_of["record"], "dead")["rows_may_leave_before_layer"],
+        "may_leave": dead_of and facts.search(dead_of["record"], "dead")["rows_may_leave_before_layer"],
         "bias": _number(problem["network"].get("bias")),
         "clip": _number(problem["network"].get("ymax")),
         "rule": rows_of and _rule(rows_of["record"]["verdict"]),
@@ -116,7 +97,7 @@ def _network(runs: Sequence[dict]) -> dict:
 
 def _computes(run: dict) -> tuple:
     """By the reductions that are on, most first, then by the edges that the run really went through."""
-    return -len(facts.requested(run["record"])), run["record"]["result"]["edges_computed"], _age(run)
+    return -len(facts.requested(run["record"])), run["record"]["result"]["edges_computed"], run_rows.age(run)
 
 
 def _computed(nominal: int, run: dict) -> dict:
@@ -135,38 +116,41 @@ def _number(value: object) -> float | None:
 
 def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
     """Of the runs that tell their rows, with dead and identical inputs left out, the one that had fewest rows."""
-    known = [
-        (facts.through(found.rows, source or [1] * len(found.rows)), _age(run), place)
+    complete = [
+        (facts.through(counts.rows, source or [1] * len(counts.rows)), run_rows.age(run), place)
         for place, run in enumerate(runs)
-        if (found := facts.told(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
+        if (counts := facts.layer_counts(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
         and facts.alive(run["record"])
     ]  # fmt: skip
-    return runs[min(known)[2]] if known else None
+    return runs[min(complete)[2]] if complete else None
 
 
 def _merged_run(runs: Sequence[dict]) -> dict | None:
     """The latest run that tells how many neurons are left; one that tells their edges by layer, where there is one."""
-    known = [run for run in runs if facts.neurons(run["record"])]
-    return max(known, key=lambda run: (facts.told(run["record"]) is not None, *_age(run)), default=None)
+
+    def by_layers(run: dict) -> tuple:
+        return facts.layer_counts(run["record"]) is not None, *run_rows.age(run)
+
+    return max((run for run in runs if facts.neurons(run["record"])), key=by_layers, default=None)
 
 
 def _dead_run(runs: Sequence[dict]) -> dict | None:
     """The latest run that let dead inputs leave, of one rank where there is one."""
-    known = [run for run in runs if facts.alive(run["record"])]
-    return max(known, key=lambda run: (run["ranks"] == 1, *_age(run)), default=None)
+    dead = [run for run in runs if facts.alive(run["record"])]
+    return max(dead, key=lambda run: (run["ranks"] == 1, *run_rows.age(run)), default=None)
 
 
 def _counted(source: list[int] | None, rows_of: dict | None, merged_of: dict | None, dead_of: dict | None) -> dict:
     """By step, the edges that are left and the case that tells it, as far as rows and edges of each layer are told."""
-    found = {}
+    counts = {}
     if dead_of and source:
-        found["dead"] = facts.through(facts.alive(dead_of["record"]), source), dead_of["case"]
-    rows, merged = (run and facts.told(run["record"]) for run in (rows_of, merged_of))
+        counts["dead"] = facts.through(facts.alive(dead_of["record"]), source), dead_of["case"]
+    rows, merged = (run and facts.layer_counts(run["record"]) for run in (rows_of, merged_of))
     if rows and source:
-        found["inputs"] = facts.through(rows.rows, source), rows_of["case"]
+        counts["inputs"] = facts.through(rows.rows, source), rows_of["case"]
     if rows and merged:
-        found["neurons"] = facts.through(rows.rows, merged.edges), merged_of["case"]
-    return found
+        counts["neurons"] = facts.through(rows.rows, merged.edges), merged_of["case"]
+    return counts
 
 
 def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
@@ -196,7 +180,7 @@ def _notes(runs: Sequence[dict], source: list[int] | None, rows_of: dict | None,
         notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
     elif not facts.looked(rows_of["record"]):
         notes.append({"kind": "looks" if fewer else "never", **_command(runs[0], "dead,inputs")})
-    if not merged_of or (rows_of and not facts.told(merged_of["record"])):
+    if not merged_of or (rows_of and not facts.layer_counts(merged_of["record"])):
         notes.append({"kind": "neurons", **_command(runs[0], "all")})
     return notes
 
@@ -206,17 +190,17 @@ def _command(run: dict, reductions: str) -> dict:
     problem = run["record"]["problem"]
     network, inputs, count = problem["network"], problem["inputs"].get("source"), problem["input_count"]
     size = problem["neurons"], problem["layers"]
-    told = {"case": run["case"], "reductions": reductions, "command": None}
+    note = {"case": run["case"], "reductions": reductions, "command": None}
     if inputs not in ("mnist", "digits"):
-        return told
+        return note
     if problem["official"] or _by_formula(network, *size):
         part = "" if count == challenge.INPUTS else f" --count {count}"
         what = f"spdnn challenge --neurons {size[0]} --layers {size[1]} --inputs {inputs}{part}"
-        return told | {"command": f"{what} --reductions {reductions} --record run.json"}
+        return note | {"command": f"{what} --reductions {reductions} --record run.json"}
     if network.get("source") == "unstructured" and network.get("seed") == 0:
         what = f"source=unstructured neurons={size[0]} layers={size[1]} inputs={inputs} count={count}"
-        return told | {"command": f"snakemake --cores 2 --config {what} reductions={reductions}"}
-    return told
+        return note | {"command": f"snakemake --cores 2 --config {what} reductions={reductions}"}
+    return note
 
 
 def _by_formula(network: dict, neurons: int, layers: int) -> bool:
@@ -230,31 +214,29 @@ def _by_formula(network: dict, neurons: int, layers: int) -> bool:
 
 def _curves(networks: Sequence[dict]) -> list[dict]:
     """Of each width and its inputs, the network whose run looked for identical inputs, the deepest of several."""
-    found: dict[tuple, dict] = {}
+    deepest: dict[tuple, dict] = {}
     for one in sorted(networks, key=lambda one: (one["looked"], one["rows"] is not None, one["layers"])):
         problem = one["runs"][0]["record"]["problem"]
         other = None if one["radixnet"] else problem["network_identity"]
         if one["alive"]:
-            found[problem["neurons"], problem["inputs_sha256"], one["count"], other] = one
-    return [one for one in networks if any(one is kept for kept in found.values())]
+            deepest[problem["neurons"], problem["inputs_sha256"], one["count"], other] = one
+    return [one for one in networks if any(one is kept for kept in deepest.values())]
 
 
 def _times(runs: Sequence[dict]) -> dict | None:
     """One engine on one network with more and more reductions, the latest run of each; None unless there are two."""
-    latest: dict[frozenset, dict] = {}
-    for run in sorted(runs, key=_age):
-        latest[frozenset(facts.requested(run["record"]))] = run
+    latest = {frozenset(facts.requested(run["record"])): run for run in sorted(runs, key=run_rows.age)}
     shown = [latest[names] for names in PREFIXES if names in latest]
     if len(shown) < 2:
         return None
     rows = [_time(run, before) for run, before in zip(shown, [None, *shown[:-1]], strict=True)]
-    cut = series.cut(shown[0]["record"])
-    return {"run": shown[0], "cut": cut, "problem": shown[0]["record"]["problem"], "rows": rows}
+    cut = run_rows.cut(shown[0]["record"])
+    return {"run": shown[0], "cut": cut, "rows": rows}
 
 
 def _time(run: dict, before: dict | None) -> dict:
     """One run beside the one with a reduction fewer."""
-    low, high = series.ends(run)
+    low, high = run_rows.ends(run)
     edges, seconds = run["record"]["result"]["edges_computed"], run["seconds"]["inference"]
     faster = before["seconds"]["inference"] / seconds if before else None
     fewer = before["record"]["result"]["edges_computed"] / edges if before and edges else None
@@ -263,15 +245,16 @@ def _time(run: dict, before: dict | None) -> dict:
 
 def _rates(times: Sequence[dict], example: dict | None) -> dict | None:
     """One engine's rates with no reductions and with all: of the example, else of the first network that has both."""
-    known = [
+    pairs = [
         (one["rows"][0]["run"], one["rows"][-1]["run"]) for one in times
         if not one["rows"][0]["run"]["reduced"] and len(facts.requested(one["rows"][-1]["run"]["record"])) == len(STEPS)
     ]  # fmt: skip
-    own = [pair for pair in known if example and _problem(pair[0]) == _problem(example["runs"][0])]
-    without, reduced = (own or known or [(None, None)])[0]
+    key = run_rows.problem_key(example["runs"][0]) if example else None
+    own = [pair for pair in pairs if run_rows.problem_key(pair[0]) == key]
+    without, reduced = (own or pairs or [(None, None)])[0]
     return {"without": without, "reduced": reduced} if without else None
 
 
 def titled(one: dict) -> str:
     """A network and its inputs in a few words."""
-    return f"{one['neurons']:,} neurons × {words.plural(one['layers'], 'layer')}, {one['inputs']} inputs"
+    return f"{words.network(one)}, {one['inputs']} inputs"

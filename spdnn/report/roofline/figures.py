@@ -1,24 +1,13 @@
-"""The figures on limits: pure functions of plain values."""
+"""The figures on limits. Each machine has a roofline; one figure has the share of its limit that each run reached."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from spdnn.records import limits
-from spdnn.report.common.drawing import (
-    INK,
-    MOST_DRAWN,
-    NO_COLOUR,
-    RECORD,
-    About,
-    Drawing,
-    drawn,
-    folded,
-    libraries,
-    plain,
-    style,
-)
+from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, line, name_rows, plain
 from spdnn.report.common.words import BINDS, DEVICE_BINDS, significant
 
 COLOURS = {limits.LOADS: 0, limits.MEMORY: 1}  # places in seaborn's "colorblind"
@@ -34,69 +23,88 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def roofline(panel: dict, about: About) -> Drawing:
+def figures(values: dict) -> Iterator[Figure]:
+    """A roofline for each of the first machines, and the shares of the runs nearest to their limit."""
+    yield from map(roofline, values["panels"][:MOST_DRAWN])
+    yield distances(values["rows"])
+
+
+def roofline(panel: dict) -> Figure:
     """Edges a second over edges per byte moved, both logarithmic, under the roofs of one machine.
 
     Roofs are the highest that was measured with one of the runs, shaded down to the lowest; a dash above a run is its
     own limit.
-
-    Args:
-        panel: of `roofline.section`.
-        about: what the figure is.
     """
-    seaborn, figure_class = libraries()
-    palette = seaborn.color_palette("colorblind", 10).as_hex()
+    palette = colours()
     rows, roofs = panel["rows"], panel["roofs"]
     low, high, places = _across(rows, roofs)
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, HEIGHT + LEGEND), layout="constrained")
-        axes = figure.add_subplot()
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(low, max([high, *places.values()]) * (1.15 if places else 1.0))
-        axes.set_ylim(*_up(rows, roofs))
-        _roofs(axes, roofs, low, high, bool(places))
-        for row in rows:
-            _run(axes, row, row["intensity"] or places[row["number"]], palette[COLOURS[row["ceiling"]]])
-        _labels(axes, rows[:MOST_DRAWN], places)
-        _axes(axes, low, high)
-        seaborn.despine(fig=figure, ax=axes)
-        _legend(figure, panel, palette)
-        tips = {f"{RECORD}{row['number']}": _tip(row) for row in rows}
-        return drawn(figure, about, COLUMNS, map(_cells, rows), tips)
+    plot, axes = canvas(HEIGHT + LEGEND)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(low, max([high, *places.values()]) * (1.15 if places else 1.0))
+    axes.set_ylim(*_up(rows, roofs))
+    _roofs(axes, roofs, low, high, bool(places))
+    for row in rows:
+        _run(axes, row, row["intensity"] or places[row["number"]], palette[COLOURS[row["ceiling"]]])
+    _labels(axes, rows[:MOST_DRAWN], places)
+    _axes(axes, low, high)
+    despine(plot)
+    _legend(plot, panel, palette)
+    caption = [
+        f"Measured ceilings of {panel['name']}, both axes logarithmic.",
+        f"The highest that was measured with any of {len(rows)} runs, shaded down to the lowest."
+        if len(rows) > 1
+        else "",
+        "An edge gathers 4 bytes, so a flat roof is a quarter of the bytes loaded a second. A dotted line leads to the "
+        "run's own limit, by the ceilings measured with it: above the flat roofs where edges gathered less (a bit in "
+        "the first layer), below where ranks had uneven parts.",
+        "Short lines on the right: runs that moved no bytes past the caches, or do not tell." if places else "",
+        f"The {MOST_DRAWN} nearest to their limit have their names." if len(rows) > MOST_DRAWN else "",
+    ]
+    return Figure(
+        panel["id"],
+        f"Roofline of {panel['name']}: edges a second over edges per byte moved",
+        " ".join(filter(None, caption)),
+        plot,
+        COLUMNS,
+        map(_cells, rows),
+        _tips(rows),
+    )
 
 
-def distances(rows: Sequence[dict], about: About) -> Drawing:
-    """The share of its limit that each run reached, in the order given; colour is the ceiling that binds."""
-    seaborn, figure_class = libraries()
-    palette = seaborn.color_palette("colorblind", 10).as_hex()
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, 1.5 + 0.38 * len(rows)), layout="constrained")
-        axes = figure.add_subplot()
-        for place, row in enumerate(rows):
-            share = 100 * row["share"]
-            axes.broken_barh([(0, share)], (place - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
-                             gid=f"{RECORD}{row['number']}")  # fmt: skip
-            axes.annotate(f"{significant(share, 3)} %", (share, place), xytext=(5, 0), textcoords="offset points",
-                          va="center", fontsize=8, color=INK)  # fmt: skip
-        axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
-        axes.set_xlim(0, max(110.0, *(118 * row["share"] for row in rows)))
-        axes.set_yticks(range(len(rows)), [folded(row["case"]) for row in rows], fontsize=8)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel("% of the machine's limit that was reached")
-        axes.grid(visible=False, axis="y")
-        seaborn.despine(fig=figure, ax=axes, left=True)
-        _ceilings(figure, rows, palette)
-        cells = [(row["case"], 100 * row["share"], row["binds"]) for row in rows]
-        tips = {f"{RECORD}{row['number']}": _tip(row) for row in rows}
-        return drawn(figure, about, ("case", "share of the limit, %", "ceiling that binds"), cells, tips)
+def distances(rows: Sequence[dict]) -> Figure:
+    """The share of its limit that each of the first rows reached; colour is the ceiling that binds."""
+    shown, palette = rows[:MOST_BARS], colours()
+    plot, axes = canvas(1.5 + 0.38 * len(shown))
+    for place, row in enumerate(shown):
+        share = 100 * row["share"]
+        axes.broken_barh([(0, share)], (place - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
+                         gid=f"{RECORD}{row['number']}")  # fmt: skip
+        axes.annotate(f"{significant(share, 3)} %", (share, place), xytext=(5, 0), textcoords="offset points",
+                      va="center", fontsize=8, color=INK)  # fmt: skip
+    axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
+    axes.set_xlim(0, max(110.0, *(118 * row["share"] for row in shown)))
+    axes.set_xlabel("% of the machine's limit that was reached")
+    name_rows(plot, axes, [folded(row["case"]) for row in shown], fontsize=8)
+    _ceilings(plot, shown, palette)
+    more = len(rows) > len(shown)
+    return Figure(
+        "limit-shares",
+        "Share of its machine's limit that each run reached",
+        "The machine's limit ÷ the median of the inference seconds, the nearest first. Colour: the ceiling that binds."
+        + (f" The first {len(shown)} of {len(rows):,} cases; the table has all." if more else ""),
+        plot,
+        ("case", "share of the limit, %", "ceiling that binds"),
+        [(row["case"], 100 * row["share"], row["binds"]) for row in shown],
+        _tips(shown),
+    )
 
 
 def _across(rows: Sequence[dict], roofs: dict) -> tuple[float, float, dict[int, float]]:
     """(where the horizontal axis begins, where its numbers end, the places beyond of runs that tell no bytes moved)."""
-    known = [row["intensity"] for row in rows if row["intensity"]]
+    moved = [row["intensity"] for row in rows if row["intensity"]]
     ridge = roofs["loaded_edges"][1] / roofs["copies"][1]
-    low, high = min([ridge, *known]) / ROOM, max([ridge, *known]) * ROOM
+    low, high = min([ridge, *moved]) / ROOM, max([ridge, *moved]) * ROOM
     others = [row["number"] for row in rows if not row["intensity"]]
     wide = math.log(high / low) * STRIP
     places = {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
@@ -132,11 +140,11 @@ def _roofs(axes, roofs: dict, low: float, high: float, beyond: bool) -> None:
 
 def _run(axes, row: dict, place: float, colour: str) -> None:
     """A run, and a thin line to its own limit."""
-    told, rate, own = bool(row["intensity"]), row["computed_rate"] / 1e9, row["own_rate"] / 1e9
+    moved, rate, own = bool(row["intensity"]), row["computed_rate"] / 1e9, row["own_rate"] / 1e9
     axes.plot([place, place], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
     axes.plot([place], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
-    look = {"marker": "o", "s": 34, "edgecolors": INK} if told else {"marker": "_", "s": 130}
-    axes.scatter([place], [rate], color=colour, linewidths=0.6 if told else 2.4, zorder=4,
+    look = {"marker": "o", "s": 34, "edgecolors": INK} if moved else {"marker": "_", "s": 130}
+    axes.scatter([place], [rate], color=colour, linewidths=0.6 if moved else 2.4, zorder=4,
                  gid=f"{RECORD}{row['number']}", **look)  # fmt: skip
 
 
@@ -145,9 +153,9 @@ def _labels(axes, rows: Sequence[dict], places: dict[int, float]) -> None:
     bottom, top = axes.get_ylim()
     texts = [folded(row["case"], 34) for row in rows]
     heights = [math.log(row["computed_rate"] / 1e9 / bottom) / math.log(top / bottom) for row in rows]
-    line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
+    height_of_line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
     order = sorted(range(len(rows)), key=lambda i: (heights[i], i))
-    for i, height in zip(order, _spread([heights[i] for i in order], [line * (1.2 + texts[i].count("\n"))
+    for i, height in zip(order, _spread([heights[i] for i in order], [height_of_line * (1.2 + texts[i].count("\n"))
                                                                       for i in order]), strict=True):  # fmt: skip
         row = rows[i]
         axes.annotate(
@@ -159,14 +167,14 @@ def _labels(axes, rows: Sequence[dict], places: dict[int, float]) -> None:
 
 def _spread(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
     """The ascending heights moved as little as two sweeps can so that texts of these sizes do not overlap."""
-    found = list(heights)
-    for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + (sizes[i - 1] + sizes[i]) / 2)
+    moved = list(heights)
+    for i in range(1, len(moved)):
+        moved[i] = max(moved[i], moved[i - 1] + (sizes[i - 1] + sizes[i]) / 2)
     above = 1.0
-    for i in reversed(range(len(found))):
-        found[i] = min(found[i], above - sizes[i] / 2)
-        above = found[i] - sizes[i] / 2
-    return found
+    for i in reversed(range(len(moved))):
+        moved[i] = min(moved[i], above - sizes[i] / 2)
+        above = moved[i] - sizes[i] / 2
+    return moved
 
 
 def _axes(axes, low: float, high: float) -> None:
@@ -180,23 +188,21 @@ def _axes(axes, low: float, high: float) -> None:
     axes.set_ylabel("10⁹ edges really computed a second")
 
 
-def _legend(figure, panel: dict, palette: Sequence[str]) -> None:
+def _legend(plot, panel: dict, palette: Sequence[str]) -> None:
     """What lines and marks are, the roofs with their numbers."""
-    from matplotlib.lines import Line2D
-
     names, roofs = DEVICE_BINDS if panel["device"] else BINDS, panel["roofs"]
-    told = {
+    labels = {
         "loaded_edges": f"{names[limits.LOADS]}: {_ends(roofs['loaded_edges'])} · 10⁹ edges/s",
         "second_edges": f"{SECOND}: {_ends(roofs['second_edges'])} · 10⁹ edges/s",
         "copies": f"{names[limits.MEMORY]}: {_ends(roofs['copies'])} · 10⁹ bytes/s",
     }
     lines = [
-        Line2D([], [], color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name], label=label)
-        for name, label in told.items()
+        line(label, color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name])
+        for name, label in labels.items()
     ]
-    figure.legend(handles=lines, title="measured ceilings", loc="outside lower left", frameon=False, alignment="left",
-                  fontsize=8.5)  # fmt: skip
-    _ceilings(figure, panel["rows"], palette, "o", "outside lower right")
+    plot.legend(handles=lines, title="measured ceilings", loc="outside lower left", frameon=False, alignment="left",
+                fontsize=8.5)  # fmt: skip
+    _ceilings(plot, panel["rows"], palette, "o", "outside lower right")
 
 
 def _ends(roof: tuple[float, float]) -> str:
@@ -204,16 +210,14 @@ def _ends(roof: tuple[float, float]) -> str:
     return high if low == high else f"{low} to {high}"
 
 
-def _ceilings(figure, rows: Sequence[dict], palette, mark: str = "s", where: str = "outside lower left") -> None:
+def _ceilings(plot, rows: Sequence[dict], palette, mark: str = "s", where: str = "outside lower left") -> None:
     """Which colour is which ceiling."""
-    from matplotlib.lines import Line2D
-
     names = {(row["ceiling"], row["binds"]) for row in rows}
     kinds = [
-        Line2D([], [], linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]], label=name)
+        line(name, linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]])
         for kind, name in sorted(names)
     ]
-    figure.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)
+    plot.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)
 
 
 def _cells(row: dict) -> tuple:
@@ -222,6 +226,11 @@ def _cells(row: dict) -> tuple:
     return row["case"], row["intensity"], *rates, 100 * row["share"], row["binds"], *roofs
 
 
-def _tip(row: dict) -> str:
-    rate, share = significant(row["computed_rate"] / 1e9), significant(100 * row["share"], 3)
-    return f"{row['case']}: {rate} · 10⁹ edges/s, {share} % of its limit ({row['binds']})"
+def _tips(rows: Sequence[dict]) -> dict[str, str]:
+    tips = {}
+    for row in rows:
+        rate, share = significant(row["computed_rate"] / 1e9), significant(100 * row["share"], 3)
+        tips[f"{RECORD}{row['number']}"] = (
+            f"{row['case']}: {rate} · 10⁹ edges/s, {share} % of its limit ({row['binds']})"
+        )
+    return tips

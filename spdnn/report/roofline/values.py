@@ -1,4 +1,4 @@
-"""The report's section on limits: each run beside what its own machine was measured to do at best, machine by machine.
+"""The section on limits: each run beside what its own machine was measured to do at best, machine by machine.
 
 What bounds a run is `spdnn.records.limits`' to say; here its ceilings are set beside what the run did.
 Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations.
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 from spdnn.records import limits
 from spdnn.report.common import words
-from spdnn.report.common.collection import typed
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.plain import typed
+from spdnn.report.common.run_rows import grouped
 
 
-def section(runs: Sequence[dict]) -> dict | None:
+def values(collection: Collection) -> dict | None:
     """What the section prints; None where no machine was measured.
-
-    Args:
-        runs: as `model.page` makes them.
 
     Returns:
         rows: of each run whose machine was measured, nearest to its limit first; panels: of each machine, the rows of
         its runs that can be drawn and the roofs over them; unmeasured: the cases of the other runs; devices,
         processors, several: whether any run is of a GPU, of a processor, of several ranks.
     """
+    runs = collection.runs
     rows = sorted(filter(None, map(_row, runs)), key=lambda row: (-row["share"], row["number"]))
     if not rows:
         return None
@@ -86,15 +86,13 @@ def _machine(run: dict, machine: limits.Machine) -> str:
 
 def _panels(rows: Sequence[dict]) -> list[dict]:
     """A machine's rows, nearest to their limit first, and the lowest and the highest of each roof over them."""
-    found: dict[str, list[dict]] = {}
-    for row in rows:
-        if row["computed_rate"] and row["own_rate"]:
-            found.setdefault(row["machine"], []).append(row)
     panels = []
-    for name in sorted(found, key=lambda name: (found[name][0]["device"], found[name][0]["ranks"], name)):
-        roofs = {key: [row[key] for row in found[name]] for key in ("loaded_edges", "second_edges", "copies")}
+    drawable = [row for row in rows if row["computed_rate"] and row["own_rate"]]
+    machines = grouped(drawable, lambda row: (row["device"], row["ranks"], row["machine"]))
+    for device, ranks, name in sorted(machines):
+        members = machines[device, ranks, name]
+        roofs = {key: [row[key] for row in members] for key in ("loaded_edges", "second_edges", "copies")}
         ends = {key: (min(rates), max(rates)) for key, rates in roofs.items()}
-        device = found[name][0]["device"]
-        panels.append({"id": f"roofline-{len(panels) + 1}", "name": name, "device": device, "rows": found[name],
+        panels.append({"id": f"roofline-{len(panels) + 1}", "name": name, "device": device, "rows": members,
                        "roofs": ends})  # fmt: skip
     return panels

@@ -1,11 +1,14 @@
-"""The figures on scaling: pure functions of plain values."""
+"""The figures on scaling. Groups of runs are over ranks, published systems over devices; they share no figure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from spdnn.report.common.drawing import INK, About, Drawing, drawn, libraries, plain, style
+from spdnn.report.common import words
+from spdnn.report.common.drawing import MOST_DRAWN, Figure
+from spdnn.report.common.plotting import INK, canvas, colours, despine, line, patch, plain
+from spdnn.report.scaling.values import OTHER, WEAK
 
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
 BASE_MARK = "D"
@@ -19,37 +22,56 @@ COLUMNS = (
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
 
-def scaling(rows: Sequence[dict], about: About) -> Drawing:
+def figures(values: dict) -> Iterator[Figure]:
+    """One figure for each of the first groups that compare ranks, and one for each published system."""
+    for group in values["groups"][:MOST_DRAWN]:
+        if group["kind"] != OTHER:
+            yield scaling(group)
+    yield from map(published, values["published"])
+
+
+def scaling(group: dict) -> Figure:
     """Time, speed-up, efficiency, imbalance, waiting and communication over ranks; colour and mark are the partition.
 
-    Args:
-        rows: of `scaling.section`, by ranks; the one of one rank, if any, begins the curve of every partition.
-        about: what the figure is.
+    The row of one rank, if any, begins the curve of every partition.
     """
-    seaborn, figure_class = libraries()
-    palette = dict(zip(MARKS, (seaborn.color_palette("colorblind", 10).as_hex()[k] for k in (0, 3, 2)), strict=True))
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, 6.4), layout="constrained")
-        panels = figure.subplots(3, 2).flat
-        time, speedup, efficiency, imbalance, shares, legend = panels
-        used = [name for name in MARKS if any(row["partition"] == name for row in rows)]
-        for name in used:
-            curve = [row for row in rows if row["partition"] in (None, name)]
-            look = {"color": palette[name], "marker": MARKS[name]}
-            for row in curve:
-                time.plot([row["ranks"]] * 2, [row["low"], row["high"]], color=INK, linewidth=1.2)
-            _curve(time, curve, lambda row: row["seconds"], look)
-            _curve(speedup, curve, lambda row: row["speedup"], look)
-            _curve(efficiency, curve, lambda row: _percent(row["efficiency"]), look)
-            _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], look)
-            _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], look, dashed=True)
-            _curve(shares, curve, lambda row: _percent(row["waiting"]), look)
-            _curve(shares, curve, lambda row: _percent(row["communication"]), look, dashed=True)
-        _ideal(rows, speedup, efficiency)
-        _axes(rows, time, speedup, efficiency, imbalance, shares)
-        seaborn.despine(fig=figure)
-        _legend(legend, rows, used, palette)
-        return drawn(figure, about, COLUMNS, map(_row, rows))
+    rows = group["rows"]
+    palette = dict(zip(MARKS, (colours()[k] for k in (0, 3, 2)), strict=True))
+    plot, panels = canvas(6.4, 3, 2)
+    time, speedup, efficiency, imbalance, shares, legend = panels.flat
+    used = [name for name in MARKS if any(row["partition"] == name for row in rows)]
+    for name in used:
+        curve = [row for row in rows if row["partition"] in (None, name)]
+        look = {"color": palette[name], "marker": MARKS[name]}
+        for row in curve:
+            time.plot([row["ranks"]] * 2, [row["low"], row["high"]], color=INK, linewidth=1.2)
+        _curve(time, curve, lambda row: row["seconds"], look)
+        _curve(speedup, curve, lambda row: row["speedup"], look)
+        _curve(efficiency, curve, lambda row: _percent(row["efficiency"]), look)
+        _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], look)
+        _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], look, dashed=True)
+        _curve(shares, curve, lambda row: _percent(row["waiting"]), look)
+        _curve(shares, curve, lambda row: _percent(row["communication"]), look, dashed=True)
+    _ideal(rows, speedup, efficiency)
+    _axes(rows, time, speedup, efficiency, imbalance, shares)
+    despine(plot)
+    _legend(legend, rows, used, palette)
+    kind = group["kind"].capitalize()
+    weak = (
+        " With even work for each input the seconds would stay as they are; how many inputs die depends on the inputs."
+    )
+    return Figure(
+        group["id"],
+        f"{kind} scaling, {words.network(group)}: time, speed-up, efficiency, imbalance by ranks",
+        f"{kind} scaling over ranks. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
+        "factor of four; vertical lines are the medians' intervals; dotted: each rank bringing as much as the "
+        f"first. Colour and mark: the partition.{weak if group['kind'] == WEAK else ''} Engine "
+        f"{group['engine']}, {words.plural(group['threads'], 'thread')} for each rank, reductions: "
+        f"{group['reductions']}.",
+        plot,
+        COLUMNS,
+        map(_row, rows),
+    )
 
 
 def _row(row: dict) -> tuple:
@@ -61,47 +83,53 @@ def _row(row: dict) -> tuple:
     )  # fmt: skip
 
 
-def published(curves: Sequence[dict], hardware: str, about: About) -> Drawing:
+def published(system: dict) -> Figure:
     """Published rates and efficiencies over devices: colour is the width, dash and mark the depth."""
-    seaborn, figure_class = libraries()
     from matplotlib.ticker import LogLocator
 
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, 4.6), layout="constrained")
-        rates, efficiency = figure.subplots(1, 2)
-        widths, depths = (list(dict.fromkeys(curve[key] for curve in curves)) for key in ("neurons", "layers"))
-        colours = seaborn.color_palette("colorblind", max(10, len(widths))).as_hex()
-        lines = []
-        for curve in curves:
-            depth = depths.index(curve["layers"])
-            look = {
-                "color": colours[widths.index(curve["neurons"])],
-                "linestyle": DASHES[depth % len(DASHES)],
-                "marker": "osD^v"[depth % 5],
-                "markersize": 4,
-                "linewidth": 1.3,
-            }
-            known = [point for point in curve["points"] if point["rate"]]
-            devices = [point["devices"] for point in known]
-            lines += rates.plot(devices, [point["rate"] / 1e12 for point in known], **look)
-            if all(point["efficiency"] for point in known):
-                efficiency.plot(devices, [100 * point["efficiency"] for point in known], **look)
-        for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
-            _over(axes, sorted({point["devices"] for curve in curves for point in curve["points"]}), hardware)
-            axes.set_ylabel(label)
-        rates.set_yscale("log")
-        ends = [point["rate"] / 1e12 for curve in curves for point in curve["points"] if point["rate"]]
-        rates.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(ends) < FEW * min(ends) else (1.0,)))
-        rates.yaxis.set_major_formatter(plain)
-        rates.yaxis.set_minor_formatter("")
-        efficiency.set_ylim(bottom=0)
-        seaborn.despine(fig=figure)
-        labels = [f"{curve['neurons']} × {curve['layers']}" for curve in curves]
-        figure.legend(lines, labels, loc="outside lower center", ncols=max(1, len(widths)), frameon=False,
-                      title="neurons × layers", fontsize=9)  # fmt: skip
-        points = ((one["neurons"], one["layers"], point) for one in curves for point in one["points"])
-        rows = [(*size, point["devices"], point["rate"], point["efficiency"]) for *size, point in points]
-        return drawn(figure, about, ("neurons", "layers", "devices", "edges per second", "efficiency"), rows)
+    curves, devices = system["curves"], system["devices"]
+    plot, (rates, efficiency) = canvas(4.6, 1, 2)
+    widths, depths = (list(dict.fromkeys(curve[key] for curve in curves)) for key in ("neurons", "layers"))
+    palette = colours(max(10, len(widths)))
+    lines = []
+    for curve in curves:
+        depth = depths.index(curve["layers"])
+        look = {
+            "color": palette[widths.index(curve["neurons"])], "linestyle": DASHES[depth % len(DASHES)],
+            "marker": "osD^v"[depth % 5], "markersize": 4, "linewidth": 1.3,
+        }  # fmt: skip
+        points = [point for point in curve["points"] if point["rate"]]
+        places = [point["devices"] for point in points]
+        lines += rates.plot(places, [point["rate"] / 1e12 for point in points], **look)
+        if all(point["efficiency"] for point in points):
+            efficiency.plot(places, [100 * point["efficiency"] for point in points], **look)
+    for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
+        _over(axes, devices, system["hardware"])
+        axes.set_ylabel(label)
+    rates.set_yscale("log")
+    ends = [point["rate"] / 1e12 for curve in curves for point in curve["points"] if point["rate"]]
+    rates.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(ends) < FEW * min(ends) else (1.0,)))
+    rates.yaxis.set_major_formatter(plain)
+    rates.yaxis.set_minor_formatter("")
+    efficiency.set_ylim(bottom=0)
+    despine(plot)
+    labels = [f"{curve['neurons']} × {curve['layers']}" for curve in curves]
+    plot.legend(lines, labels, loc="outside lower center", ncols=max(1, len(widths)), frameon=False,
+                title="neurons × layers", fontsize=9)  # fmt: skip
+    name, hardware = words.printable(system["system"]), words.printable(system["hardware"])
+    return Figure(
+        system["id"],
+        f"Published scaling of {name} on {hardware}: TeraEdges/s and efficiency by devices",
+        f"Published, not measured here: TeraEdges/s of {name} (logarithmic), and its efficiency (rate ÷ devices "
+        f"÷ the published rate of one device), over {devices[0]} to {devices[-1]} of {hardware}. "
+        f"{words.printable(system['source'])}.",
+        plot,
+        ("neurons", "layers", "devices", "edges per second", "efficiency"),
+        [
+            (curve["neurons"], curve["layers"], point["devices"], point["rate"], point["efficiency"])
+            for curve in curves for point in curve["points"]
+        ],
+    )  # fmt: skip
 
 
 def _percent(share: float | None) -> float | None:
@@ -110,17 +138,17 @@ def _percent(share: float | None) -> float | None:
 
 def _curve(axes, rows: Sequence[dict], value, look: dict, dashed: bool = False) -> None:
     """One partition's figures over ranks; one rank has its own mark, and oversubscribed runs are hollow."""
-    known = [(row, found) for row in rows if (found := value(row)) is not None]
-    if not known:
+    points = [(row, number) for row in rows if (number := value(row)) is not None]
+    if not points:
         return
-    ranks = [row["ranks"] for row, _ in known]
-    line = "--" if dashed else "-"
-    axes.plot(ranks, [found for _, found in known], color=look["color"], linestyle=line, linewidth=1.4, zorder=2)
-    for row, found in known:
+    ranks = [row["ranks"] for row, _ in points]
+    numbers, line_style = [number for _, number in points], "--" if dashed else "-"
+    axes.plot(ranks, numbers, color=look["color"], linestyle=line_style, linewidth=1.4, zorder=2)
+    for row, number in points:
         one = row["ranks"] == 1
         edge = INK if one else look["color"]
         axes.plot(
-            [row["ranks"]], [found], linestyle="", marker=BASE_MARK if one else look["marker"], markersize=6,
+            [row["ranks"]], [number], linestyle="", marker=BASE_MARK if one else look["marker"], markersize=6,
             markeredgecolor=edge, markerfacecolor="white" if row["oversubscribed"] else edge, zorder=3,
         )  # fmt: skip
 
@@ -175,19 +203,16 @@ def shaded_from(rows: Sequence[dict]) -> float | None:
 
 def _legend(axes, rows: Sequence[dict], used: Sequence[str], palette: dict[str, str]) -> None:
     """What marks, lines and shade mean, in the place of the last panel."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     axes.set_axis_off()
-    handles = [Line2D([], [], color=palette[name], marker=MARKS[name], label=name) for name in used]
+    handles = [line(name, color=palette[name], marker=MARKS[name]) for name in used]
     if any(row["ranks"] == 1 for row in rows):
-        handles.append(Line2D([], [], color=INK, linestyle="", marker=BASE_MARK, label="one rank, the base"))
-        handles.append(Line2D([], [], color=INK, linestyle=":", label="ideal"))
+        handles.append(line("one rank, the base", color=INK, linestyle="", marker=BASE_MARK))
+        handles.append(line("ideal", color=INK, linestyle=":"))
     grey = "#7b8794"
     if any(row["imbalance"]["edges_from_exchange"] is not None for row in rows):
-        handles.append(Line2D([], [], color=grey, linestyle="--", label="imbalance: from the first exchange on"))
-    handles.append(Line2D([], [], color=grey, label="% of inference: waiting"))
-    handles.append(Line2D([], [], color=grey, linestyle="--", label="% of inference: communication"))
+        handles.append(line("imbalance: from the first exchange on", color=grey, linestyle="--"))
+    handles.append(line("% of inference: waiting", color=grey))
+    handles.append(line("% of inference: communication", color=grey, linestyle="--"))
     if any(row["oversubscribed"] for row in rows):
-        handles.append(Patch(color=SHADE, label="more threads than cores (hollow marks)"))
+        handles.append(patch("more threads than cores (hollow marks)", color=SHADE))
     axes.legend(handles=handles, loc="center left", frameon=False, fontsize=9, alignment="left", title="partition")

@@ -14,28 +14,28 @@ from spdnn.costmodel.calibration import UNREADABLE, check, from_record, known_sh
 from spdnn.costmodel.costs import Messages
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.report.common import words
-from spdnn.report.common.collection import typed
+from spdnn.report.common.plain import typed
 
 MOST_ROWS = 8  # of ranks that nobody ran, in one group
 HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
 
 
 def rows(groups: Sequence[dict]) -> list[dict]:
-    """Rows for the groups of `scaling.section` that have a base, in their order; the same for the same records."""
-    found = []
+    """Rows for the groups of `scaling.values` that have a base, in their order; the same for the same records."""
+    predicted = []
     for group in groups:
         if group["base"]:
             several = [row for row in group["rows"] if row["ranks"] > 1]
             try:
                 again = [_again(group, row) for row in several]
-                found += [*again, *(_further(group, several) if group["kind"] == "strong" else ())]
+                predicted += [*again, *(_further(group, several) if group["kind"] == "strong" else ())]
             except (InputError, *UNREADABLE):  # notes that the model cannot read calibrate nothing
                 continue
-    return found
+    return predicted
 
 
 def _again(group: dict, row: dict) -> dict:
-    """A run of several ranks, as the model would have told it from the base."""
+    """A run of several ranks, as the model predicts it from the base."""
     (checked,) = check([typed(group["base"]["record"]), typed(row["run"]["record"])])
     grown = row["run"]["record"]["problem"]["input_count"] / group["base"]["record"]["problem"]["input_count"]
     return _row(group, checked.predicted, row["nodes"], row["seconds"], grown)
@@ -44,9 +44,9 @@ def _again(group: dict, row: dict) -> dict:
 def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
     """Twice the most ranks that were run, and so on, on full nodes, until twice as many hardly help."""
     base, most = typed(group["base"]["record"]), max(several, key=lambda row: (row["ranks"], -row["seconds"]))
-    told, threads = most["run"]["record"]["distribution"], base.threads
+    ranked, threads = most["run"]["record"]["distribution"], base.threads
     device, work = from_record(base)
-    messages, partition, before = Messages(**told["messages"]), told["partition"], math.inf
+    messages, partition, before = Messages(**ranked["messages"]), ranked["partition"], math.inf
     for step in range(1, MOST_ROWS + 1):
         ranks = most["ranks"] << step
         per_node = min(ranks, max(1, group["cores"] // threads))
@@ -59,7 +59,7 @@ def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
 
 
 def _row(group: dict, predicted: Prediction, nodes: int, measured: float | None, grown: float) -> dict:
-    size = f"{group['neurons']:,} neurons × {words.plural(group['layers'], 'layer')}, {predicted.inputs:,} inputs"
+    size = f"{words.network(group)}, {predicted.inputs:,} inputs"
     single = group["base"]["seconds"]["inference"]
     return {
         "setting": f"{size}, {group['engine']}, {words.plural(group['threads'], 'thread')}, {group['reductions']}",

@@ -1,4 +1,4 @@
-"""The report's section on scaling: runs of several ranks beside one rank, from records alone.
+"""The section on scaling: runs of several ranks beside one rank, from records alone.
 
 Strong scaling: the same inputs on more ranks. Weak scaling: inputs that grow with the ranks. Speed-up is the ratio of
 the challenge's rates, so it means the same in both, and efficiency is speed-up / ranks.
@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from spdnn.records.published import Baseline
 from spdnn.records.run_record import PER_REPEAT
-from spdnn.report.common import series, words
+from spdnn.report.common import run_rows, words
+from spdnn.report.common.collection import Collection
 from spdnn.report.scaling import predictions
 
 STRONG, WEAK, OTHER = "strong", "weak", "other"
@@ -20,13 +21,9 @@ LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 
-def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
-    """What the section prints; None without a run of several ranks.
-
-    Args:
-        runs: as `model.page` makes them, of one project and no comparison.
-        baselines: the published results.
-    """
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None without a run of several ranks."""
+    runs = collection.own
     several = [run for run in runs if run["ranks"] > 1]
     if not several:
         return None
@@ -34,10 +31,10 @@ def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
     strong = _groups(STRONG, runs, _strong_key)
     grouped = {id(run) for group in (*strong, *weak) for run in group["runs"]}
     alone = [run for run in several if id(run) not in grouped]
-    other = [_group(OTHER, members, 0) for members in _by(alone, _strong_key)]
+    other = [_group(OTHER, members, 0) for members in run_rows.grouped(alone, _strong_key).values()]
     return {
         "groups": [*strong, *weak, *other],
-        "published": published(baselines),
+        "published": published(collection.baselines),
         "predicted": predictions.rows([*strong, *weak]),
     }
 
@@ -65,24 +62,16 @@ def _setting(run: dict) -> tuple:
     return *network, record["engine"]["name"], names, record["threads"], record["span"], words.machine(place)
 
 
-def _by(runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[list[dict]]:
-    found: dict[tuple, list[dict]] = {}
-    for run in runs:
-        if (known := key(run)) is not None:
-            found.setdefault(known, []).append(run)
-    return list(found.values())
-
-
 def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
     """The groups that compare at least two numbers of ranks."""
-    members = [group for group in _by(runs, key) if len({run["ranks"] for run in group}) > 1]
+    members = [group for group in run_rows.grouped(runs, key).values() if len({run["ranks"] for run in group}) > 1]
     return [_group(kind, group, place) for place, group in enumerate(members, 1)]
 
 
 def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
     """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
     latest: dict[tuple, dict] = {}
-    for run in sorted(runs, key=lambda run: (run["record"]["created"], run["case"])):
+    for run in sorted(runs, key=run_rows.age):
         latest[run["ranks"], run["partition"] or ""] = run
     shown = [latest[key] for key in sorted(latest)]
     base = next((run for run in shown if run["ranks"] == 1), None)
@@ -108,7 +97,7 @@ def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, seconds, ranks = run["record"], run["seconds"]["inference"], run["ranks"]
-    told, (low, high) = record.get("distribution"), series.ends(run)
+    ranked, (low, high) = record.get("distribution"), run_rows.ends(run)
     speedup = None
     if base is not None:
         grown = record["problem"]["input_count"] / base["record"]["problem"]["input_count"]
@@ -117,56 +106,54 @@ def _row(run: dict, base: dict | None) -> dict:
         "run": run,
         "ranks": ranks,
         "partition": run["partition"],
-        "nodes": told["nodes"] if told else 1,
+        "nodes": ranked["nodes"] if ranked else 1,
         "seconds": seconds,
         "low": low,
         "high": high,
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / ranks,
-        "imbalance": told["imbalance"] if told else dict.fromkeys(("edges", "edges_from_exchange", "seconds")),
-        "waiting": _share(told, "waiting_seconds"),
-        "communication": _share(told, "communication_seconds"),
-        "rows_moved": sum(one["rows"] for one in told["exchanges"]) if told else None,
-        "oversubscribed": _on_one_node(told) * record["threads"] > record["environment"]["cores"],
-        "details": _details(told) if told else None,
+        "imbalance": ranked["imbalance"] if ranked else dict.fromkeys(("edges", "edges_from_exchange", "seconds")),
+        "waiting": _share(ranked, "waiting_seconds"),
+        "communication": _share(ranked, "communication_seconds"),
+        "rows_moved": sum(one["rows"] for one in ranked["exchanges"]) if ranked else None,
+        "oversubscribed": _on_one_node(ranked) * record["threads"] > record["environment"]["cores"],
+        "details": _details(ranked) if ranked else None,
     }
 
 
-def _share(told: dict | None, name: str) -> float | None:
+def _share(ranked: dict | None, name: str) -> float | None:
     """The part of all ranks' inference seconds, all repeats together, that went into `name`."""
-    if told is None:
+    if ranked is None:
         return None
-    part, whole = (sum(sum(rank[key]) for rank in told["per_rank"]) for key in (name, "inference_seconds"))
+    part, whole = (sum(sum(rank[key]) for rank in ranked["per_rank"]) for key in (name, "inference_seconds"))
     return part / whole
 
 
-def _on_one_node(told: dict | None) -> int:
+def _on_one_node(ranked: dict | None) -> int:
     """Ranks on the node that has most."""
-    hosts = [rank["host"] for rank in told["per_rank"]] if told else [""]
+    hosts = [rank["host"] for rank in ranked["per_rank"]] if ranked else [""]
     return max(map(hosts.count, set(hosts)))
 
 
-def _details(told: dict) -> dict:
+def _details(ranked: dict) -> dict:
     """What each rank tells, medians over the repeats; of very many ranks, those that computed longest."""
     ranks = []
-    for place, rank in enumerate(told["per_rank"]):
+    for place, rank in enumerate(ranked["per_rank"]):
         medians = {name: statistics.median(rank[name]) for name in PER_REPEAT}
         own = {"rank": place, "host": words.printable(rank["host"], 60), "last": rank["survivors"][-1]}
-        computing = statistics.median(
-            whole - waiting - sending
-            for whole, waiting, sending in zip(*(rank[name] for name in PER_REPEAT), strict=True)
-        )
+        parts = zip(*(rank[name] for name in PER_REPEAT), strict=True)
+        computing = statistics.median(whole - waiting - sending for whole, waiting, sending in parts)
         ranks.append({**rank, **medians, **own, "computing": computing})
     longest = sorted(ranks, key=lambda rank: (-rank["computing"], rank["rank"]))[:MOST_RANKS]
     return {
-        "told": words.printable(told["told"], 400),
-        "weights": told["weights"],
-        "shared": words.size(told["shared_bytes"]),
-        "messages": told["messages"],
-        "meetings": told["meetings"],
-        "merged": told["rows_merged_across_ranks"],
-        "exchanges": told["exchanges"][:MOST_EXCHANGES],
-        "more_exchanges": len(told["exchanges"][MOST_EXCHANGES:]),
+        "summary": words.printable(ranked["told"], 400),
+        "weights": ranked["weights"],
+        "shared": words.size(ranked["shared_bytes"]),
+        "messages": ranked["messages"],
+        "meetings": ranked["meetings"],
+        "merged": ranked["rows_merged_across_ranks"],
+        "exchanges": ranked["exchanges"][:MOST_EXCHANGES],
+        "more_exchanges": len(ranked["exchanges"][MOST_EXCHANGES:]),
         "ranks": sorted(longest, key=lambda rank: rank["rank"]),
         "more_ranks": len(ranks[MOST_RANKS:]),
     }
@@ -178,22 +165,22 @@ def published(baselines: Sequence[Baseline]) -> list[dict]:
     A curve's efficiency is against the same hardware's one device; a system most of whose curves lack that figure is
     left to the table of published results.
     """
-    found: dict[tuple, dict[tuple, dict[int, Baseline]]] = {}
+    groups: dict[tuple, dict[tuple, dict[int, Baseline]]] = {}
     for row in baselines:
         if row.devices.isdecimal() and row.edges_per_second and row.neurons and not row.lossy:
             hardware = row.hardware.split(" (")[0]
-            curves = found.setdefault((row.system, hardware, row.span, row.source.split(";")[0]), {})
+            curves = groups.setdefault((row.system, hardware, row.span, row.source.split(";")[0]), {})
             curves.setdefault((row.neurons, row.layers), {})[int(row.devices)] = row
     systems = []
-    widest = sorted(found.items(), key=lambda item: (-max(max(curve) for curve in item[1].values()), item[0]))
+    widest = sorted(groups.items(), key=lambda item: (-max(max(curve) for curve in item[1].values()), item[0]))
     for key, curves in widest:
         long = {size: curve for size, curve in curves.items() if len(curve) >= LEAST_DEVICES}
         if long and 2 * sum(1 in curve for curve in long.values()) > len(long):  # most tell what efficiency is to
             system, hardware, span, source = key
             places = sorted({devices for curve in long.values() for devices in curve})
-            told = {"system": system, "hardware": hardware, "span": span, "source": source, "devices": places}
+            about = {"system": system, "hardware": hardware, "span": span, "source": source, "devices": places}
             rows = [_published_row(*size, long[size], places) for size in sorted(long)]
-            systems.append({**told, "id": f"published-scaling-{len(systems) + 1}", "curves": rows})
+            systems.append({**about, "id": f"published-scaling-{len(systems) + 1}", "curves": rows})
     return systems
 
 

@@ -1,10 +1,12 @@
-"""Timelines of schedules: a row for each lane of each device, a bar for each task."""
+"""The figures on schedules. Timelines have a row for each lane of a device; one figure sets seconds against memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from spdnn.report.common.drawing import INK, NO_COLOUR, About, Drawing, drawn, libraries, style
+from spdnn.report.common import words
+from spdnn.report.common.drawing import Figure
+from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, patch
 from spdnn.taskgraph.decomposition import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
@@ -21,39 +23,65 @@ WORDS = {
 }
 NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
 COLUMNS = ("schedule", "device", "lane", "kind", "batch", "first layer", "last layer", "begin", "end")
+MOST_CUT = 3  # groups with figures
 LANES = ("compute", "copy-weights", "move")
 
 
-def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], about: About) -> Drawing:
-    """One panel below the other, on one scale of time: what each lane did when. Batches are told by light and dark.
+def figures(values: dict) -> Iterator[Figure]:
+    """Of each of the first groups: timelines measured and predicted, and seconds over memory."""
+    for group in values["groups"][:MOST_CUT]:
+        size = words.network(group)
+        if panels := [(row["label"], row["timeline"]) for row in group["measured"]]:
+            cases = words.listed([row["run"]["case"] for row in group["measured"]], between="; ")
+            yield gantt(
+                panels,
+                group["id"],
+                f"Measured timelines of schedules, {size}: what each lane did when",
+                "Measured: what each lane of each device did when, in one run of each setting; where a run has very "
+                f"many tasks, neighbours are drawn as one. Cases: {cases}.",
+            )
+        if panels := [(row["label"], row["simulated"]) for row in group["simulated"]]:
+            yield gantt(
+                panels,
+                f"{group['id']}-predicted",
+                f"Predicted timelines of schedules, {size}: what each lane did when",
+                "Predicted, not measured: the same decompositions in the simulator, calibrated by "
+                f"{group['base']['case']}.",
+            )
+        rows = [row for row in group["rows"] if row["memory"]]
+        if len(rows) > 1:
+            yield memory(rows, group["id"], size)
+
+
+def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, caption: str) -> Figure:
+    """One panel below the other, on one scale of time: what each lane did when. Batches are light and dark in turn.
 
     Args:
         panels: (label, timeline) each.
-        about: what the figure is.
+        name, title, caption: as `Figure`'s.
     """
-    seaborn, figure_class = libraries()
     rows = [_rows(timeline) for _, timeline in panels]
     last = max((entry[7] for _, timeline in panels for entry in timeline), default=0.0) or 1.0
-    palette = seaborn.color_palette("colorblind", 10).as_hex()
+    palette = colours()
     heights = [0.7 + 0.24 * max(1, len(one)) for one in rows]
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, sum(heights) + 0.6), layout="constrained")
-        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for place, (label, timeline), own in zip(axes, panels, rows, strict=True):
-            _panel(place, label, timeline, own, last, palette)
-        axes[-1].set_xlabel("seconds from the beginning of the run")
-        axes[-1].set_xlim(0, last * 1.01)
-        seaborn.despine(fig=figure, left=True)
-        kinds = [kind for kind in COLOURS if any(entry[2] == kind for _, timeline in panels for entry in timeline)]
-        _legend(figure, kinds, palette)
-        return drawn(figure, about, COLUMNS, [(label, *entry) for label, timeline in panels for entry in timeline])
+    plot, axes = canvas(sum(heights) + 0.6, len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
+    axes = axes[:, 0]
+    for place, (label, timeline), own in zip(axes, panels, rows, strict=True):
+        _panel(place, label, timeline, own, last, palette)
+    axes[-1].set_xlabel("seconds from the beginning of the run")
+    axes[-1].set_xlim(0, last * 1.01)
+    despine(plot, left=True)
+    kinds = [kind for kind in COLOURS if any(entry[2] == kind for _, timeline in panels for entry in timeline)]
+    _legend(plot, kinds, palette)
+    data = [(label, *entry) for label, timeline in panels for entry in timeline]
+    return Figure(name, title, caption, plot, COLUMNS, data)
 
 
 def _rows(timeline: Sequence[Entry]) -> list[tuple[int, str]]:
     """(device, lane) of what has a bar."""
     order = {lane: place for place, lane in enumerate(LANES)}
-    found = {(entry[0], entry[1]) for entry in timeline if entry[7] > entry[6]}
-    return sorted(found, key=lambda row: (row[0], order.get(row[1], len(order)), row[1]))
+    lanes = {(entry[0], entry[1]) for entry in timeline if entry[7] > entry[6]}
+    return sorted(lanes, key=lambda row: (row[0], order.get(row[1], len(order)), row[1]))
 
 
 def _panel(axes, label: str, timeline: Sequence[Entry], rows: list[tuple[int, str]], last: float, palette) -> None:
@@ -70,70 +98,68 @@ def _panel(axes, label: str, timeline: Sequence[Entry], rows: list[tuple[int, st
 
 
 def _lane(device: int, lane: str, rows: Sequence[tuple[int, str]]) -> str:
-    words = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}
-    return f"device {device} {words.get(lane, lane)}" if len({d for d, _ in rows}) > 1 else words.get(lane, lane)
+    text = {"compute": "computes", "copy-weights": "copies weights", "move": "rows arrive"}.get(lane, lane)
+    return f"device {device} {text}" if len({device for device, _ in rows}) > 1 else text
 
 
 def _bars(timeline: Sequence[Entry], narrow: float) -> list[tuple[str, int | None, float, float]]:
     """(kind, batch, begin, end): neighbours of one kind and batch with no gap to be seen are one bar."""
-    found: list[list] = []
+    bars: list[list] = []
     for _, _, kind, batch, _, _, begin, end in sorted(timeline, key=lambda entry: (entry[6], entry[7])):
         if end <= begin:
             continue
-        near = found and begin - found[-1][3] <= narrow
-        if near and (found[-1][:2] == [kind, batch] or end - begin <= narrow):
-            found[-1][3] = max(end, found[-1][3])
+        near = bars and begin - bars[-1][3] <= narrow
+        if near and (bars[-1][:2] == [kind, batch] or end - begin <= narrow):
+            bars[-1][3] = max(end, bars[-1][3])
         else:
-            found.append([kind, batch, begin, end])
-    return [tuple(one) for one in found]
+            bars.append([kind, batch, begin, end])
+    return [tuple(one) for one in bars]
 
 
-def _legend(figure, kinds: Sequence[str], palette) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=palette[COLOURS[kind]], label=WORDS[kind]) for kind in kinds]
+def _legend(plot, kinds: Sequence[str], palette) -> None:
+    handles = [patch(WORDS[kind], color=palette[COLOURS[kind]]) for kind in kinds]
     if handles:
-        figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
+        plot.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
 
 
-def memory(rows: Sequence[dict], about: About) -> Drawing:
+def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
     """Seconds over the memory of a device, one mark for each decomposition; colour is the schedule, mark the devices.
 
     Args:
-        rows: of `schedules.section`, those whose memory is known.
+        rows: those that have their memory, of the group of that id.
+        size: of its network, in words.
     """
-    seaborn, figure_class = libraries()
-    with style(seaborn):
-        figure = figure_class(figsize=(8.4, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        colours = dict(zip(SCHEDULES, seaborn.color_palette("colorblind", 10).as_hex(), strict=False))
-        counts = sorted({row["devices"] for row in rows})
-        marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
-        for row in rows:
-            place = row["memory"] / 2**30
-            axes.plot([place, place], [row["low"], row["high"]], color=INK, linewidth=1.0, zorder=2)
-            axes.scatter([place], [row["seconds"]], color=colours[row["schedule"]], marker=marks[row["devices"]],
-                         s=46, edgecolors=INK, linewidths=0.6, zorder=3)  # fmt: skip
-        axes.set_xlabel("GiB of the device that needs most")
-        axes.set_ylabel("inference seconds")
-        axes.set_xlim(left=0)
-        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
-        seaborn.despine(fig=figure)
-        _marks_legend(
-            figure, [name for name in SCHEDULES if any(row["schedule"] == name for row in rows)], colours, marks
-        )
-        keys = ("label", "schedule", "devices", "memory", "seconds", "low", "high")
-        columns = ("decomposition", "schedule", "devices", "bytes of a device", "inference seconds", "low", "high")
-        return drawn(figure, about, columns, [[row[key] for key in keys] for row in rows])
+    plot, axes = canvas(3.6)
+    palette = dict(zip(SCHEDULES, colours(), strict=False))
+    counts = sorted({row["devices"] for row in rows})
+    marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
+    for row in rows:
+        place = row["memory"] / 2**30
+        axes.plot([place, place], [row["low"], row["high"]], color=INK, linewidth=1.0, zorder=2)
+        axes.scatter([place], [row["seconds"]], color=palette[row["schedule"]], marker=marks[row["devices"]],
+                     s=46, edgecolors=INK, linewidths=0.6, zorder=3)  # fmt: skip
+    axes.set_xlabel("GiB of the device that needs most")
+    axes.set_ylabel("inference seconds")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+    despine(plot)
+    _marks_legend(plot, [name for name in SCHEDULES if any(row["schedule"] == name for row in rows)], palette, marks)
+    keys = ("label", "schedule", "devices", "memory", "seconds", "low", "high")
+    return Figure(
+        f"{group}-memory",
+        f"Inference seconds over memory of a device, {size}",
+        "Measured inference seconds over the memory of the device that needs most; vertical lines are the "
+        "medians' intervals. Both axes begin at zero.",
+        plot,
+        ("decomposition", "schedule", "devices", "bytes of a device", "inference seconds", "low", "high"),
+        [[row[key] for key in keys] for row in rows],
+    )
 
 
-def _marks_legend(figure, names: Sequence[str], colours: dict, marks: dict) -> None:
-    from matplotlib.lines import Line2D
-
+def _marks_legend(plot, names: Sequence[str], palette: dict, marks: dict) -> None:
     look = {"linestyle": "", "markersize": 7}
-    handles = [Line2D([], [], marker="o", color=colours[name], label=name, **look) for name in names]
-    plural = {count: f"{count} device{'s' if count > 1 else ''}" for count in marks}
+    handles = [line(name, marker="o", color=palette[name], **look) for name in names]
     handles += [
-        Line2D([], [], marker=mark, color=NO_COLOUR, label=plural[count], **look) for count, mark in marks.items()
+        line(words.plural(count, "device"), marker=mark, color=NO_COLOUR, **look) for count, mark in marks.items()
     ]
-    figure.legend(handles=handles, loc="outside right upper", frameon=False)
+    plot.legend(handles=handles, loc="outside right upper", frameon=False)

@@ -1,4 +1,4 @@
-"""The report's section on schedules: runs of the task graph on one network, what each did when, memory against time.
+"""The section on schedules: runs of the task graph on one network, what each did when, memory against time.
 
 What the simulator makes of the same decompositions stands apart, with the run that calibrated it.
 """
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import UNREADABLE
 from spdnn.records.published import Baseline
-from spdnn.report.common import series
-from spdnn.report.common.collection import typed
+from spdnn.report.common import run_rows
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.plain import typed
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
@@ -22,35 +23,25 @@ FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field sid
 FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 
 
-def section(runs: Sequence[dict], baselines: Sequence[Baseline]) -> dict | None:
-    """What the section prints; None without a run of the task graph.
-
-    Args:
-        runs: as `model.page` makes them, of one project and no comparison.
-        baselines: the published results.
-    """
-    groups: dict[tuple, list[dict]] = {}
-    for run in runs:
-        if run["ranks"] == 1 and decomposition_of(typed(run["record"])) is not None:
-            groups.setdefault(_setting(run), []).append(run)
-    found = [_group(members, place, baselines) for place, members in enumerate(groups.values(), 1)]
-    return {"groups": found} if found else None
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None without a run of the task graph."""
+    cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(typed(run["record"])) is not None]
+    groups = run_rows.grouped(cut, _setting).values()
+    shown = [_group(members, place, collection.baselines) for place, members in enumerate(groups, 1)]
+    return {"groups": shown} if shown else None
 
 
 def _setting(run: dict) -> tuple:
     """What schedules may be compared on; threads may differ, for each device has one at least."""
     record = run["record"]
-    problem, place = record["problem"], record["environment"]
-    names = tuple(sorted(record["reductions"]["requested"]))
-    network = problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"]
-    return *network, record["engine"]["name"], names, place["cpu"], place.get("gpu") or "", place["cores"]
+    place, names = record["environment"], tuple(sorted(record["reductions"]["requested"]))
+    machine = place["cpu"], place.get("gpu") or "", place["cores"]
+    return *run_rows.problem_key(run), record["engine"]["name"], names, *machine
 
 
 def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> dict:
     """One network's table and figures; of several runs of one setting, the latest is shown."""
-    latest: dict[tuple, dict] = {}
-    for run in sorted(runs, key=lambda run: (run["record"]["created"], run["case"])):
-        latest[_key(run)] = run
+    latest = {_key(run): run for run in sorted(runs, key=run_rows.age)}
     shown = [latest[key] for key in sorted(latest)]
     base = next((run for run in shown if _calibrates(run["record"])), None)
     problem = shown[0]["record"]["problem"]
@@ -87,7 +78,7 @@ def _calibrates(record: dict) -> bool:
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, decomposition = run["record"], decomposition_of(typed(run["record"]))
-    notes, (low, high) = record["engine"]["notes"], series.ends(run)
+    notes, (low, high) = record["engine"]["notes"], run_rows.ends(run)
     predicted = None
     if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
         try:
@@ -127,14 +118,11 @@ def _bytes(value: object) -> int | None:
 
 def label(decomposition) -> str:
     """A decomposition in a few words."""
-    words = [decomposition.schedule]
-    words.append(f"{decomposition.devices} device{'s' if decomposition.devices > 1 else ''}")
-    if len(decomposition.ranges) > 1:
-        words.append(f"pipeline of {len(decomposition.ranges)}")
-    words.append(f"{decomposition.batches} batch{'es' if decomposition.batches > 1 else ''}")
-    if decomposition.buffers:
-        words.append(f"{decomposition.buffers} buffers")
-    return ", ".join(words)
+    devices, batches, stages = decomposition.devices, decomposition.batches, len(decomposition.ranges)
+    parts = [decomposition.schedule, f"{devices} device{'s' if devices > 1 else ''}"]
+    parts += [f"pipeline of {stages}"] if stages > 1 else []
+    parts += [f"{batches} batch{'es' if batches > 1 else ''}"]
+    return ", ".join([*parts, f"{decomposition.buffers} buffers"] if decomposition.buffers else parts)
 
 
 def _published(baselines: Sequence[Baseline], problem: dict) -> list[Baseline]:

@@ -1,50 +1,56 @@
-"""The first section: what was run and how it ended, and in one sentence who is fastest."""
+"""What was run and how it ended: the first section, and the first sentences of the page.
+
+Every case has a row, whether it passed, failed or was only verified. Who is fastest is said in one sentence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from spdnn.report.common import words
-from spdnn.report.common.collection import Collected
+from spdnn.report.common.collection import Collection
 from spdnn.report.networks import values as networks
 
 
-def section(collected: Collected, runs: Sequence[dict], twelve: Sequence[dict], products: Sequence[dict]) -> dict:
-    """What the section prints.
-
-    Args:
-        collected: the records and verdicts.
-        runs: of its records, as `model.page` makes them.
-        twelve: the rows of `networks.twelve`.
-        products: checked operation records.
-    """
-    cases = _cases(collected)
-    failed = [row["case"] for row in cases if not row["passed"]]
-    places = [record["environment"] for record in (*collected.records, *products)]
-    created = sorted(record["created"] for record in (*collected.records, *products))
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None where nothing was run, and nothing was to be."""
+    if collection.empty:
+        return None
+    cases = _cases(collection)
+    failed = sum(not row["passed"] for row in cases)
+    records = [*collection.records, *collection.operations]
+    places = [record["environment"] for record in records]
+    created = sorted(record["created"] for record in records)
     return {
-        "headline": _headline(cases, failed, collected.missing, len(products)),
-        "state": "failed" if failed else "missing" if collected.missing else "passed" if cases or products else "empty",
-        "lead": _lead(twelve),
         "cases": cases,
-        "passed": len(cases) - len(failed),
-        "failed": len(failed),
-        "missing": [words.printable(case) for case in collected.missing],
-        "withheld": [words.printable(case) for case in collected.withheld],
-        "operations": len(products),
-        "networks_run": sum(bool(row["plain"] or row["reduced"]) for row in twelve),
-        "timed": len(runs),
+        "passed": len(cases) - failed,
+        "failed": failed,
+        "missing": [words.printable(case) for case in collection.missing],
+        "withheld": [words.printable(case) for case in collection.withheld],
+        "operations": len(collection.operations),
+        "networks_run": sum(bool(row["plain"] or row["reduced"]) for row in networks.twelve(collection)),
         "machines": sorted({words.machine(place) for place in places}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
         "commits": sorted({words.printable(place["commit"] or "not known", 40) for place in places}),
     }
 
 
-def _cases(collected: Collected) -> list[dict]:
+def headline(collection: Collection) -> dict:
+    """The page's first sentences: how it ended (`text`, `state` in a word), and who is fastest (`lead`, or None)."""
+    cases, missing, operations = _cases(collection), collection.missing, len(collection.operations)
+    failed = [row["case"] for row in cases if not row["passed"]]
+    return {
+        "text": _ending(cases, failed, missing, operations),
+        "state": "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
+        "lead": _lead(networks.twelve(collection)),
+    }
+
+
+def _cases(collection: Collection) -> list[dict]:
     """A row for each case: failures first, then those that were timed, then the others."""
-    judged = collected.judged
+    judged = collection.judged
     rows = [_case(case, verdict, None) for case, verdict in judged if not verdict["passed"]]
-    rows += [_case(record["case"], record["verdict"], number) for number, record in enumerate(collected.records)]
+    rows += [_case(record["case"], record["verdict"], number) for number, record in enumerate(collection.records)]
     return rows + [_case(case, verdict, None) for case, verdict in judged if verdict["passed"]]
 
 
@@ -62,11 +68,11 @@ def _case(case: str, verdict: dict, number: int | None) -> dict:
     }
 
 
-def _headline(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], products: int) -> str:
+def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int) -> str:
     count = words.plural(len(cases), "case")
-    if not cases and products:
-        records = words.plural(products, "operation record")
-        text = f"{records}, and {'it' if products == 1 else 'all'} passed verification"
+    if not cases and operations:
+        records = words.plural(operations, "operation record")
+        text = f"{records}, and {'it' if operations == 1 else 'all'} passed verification"
     elif not cases:
         text = "Nothing was run: there are no records and no verdicts"
     elif failed:
@@ -78,13 +84,12 @@ def _headline(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[st
 
 def _lead(twelve: Sequence[dict]) -> str | None:
     """The fastest of ours with reductions and without, each beside the best published on that network."""
-    told = []
+    parts = []
     for key, how in (("reduced", "with exact reductions on"), ("plain", "with no reductions")):
-        known = [row for row in twelve if row[key]]
-        if known:
-            row = max(known, key=lambda row: (row[key]["comparable"], row[key]["rate"]))
-            told.append(_compared(row, row[key], how))
-    return f"Fastest here {'; '.join(told)}." if told else None
+        if rows := [row for row in twelve if row[key]]:
+            row = max(rows, key=lambda row: (row[key]["comparable"], row[key]["rate"]))
+            parts.append(_compared(row, row[key], how))
+    return f"Fastest here {'; '.join(parts)}." if parts else None
 
 
 def _compared(row: dict, ours: dict, how: str) -> str:
@@ -93,8 +98,8 @@ def _compared(row: dict, ours: dict, how: str) -> str:
     one, best = row["best"]["one"], row["best"]["any"]
     if best is None:
         return text
-    told, times = networks.told(best), words.significant(ours["rate"] / best.edges_per_second, 3)
+    label, times = networks.label(best), words.significant(ours["rate"] / best.edges_per_second, 3)
     if one in (None, best):
-        return f"{text}, {times} times the best published there ({told})"
+        return f"{text}, {times} times the best published there ({label})"
     alone = words.significant(ours["rate"] / one.edges_per_second, 3)
-    return f"{text}, {alone} times the best published on one device and {times} times that on any ({told})"
+    return f"{text}, {alone} times the best published on one device and {times} times that on any ({label})"

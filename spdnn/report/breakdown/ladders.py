@@ -1,0 +1,100 @@
+"""Survivors and ladders: two views of the same runs, by layer and by setting.
+
+A curve is the inputs with a nonzero row after each layer. A ladder is one problem with every setting that was run, the
+slowest first, so that a reader sees what each step brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from spdnn.report.common import run_rows, words
+from spdnn.report.common.collection import fair
+
+LEAST_RUNGS, MOST_RUNGS = 3, 24
+
+
+class Curve(NamedTuple):
+    """The survivors of one network and inputs after each layer."""
+
+    label: str
+    survivors: Sequence[int]
+
+
+class Rung(NamedTuple):
+    """One setting of a ladder: its name, and the median seconds of a run with the ends of its interval."""
+
+    label: str
+    seconds: float
+    low: float
+    high: float
+
+
+def curves(runs: Sequence[dict], most: int) -> list[Curve]:
+    """The survivors by network and inputs, less the runs whose counts begin those of a deeper one.
+
+    Of more than `most`, one of each width comes before the second of any, and official inputs before others.
+    """
+    groups: dict[tuple, list[Curve]] = {}
+    for run in sorted(runs, key=lambda run: -run["layers"]):
+        counts = tuple(run["record"]["result"]["survivors"])
+        drawn = groups.setdefault((run["neurons"], run["inputs"], run["comparable"]), [])
+        if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
+            label = f"{run['neurons']:,} neurons × {run['layers']:,} layers, {run['inputs']} inputs"
+            drawn.append(Curve(label, counts))
+    keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
+    shown = fair(keyed, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
+    return [curve for _, curve in shown]
+
+
+def ladders(runs: Sequence[dict]) -> list[dict]:
+    """Runs of one rank on one machine, network and inputs, of at least LEAST_RUNGS settings.
+
+    The slowest is first. Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many
+    evenly from the slowest to the fastest.
+
+    Returns:
+        id, runs, rungs; machine: of all runs; span: what all their times include, or None.
+    """
+
+    def same(run: dict) -> tuple | None:
+        where = words.machine(run["record"]["environment"])
+        return (*run_rows.problem_key(run), run["span"].startswith("one layer"), where) if run["ranks"] == 1 else None
+
+    shown = []
+    for group in run_rows.grouped(runs, same).values():
+        members = _latest(group)
+        labels = [", ".join(filter(None, _setting(run))) for run in members]
+        if len(set(labels)) < LEAST_RUNGS:
+            continue
+        spans = {run["span"] for run in members}
+        several = len({run_rows.threads(run) for run in members}) > 1
+        rungs = []
+        for label, run in zip(labels, members, strict=True):
+            name = f"{label}: {run['span']}" if len(spans) > 1 else label
+            name = f"{name}, {run_rows.threads(run)}" if several else name
+            rungs.append(Rung(name, run["seconds"]["inference"], *run_rows.ends(run)))
+        shown.append(
+            {
+                "id": f"ladder-{len(shown) + 1}",
+                "runs": members,
+                "rungs": rungs,
+                "machine": words.machine(members[0]["record"]["environment"]),
+                "span": spans.pop() if len(spans) == 1 else None,
+            }
+        )
+    return shown
+
+
+def _latest(runs: Sequence[dict]) -> list[dict]:
+    """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
+    latest = {(*_setting(run), run_rows.threads(run), run["span"]): run for run in sorted(runs, key=run_rows.age)}
+    slowest = sorted(latest.values(), key=lambda run: (-run["seconds"]["inference"], run["number"]))
+    last, most = len(slowest) - 1, MOST_RUNGS - 1
+    return slowest if last <= most else [slowest[place * last // most] for place in range(MOST_RUNGS)]
+
+
+def _setting(run: dict) -> tuple[str, str, str]:
+    """Engine, reductions and, of the task graph, how it was cut."""
+    return run["engine"], run["reductions"].replace("none", "no reductions"), run_rows.cut(run["record"])

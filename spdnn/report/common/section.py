@@ -1,0 +1,52 @@
+"""What a section of the page is: its values, its figures and its template, each in a file of one folder.
+
+Data flows one way, and each step has one owner::
+
+    records, verdicts, published tables --rendering--> Collection   what the page is made of; nothing is worded yet
+    Collection --Section.values--> values                           values.py: the only readers of records
+    values --Section.figures--> Figures, saved as Drawings          figures.py: plots, titles and captions
+    values, drawings --Section.template--> HTML                     template.html.j2: the text below the heading
+
+`spdnn.report.sections` lists the sections in the order of the page. `spdnn.report.page` goes through that list for the
+headings, the table of contents and the figures; it names no section. A section knows of others only what it links to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.drawing import Drawing, Figure, saved, style
+
+TEMPLATE = "template.html.j2"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page.
+
+    Attributes:
+        name: of its anchor, and of the folder of its figures; no two sections have the same.
+        title: in the table of contents, and above the section.
+        folder: that holds TEMPLATE, the section's HTML; the template gets `values`, the drawn `figures` by name, and
+            what `page.HELPERS` lists.
+        values: what the template and the figures get, from a Collection; None: the section has nothing to show.
+        figures: the figures of those values. Each has its title and caption beside the code that plots it.
+        heading: above the section, where it is longer than the title.
+        absent: HTML, one sentence on what is not shown and which command makes it; printed where there are no values.
+    """
+
+    name: str
+    title: str
+    folder: Path
+    values: Callable[[Collection], dict | None]
+    figures: Callable[[dict], Iterable[Figure]] = lambda values: ()
+    heading: str = ""
+    absent: str = ""
+
+    def drawings(self, values: dict, png: bool = False) -> list[Drawing]:
+        """Its figures as files hold them, with PNG where asked for; raises Unavailable without seaborn."""
+        with style():
+            return [saved(figure, self.name, png) for figure in self.figures(values)]

@@ -1,0 +1,46 @@
+"""The section on peers: other libraries on the same problem, timed in turn with ours in one process.
+
+Each library has its ratio to ours, by pairs of samples, so that what else the machine did slowed both of a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spdnn.common.statistics import ratios
+from spdnn.report.common import run_rows, words
+from spdnn.report.common.collection import Collection
+
+OURS = "cpu"  # the engine of a comparison that the others are set against
+
+
+def values(collection: Collection) -> dict | None:
+    """What the section prints: {label, ours, rows} of each comparison; None without one."""
+    compared = [run for run in collection.runs if "comparison" in run["record"] and run["ranks"] == 1]
+    groups = run_rows.grouped(compared, lambda run: (run["record"]["comparison"], *run_rows.problem_key(run)))
+    comparisons = [one for members in groups.values() if (one := _comparison(members))]
+    return {"comparisons": comparisons} if comparisons else None
+
+
+def _comparison(members: Sequence[dict]) -> dict | None:
+    """One problem, each engine with its ratio to ours, the fastest first; None without ours or another."""
+    own = [run for run in members if run["record"]["engine"]["name"] == OURS]
+    ours = max(own, key=lambda run: len(run["record"]["reductions"]["requested"]), default=None)
+    if ours is None or len(members) < 2:
+        return None
+    rows = [_row(run, ours) for run in members if run["repeats"] == ours["repeats"]]
+    rows.sort(key=lambda row: row["ratio"].median)
+    label = f"{ours['neurons']:,} × {ours['layers']:,}, {ours['inputs']} inputs"
+    return {"label": label, "ours": ours, "rows": rows}
+
+
+def _row(run: dict, ours: dict) -> dict:
+    """One engine beside ours."""
+    notes, (mine, other) = run["record"]["engine"]["notes"], (one["record"]["samples"] for one in (ours, run))
+    return {
+        **run,
+        "is_ours": run is ours,
+        "ratio": ratios(mine["inference_seconds"], other["inference_seconds"]),
+        "library": words.printable(notes.get("library") or "this project"),
+        "one_thread": notes.get("threads_used") == 1,
+    }

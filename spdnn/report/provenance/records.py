@@ -1,0 +1,134 @@
+"""All records inside the page: as one table, and whole as JSON.
+
+What would make the page too large is thinned, and the page says so.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.reference import columns
+from spdnn.records.run_record import RunRecord
+from spdnn.report.common.drawing import table
+from spdnn.report.common.embedded import link
+from spdnn.report.common.plain import typed
+
+MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
+BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
+RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
+LONG_LIST, SHORT_LIST = 64, 8  # entries of a list that are kept where records are thinned
+WORDS = (  # columns that are the page's own words and figures; the others are fields of records
+    "number", "kind", "verdict", "truth", "network", "inputs", "reductions", "time_includes", "inference_seconds",
+    "fastest_seconds", "repeats", "read_seconds", "prepare_seconds", "from_cache",
+)  # fmt: skip
+
+
+def records_table(runs: Sequence[dict], products: Sequence[dict]) -> str:
+    """A CSV table of all records: `runs` as the page has them, then operation records.
+
+    What only one kind of record has is empty in the others.
+    """
+    fields = dict(columns(RunRecord))
+    rows = [_words_of_run(run) | _values(fields, typed(run["record"])) for run in runs]
+    rows += [_words_of_product(len(runs) + number, one) for number, one in enumerate(products)]
+    names = list(dict.fromkeys([*WORDS, *fields]))
+    return table(names, [[row.get(name) for name in names] for row in rows])
+
+
+def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRecord) -> dict:
+    """The columns that are fields of a record."""
+    found = {}
+    for name, path in fields.items():
+        value = record
+        for part in path:
+            value = getattr(value, part, None)
+        found[name] = None if value is UNSET else value
+    return found
+
+
+def _words_of_run(run: dict) -> dict:
+    seconds, samples, solution = run["seconds"], run["record"]["samples"]["inference_seconds"], run["solution"]
+    return {
+        "number": run["number"],
+        "kind": "run",
+        "verdict": "pass",
+        "truth": run["truth"],
+        "network": run["network_text"],
+        "inputs": run["inputs_text"],
+        "reductions": run["reductions"],
+        "time_includes": run["includes"],
+        "inference_seconds": seconds["inference"],
+        "fastest_seconds": min(samples),
+        "repeats": len(samples),
+        "read_seconds": seconds["read"],
+        "prepare_seconds": seconds["prepare"],
+        "from_cache": " ".join(solution["cached"]) if solution else None,
+    }
+
+
+def _words_of_product(number: int, record: dict) -> dict:
+    """An operation record's part of the table."""
+    one = msgspec.convert(record, OperationRecord)
+    return _values(dict(columns(OperationRecord)), one) | {
+        "number": number,
+        "kind": one.operation,
+        "verdict": "pass",
+        "truth": "float64 oracle",
+        "time_includes": one.span,
+        "inference_seconds": statistics.median(one.seconds),
+        "fastest_seconds": min(one.seconds),
+        "repeats": len(one.seconds),
+    }
+
+
+def records_link(records: Sequence[dict], beside: int = 0) -> tuple[dict[str, str], str]:
+    """(link, what was left out of it) of records as a list in JSON, in their order.
+
+    Where all of it would be too large, long lists are thinned; then records become null, the last first.
+
+    Args:
+        beside: characters of the link that has their table.
+    """
+    room = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, BOTH_CHARACTERS - beside))
+    if whole := _fitting(records, room):
+        return whole, ""
+    for most in (LONG_LIST, SHORT_LIST):
+        thinned = f"lists of more than {most} entries, samples among them, are thinned to that many"
+        if part := _fitting((_thinned(record, most) for record in records), room):
+            return part, thinned
+    count = len(records)
+    while count:
+        count //= 2
+        kept = (_thinned(record, SHORT_LIST) if place < count else None for place, record in enumerate(records))
+        if part := _fitting(kept, room):
+            return part, f"{thinned}, and of the others than the first {count:,} there is the table alone"
+    return link("records.json", "[]", "application/json"), "empty, for no record fits; all are in the table"
+
+
+def _fitting(records: Iterable[object], room: int) -> dict[str, str] | None:
+    """The link of these, if it has no more than `room` characters."""
+    texts, left = [], RATIO * room
+    for record in records:
+        texts.append(json.dumps(record, separators=(",", ":"), ensure_ascii=False, sort_keys=True))
+        left -= len(texts[-1]) + 1
+        if left < 0:
+            return None
+    whole = link("records.json", f"[{','.join(texts)}]", "application/json")
+    return whole if len(whole["href"]) <= room else None
+
+
+def _thinned(content: object, most: int) -> object:
+    """The content with every list of more than `most` entries cut to that many, evenly spaced, ends included."""
+    if isinstance(content, dict):
+        return {key: _thinned(value, most) for key, value in content.items()}
+    if isinstance(content, list):
+        if len(content) > most:
+            content = [content[place * (len(content) - 1) // (most - 1)] for place in range(most)]
+        return [_thinned(value, most) for value in content]
+    return content

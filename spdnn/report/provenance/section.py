@@ -1,0 +1,8 @@
+"""The section `provenance`, the last. It says what numbers include, and holds machines, commands and all records."""
+
+from pathlib import Path
+
+from spdnn.report.common.section import Section
+from spdnn.report.provenance.values import values
+
+SECTION = Section("provenance", "Provenance", Path(__file__).parent, values)

@@ -1,0 +1,73 @@
+"""The section on provenance: what each number includes, where it was measured, and how to run each case again.
+
+All records are inside the page, as links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spdnn.records.published import SPANS, Baseline
+from spdnn.report.common import words
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.embedded import link
+from spdnn.report.provenance.records import records_link, records_table
+from spdnn.report.roofline import values as roofline
+
+
+def values(collection: Collection) -> dict | None:
+    """What the section prints; None where nothing was run, and nothing was to be."""
+    if collection.empty:
+        return None
+    runs, operations = collection.runs, collection.operations
+    table = link("records.csv", records_table(runs, operations), "text/csv")
+    whole, thinned = records_link([*collection.records, *operations], len(table["href"]))
+    return {
+        "runs": runs,
+        "records": {"count": len(runs) + len(operations), "csv": table, "json": whole, "thinned": thinned},
+        "definitions": _definitions(collection),
+        "spans": {**SPANS, **words.RECORD_SPANS},
+        "environments": _environments(runs),
+        "sources": _sources(collection.baselines) if runs else [],
+    }
+
+
+def _definitions(collection: Collection) -> list[tuple[str, str]]:
+    """The terms that the page uses, and their meanings."""
+    limits = roofline.values(collection)
+    return words.definitions(
+        {name for record in collection.records for name in record["reductions"]["requested"]},
+        limited=limits is not None,
+        several=any(record["ranks"] > 1 for record in collection.records),
+        devices=bool(limits and limits["devices"]),
+    )
+
+
+def _environments(runs: Sequence[dict]) -> list[dict]:
+    """Each machine and software once, with the cases that ran there."""
+    environments: dict[str, dict] = {}
+    for run in runs:
+        place = run["record"]["environment"]
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(place["versions"].items()))
+        row = {
+            "cpu": words.printable(place["cpu"]),
+            "cores": place["cores"],
+            "memory": words.size(place["memory_bytes"]),
+            "gpu": words.printable(place.get("gpu") or "none"),
+            "system": words.printable(place["system"]),
+            "python": words.printable(place["python"]),
+            "versions": words.printable(versions, 400),
+        }
+        environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run["case"])
+    return list(environments.values())
+
+
+def _sources(baselines: Sequence[Baseline]) -> list[dict]:
+    """Each publication once, with its systems and the number of its figures."""
+    systems: dict[str, list[str]] = {}
+    for row in baselines:
+        systems.setdefault(row.source.split(";")[0], []).append(row.system)
+    return [
+        {"citation": citation, "systems": sorted(set(systems[citation])), "figures": len(systems[citation])}
+        for citation in sorted(systems)
+    ]

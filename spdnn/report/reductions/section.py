@@ -1,0 +1,9 @@
+"""The section `reductions`. It shows what each exact reduction leaves out."""
+
+from pathlib import Path
+
+from spdnn.report.common.section import Section
+from spdnn.report.reductions.figures import figures
+from spdnn.report.reductions.values import values
+
+SECTION = Section("reductions", "Why the challenge is easier than it looks", Path(__file__).parent, values, figures)
