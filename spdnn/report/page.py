@@ -20,8 +20,6 @@ from spdnn.report.sections import SECTIONS
 from spdnn.report.verdict.values import headline
 
 HERE = Path(__file__).resolve().parent
-
-
 # Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.
 MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
 # What every template gets besides the values of its section, the drawn `figures` by name, and the names `shown` of

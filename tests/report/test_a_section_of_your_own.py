@@ -45,7 +45,7 @@ def test_a_section_of_your_own_is_on_the_page(memory, tmp_path, monkeypatch):
     assert contents[-2:] == [("memory", "Memory"), ("provenance", "Provenance")]
     section = page.source[page.source.index('<h2 id="memory">Memory</h2>') : page.source.index('<h2 id="provenance">')]
     assert "<p>Most was held by large: 5.0 GiB.</p>" in section
-    assert "<figcaption>Resident memory at its peak, the largest first. " in section
+    assert "<figcaption>Resident memory at its peak. " in section
     assert 'aria-label="Peak memory by case"' in section
     with open(tmp_path / "figures/memory/peak-memory.csv", encoding="utf-8") as stream:
         assert list(csv.reader(stream)) == [["case", "GiB"], ["large", "5.0"], ["small", "3.0"]]

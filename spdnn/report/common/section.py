@@ -3,12 +3,12 @@
 Data flows one way, and each step has one owner::
 
     records, verdicts, published tables --rendering--> Collection   what the page is made of; nothing is worded yet
-    Collection --Section.values--> values                           values.py: the only readers of records
+    Collection --Section.values--> values                           values.py: what is shown, read from records
     values --Section.figures--> Figures, saved as Drawings          figures.py: plots, titles and captions
     values, drawings --Section.template--> HTML                     template.html.j2: the text below the heading
 
 `spdnn.report.sections` lists the sections in the order of the page. `spdnn.report.page` goes through that list for the
-headings, the table of contents and the figures; it names no section. A section knows of others only what it links to.
+headings, the table of contents and the figures. A section knows of others only what it links to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Section:
         folder: that holds TEMPLATE, the section's HTML; the template gets `values`, the drawn `figures` by name, and
             what `page.HELPERS` lists.
         values: what the template and the figures get, from a Collection; None: the section has nothing to show.
-        figures: the figures of those values. Each has its title and caption beside the code that plots it.
+        figures: the figures of those values, if it has any. Each has its title and caption beside the code of its plot.
         heading: above the section, where it is longer than the title.
         absent: HTML, one sentence on what is not shown and which command makes it; printed where there are no values.
     """
@@ -42,11 +42,13 @@ class Section:
     title: str
     folder: Path
     values: Callable[[Collection], dict | None]
-    figures: Callable[[dict], Iterable[Figure]] = lambda values: ()
+    figures: Callable[[dict], Iterable[Figure]] | None = None
     heading: str = ""
     absent: str = ""
 
     def drawings(self, values: dict, png: bool = False) -> list[Drawing]:
         """Its figures as files hold them, with PNG where asked for; raises Unavailable without seaborn."""
+        if self.figures is None:
+            return []
         with style():
             return [saved(figure, self.name, png) for figure in self.figures(values)]
