@@ -130,9 +130,11 @@ def _print_time(predicted) -> None:
 
 def _draw(path: str, name: str, decomposition, predicted) -> None:
     from spdnn.common.files import write_text
-    from spdnn.report.common.drawing import About
+    from spdnn.report.common.drawing import saved, style
     from spdnn.report.schedules.figures import gantt
 
     title = f"Predicted timeline of {name}, schedule {decomposition.schedule}"
     panels = [("predicted", [span.listed() for span in predicted.timeline])]
-    write_text(path, gantt(panels, About("timeline", "schedules", title, title)).svg + "\n")
+    with style():
+        drawing = saved(gantt(panels, "timeline", title, title), "schedules")
+    write_text(path, drawing.svg + "\n")
