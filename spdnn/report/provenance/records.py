@@ -36,7 +36,10 @@ def records_table(runs: Sequence[dict], products: Sequence[dict]) -> str:
     """
     fields = dict(columns(RunRecord))
     rows = [_words_of_run(run) | _values(fields, typed(run["record"])) for run in runs]
-    rows += [_words_of_product(len(runs) + number, one) for number, one in enumerate(products)]
+    mine = dict(columns(OperationRecord))
+    for number, one in enumerate(products, len(runs)):
+        record = msgspec.convert(one, OperationRecord)
+        rows.append(_values(mine, record) | _words_of_product(number, record))
     names = list(dict.fromkeys([*WORDS, *fields]))
     return table(names, [[row.get(name) for name in names] for row in rows])
 
@@ -72,10 +75,8 @@ def _words_of_run(run: dict) -> dict:
     }
 
 
-def _words_of_product(number: int, record: dict) -> dict:
-    """An operation record's part of the table."""
-    one = msgspec.convert(record, OperationRecord)
-    return _values(dict(columns(OperationRecord)), one) | {
+def _words_of_product(number: int, one: OperationRecord) -> dict:
+    return {
         "number": number,
         "kind": one.operation,
         "verdict": "pass",
