@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -256,9 +257,12 @@ def write_layers(network: Network, folder) -> list[Path]:
             with staging.writing(folder):
                 staging.write(stage / names[k], text)
 
-        done = in_order(export, range(network.depth), LAYERS)
-        for _ in progress.bar(done, "export network", len(targets), "file"):
-            pass
+        pool = ThreadPoolExecutor(LAYERS)
+        try:
+            for _ in progress.bar(pool.map(export, range(network.depth)), "export network", len(targets), "file"):
+                pass
+        finally:  # nobody writes any more when the stage goes
+            pool.shutdown(wait=True, cancel_futures=True)
     return targets
 
 
