@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,14 +25,10 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
         SpdnnError: the folder cannot be written to, or the disk is full.
     """
     target = check_target(path)
+    temporary = _beside(target)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        os.fchmod(handle, 0o666 & ~_umask())
-        os.close(handle)
-    except OSError as error:
-        raise _told(error, target) from error
-    temporary = Path(name)
-    try:
+        with open(temporary, "xb"):
+            pass
         yield temporary
         if durable:
             with open(temporary, "rb") as stream:
@@ -45,6 +40,11 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _beside(target: Path) -> Path:
+    """A new name beside `target`, known before anything has it: a signal may come as soon as it is there."""
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
 
 
 @contextlib.contextmanager
@@ -62,13 +62,10 @@ def replacing_folder(path: str | os.PathLike) -> Iterator[Path]:
     if target.exists() and not target.is_dir():
         raise InputError(f"{path} is not a folder, and would be replaced by one; name another")
     _check_parent(target)
-    try:
-        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-    except OSError as error:
-        raise _told(error, target) from error
+    stage = _beside(target)
     whole, before = stage / "whole", stage / "before"
     try:
-        whole.mkdir()
+        whole.mkdir(parents=True)
         yield whole
         if target.exists():
             os.replace(target, before)
@@ -178,12 +175,6 @@ def existing(path: str | os.PathLike, what: str) -> Path:
     if not there:
         raise InputError(f"{found}: there is no such {what}")
     return found
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _told(error: OSError, target: Path) -> SpdnnError:
