@@ -1,4 +1,4 @@
-"""What the engines on our compiled kernels share."""
+"""The base of the engines on the compiled CPU kernels, and reading layers ahead of the one in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spdnn.problem.network import Network
 
 
 class CompiledEngine(Engine):
-    """An engine that takes layers by output neuron and offers every reduction."""
+    """An engine on the compiled kernels: it takes layers by output neuron and offers `dead`, `inputs` and `neurons`."""
 
     offers = ("dead", "inputs", "neurons")
     on_kernels = True

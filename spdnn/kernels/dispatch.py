@@ -1,7 +1,7 @@
 """Compiled kernels, and which instruction-set level of them this process uses.
 
-The best level that the processor can run is taken at import; the environment variable SPDNN_ISA names another
-(x86_64_v4, x86_64_v3, x86_64).
+It is the best level that the processor can run, or the one that the environment variable SPDNN_ISA names (x86_64_v4,
+x86_64_v3, x86_64).
 """
 
 import functools

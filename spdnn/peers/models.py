@@ -1,7 +1,7 @@
 """Whole models with sparse arithmetic beside the same models with dense: the records of one model, timed in turn.
 
 The two share all code but the products, so each is the other's check: where their outputs agree and the operations were
-verified against float64 (tests/models compares whole models with it), a record may exist.
+verified against float64 (tests/ops/models compares whole models with it), a record may exist.
 """
 
 import hashlib

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
-from engine_cases import assert_same, rows
+from engine_cases import SHAPES, assert_same, rows
 from how_to import python_blocks
 
 from spdnn.cli import main
-from spdnn.engines.registry import ENGINES
+from spdnn.common.errors import SpdnnError
+from spdnn.engines.registry import ENGINES, infer
 from spdnn.pipeline import estimates
 from spdnn.pipeline.config import Case
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_record
 
 
@@ -38,10 +42,21 @@ def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypa
     assert re.search(r"<td>toy, \d+ threads?</td>", (tmp_path / "page.html").read_text())
 
 
-def test_the_contract_and_the_estimates_take_it(toy, random_network):
-    for reductions in ((), ("neurons",)):
-        assert_same("toy", random_network([60, 70, 40], density=0.3), rows(40, 60), reductions=reductions)
-    case = Case("radixnet-1024", 120, "digits-1024", None, "toy", "all", 2)
+@pytest.mark.parametrize("reductions", ["none", "all"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_keeps_the_contract_on_awkward_shapes(toy, random_network, shape, reductions):
+    count, widths, options = SHAPES[shape]
+    assert_same("toy", random_network(widths, **options), rows(count, widths[0]), reductions=reductions)
+
+
+def test_a_value_past_float32_is_an_error(toy):
+    network = from_matrices([np.full((4, 4), 1e30, np.float32)] * 2)
+    with pytest.raises(SpdnnError, match="layer 2 passed the range of float32"):
+        infer(network, Inputs.from_array(np.ones((3, 4), np.float32)), "toy")
+
+
+def test_a_scheduler_is_asked_for_its_time(toy):
+    case = Case("radixnet-1024", 1920, "digits-1024", None, "toy", "all", 2)
     config = {"memory": None, "repeats": 1}
     slow, fast = (estimates.infer(case, config, 0).minutes for case in (case, Case(**{**vars(case), "engine": "cpu"})))
     assert slow > fast

@@ -1,6 +1,6 @@
 """The task graph on the processor: each device is a part of the threads, with feature buffers of its own.
 
-Here the inference is cut within two promises on memory, a device's and the process's; `cpu_run` runs it.
+Here the inference is cut within two promises on memory, a device's and the process's; `run` runs it.
 """
 
 from __future__ import annotations
