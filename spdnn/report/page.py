@@ -39,9 +39,18 @@ def values(contents: Collection) -> dict[str, dict]:
 
 
 def drawings(shown: Mapping[str, dict], png: bool = False) -> dict[str, Drawing]:
-    """The figures by name of the sections with values, with PNG where asked for; `shown` as `values` makes it."""
-    parts = (section.drawings(shown[section.name], png) for section in SECTIONS if section.name in shown)
-    return {drawing.name: drawing for part in parts for drawing in part}
+    """The figures by name of the sections with values, with PNG where asked for; `shown` as `values` makes it.
+
+    Raises:
+        ValueError: two figures have one name.
+    """
+    drawn: dict[str, Drawing] = {}
+    for section in (section for section in SECTIONS if section.name in shown):
+        for drawing in section.drawings(shown[section.name], png):
+            if drawing.name in drawn:
+                raise ValueError(f"section {section.name}: a figure {drawing.name!r} is on the page already")
+            drawn[drawing.name] = drawing
+    return drawn
 
 
 def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, Drawing]) -> str:

@@ -61,3 +61,9 @@ def test_a_section_without_values_is_its_sentence_or_nothing(memory, tmp_path):
         assert page.count('<p class="absent">No memory. <code>spdnn memory</code></p>') == sentence
         assert "#memory" not in page
         assert not (tmp_path / "figures/memory").exists()
+
+
+def test_two_figures_of_one_name_are_refused(memory, tmp_path):
+    SECTIONS.insert(-1, replace(SECTIONS[-2], name="again"))
+    with pytest.raises(ValueError, match="section again: a figure 'peak-memory' is on the page already"):
+        render([Folder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")

@@ -36,7 +36,7 @@ class Figure:
     """One figure of a section, as its drawing function returns it: plotted, and not yet saved.
 
     Attributes:
-        name: of its files, and the start of the ids inside its SVG.
+        name: of its files, and the start of the ids inside its SVG; no two figures of a page have the same.
         title: what it shows, in one line: its alternative text, read to those who do not see it.
         caption: what a reader must know: axes, marks, and the configuration behind the numbers.
         plot: of matplotlib.
