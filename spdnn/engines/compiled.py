@@ -1,7 +1,5 @@
 """What the engines on our compiled kernels share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

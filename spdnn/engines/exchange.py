@@ -5,8 +5,6 @@ layers. What happens there (spdnn/distributed/exchange.py) reaches the rows thro
 of messages, and what moves rows knows of no engine.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How much memory an engine may take: what this process holds, what is free, what the caller allows."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 

@@ -1,7 +1,5 @@
 """The engines, by name. Listing them imports nothing that may be absent."""
 
-from __future__ import annotations
-
 import importlib
 import os
 

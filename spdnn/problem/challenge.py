@@ -4,8 +4,6 @@ Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019; 
 the digests are of the category lists as text (one number a line, each line ended by a newline).
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Equal rows of features have equal rows ever after, so one of them, the represent
 almost all rows become one: after some layers, every survivor of a RadiX-Net is the same row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ The next layer's indices are mapped onto the classes of equal outputs, and edges
 pays whenever there are such outputs, and is done once, in *prepare*.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

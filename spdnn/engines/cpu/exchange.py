@@ -1,7 +1,5 @@
 """The rows of the engine `cpu` between two passes, as other ranks see them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

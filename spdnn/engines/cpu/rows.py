@@ -1,7 +1,5 @@
 """The rows of one batch on their way through the layers: in tiles, let go when dead, merged when identical."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Which kernel each layer gets: those that suit are timed on the device, on layers of the network itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

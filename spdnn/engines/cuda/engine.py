@@ -4,8 +4,6 @@ The kernels and their layouts are described where they are (spdnn/kernels/cuda),
 and how they are chosen in `choice`. Importing this needs neither CuPy nor a driver.
 """
 
-from __future__ import annotations
-
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED

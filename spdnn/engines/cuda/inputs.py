@@ -1,7 +1,5 @@
 """The inputs on a device, and what makes of them what the first layer reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

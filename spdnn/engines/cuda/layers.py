@@ -1,7 +1,5 @@
 """Layers on a device, each laid out for one kind of kernel, and the launches that take features through them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The result of a run, from what its batches told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rows of a batch on the device: what is counted, which go on after a pass, and what is read at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ All of it is decided before a run from what is known of the network, and the dev
 the host never sees. So a run launches the same kernels in the same order whatever its inputs are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); a graph of launches 
 HPEC 2020).
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from typing import Any

@@ -12,8 +12,6 @@ What the clock holds of the host: a step waits for the device, as the contract a
 layer's live rows. Bias and clip are one kernel of CuPy's, in place.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

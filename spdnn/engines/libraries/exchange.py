@@ -1,7 +1,5 @@
 """The rows of an engine around a library between two layers, as other ranks see them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ Source: Davis, Aznaveh and Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
 Time via SuiteSparse:GraphBLAS", HPEC 2019.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

@@ -6,8 +6,6 @@ anew.
 Threads: XLA makes its pool once in a process, of as many threads as NPROC says when JAX starts.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from functools import cache

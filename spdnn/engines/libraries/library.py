@@ -1,7 +1,5 @@
 """What another library must be able to do: compute one layer, in the orientation and layout that is fastest for it."""
 
-from __future__ import annotations
-
 import abc
 import math
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ row times W took 3 (1024 neurons) to 8 (16384) times as long. Addition and clip 
 is in a cache; they use one thread.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

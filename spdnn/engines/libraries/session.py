@@ -4,8 +4,6 @@ Weights and features are made when it opens, outside the clock. The clock holds,
 activation, and which rows are still nonzero.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from typing import Any

@@ -11,8 +11,6 @@ share one representative (spdnn/reductions/inputs.py). To leave costs nothing, a
 Source: Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC 2019.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.engines.base import Options, Prepared, Session

@@ -1,7 +1,5 @@
 """The rows of the engine `spgemm` between two layers, as other ranks see them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

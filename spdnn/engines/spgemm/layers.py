@@ -1,7 +1,5 @@
 """Layers by input neuron, as the sparse-sparse kernels take them, and what these need beside."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.kernels import dispatch

@@ -1,7 +1,5 @@
 """The sparse rows of one batch of the engine `spgemm`: found by their places, so that rows leave without a copy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.engines.exchange import Parcel

@@ -1,7 +1,5 @@
 """What the engine `spgemm` decides before it runs: batches within the memory. What a search for equal rows costs."""
 
-from __future__ import annotations
-
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes

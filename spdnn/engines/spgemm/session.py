@@ -1,7 +1,5 @@
 """A session of the engine `spgemm`: batches through the layers, one after the other, their rows sparse."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

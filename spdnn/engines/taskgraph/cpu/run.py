@@ -5,8 +5,6 @@ which live in the buffers of the slot that it is at. Tasks touch only what their
 nothing here is locked.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

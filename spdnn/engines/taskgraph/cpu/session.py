@@ -3,8 +3,6 @@
 Here the inference is cut within two promises on memory, a device's and the process's; `cpu_run` runs it.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -2,8 +2,6 @@
 the kernels, of copies and moves, and how many rows are left after each layer.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -7,8 +7,6 @@ whether they are joined to others, and where several groups draw batches. With `
 device in one go is one launch of a graph; the tasks in it are issued with the first of its layers.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ many of its rows are left, are numbers in device memory.
 Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al., HPEC 2020, section III.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 
