@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from time import monotonic
 
-from spdnn.common.progress_output import duration, inference_name, magnitude, of, significant, teller
+from spdnn.common.progress_output import duration, inference_name, magnitude, of, output, significant
 
 LATELY = 10.0  # seconds, at least, over which the rate is taken that tells the time to go
 Batch = tuple[int, float, float]  # its inputs, work gone through, work ahead of its rows of now
@@ -45,49 +45,49 @@ class Stage:
         done: items so far.
 
     Raises:
-        InputError: when it begins, as tellers.chosen.
+        InputError: when it begins, as progress_output.chosen.
     """
 
     def __init__(self, name: str, total: int | None = None, unit: str = "layer", before: int = 0, timed: bool = True):
         self.name, self.total, self.unit, self.timed = name, total, unit, timed
         self.units = unit + ("es" if unit.endswith("ch") else "s")
         self.done = self._before = before
-        self.begun, self._due, self._teller = 0.0, math.inf, None
+        self.begun, self._due, self._output = 0.0, math.inf, None
         self._samples: deque[tuple[float, float]] = deque()  # (when, work done by then), of the last while
         self._work: Callable | None = None  # what an inference asks for the work done and ahead
 
     def __enter__(self):
         self.begun = now = monotonic()
-        self._teller = teller(now)
-        if self._teller:
+        self._output = output(now)
+        if self._output:
             self._samples.append((now, self._before))
-            self._due = self._teller.due
-            self.look()
+            self._due = self._output.due
+            self.update()
         return self
 
     def __exit__(self, kind, *_) -> None:
         self._due = math.inf
-        if self._teller:
-            if self._teller.told and not kind:
+        if self._output:
+            if self._output.shown and not kind:
                 self._tell(self.ended(monotonic()))
-            self._teller.close()
+            self._output.close()
         self._work = None  # which holds what the engine computes with
 
     def advance(self, count: int = 1) -> None:
         """So many more items are done."""
         self.done += count
         if monotonic() >= self._due:
-            self.look()
+            self.update()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Tell how far the stage is, if that is due; its end is told when it is over."""
         now = monotonic()
-        if now >= self._teller.due and self.done != self.total:
-            self._tell(self.text(now, self._teller.brief))
-        self._due = self._teller.due
+        if now >= self._output.due and self.done != self.total:
+            self._tell(self.text(now, self._output.brief))
+        self._due = self._output.due
 
     def _tell(self, text: str) -> None:
-        self._teller.tell(f"{self.name}: {text}", self.done, self.total)
+        self._output.tell(f"{self.name}: {text}", self.done, self.total)
 
     def text(self, now: float, brief: bool = False) -> str:
         """How far it is; `brief`: on a line that a bar needs a part of."""
@@ -150,9 +150,9 @@ class Course:
     ahead: list[int]
 
     @classmethod
-    def of(cls, given: Iterable[int], prepared: Iterable[int]) -> Course:
+    def of(cls, edges: Iterable[int], prepared: Iterable[int]) -> Course:
         """From the edges of each layer of both networks."""
-        return cls([0, *accumulate(given)], [0, *accumulate(reversed(list(prepared)))][::-1])
+        return cls([0, *accumulate(edges)], [0, *accumulate(reversed(list(prepared)))][::-1])
 
     @property
     def depth(self) -> int:
@@ -200,12 +200,12 @@ class Inference(Stage):
         """
         self.layer, self.left = layer, left
         if monotonic() >= self._due:
-            self.look()
+            self.update()
 
-    def look(self) -> None:
+    def update(self) -> None:
         if self.batch:  # before the first there is nothing to tell
             self._count()
-            super().look()
+            super().update()
 
     def ended(self, now: float) -> str:
         self._count()
@@ -279,9 +279,9 @@ def work_ahead(late: Sequence[Batch], early: Sequence[Batch], inputs: int) -> fl
             more for each input, those to come as much.
     """
     telling = late or early
-    told = sum(batch[0] for batch in telling)
-    if not told:
+    passed = sum(batch[0] for batch in telling)
+    if not passed:
         return None
-    each = sum(done + ahead for _, done, ahead in telling) / told
+    each = sum(done + ahead for _, done, ahead in telling) / passed
     rest = sum(ahead for _, _, ahead in late) + sum(min(ahead, each * count) for count, _, ahead in early)
     return rest + each * (inputs - sum(batch[0] for batch in (*late, *early)))

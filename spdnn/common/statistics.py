@@ -87,13 +87,15 @@ def ratio_of_medians(
     first, second = (b, a) if swapped else (a, b)
     with np.errstate(over="ignore", under="ignore"):
         ratio = float(np.median(first) / np.median(second))
-        found = Interval(ratio, ratio, ratio, 0)
+        interval = Interval(ratio, ratio, ratio, 0)
         if a.size > 1 or b.size > 1:
             drawn = [_medians(side, (seed, i)) for i, side in enumerate((first, second))]
-            found = _percentiles(ratio, drawn[0] / drawn[1], confidence)
-    if not 0 < found.low <= found.high < math.inf or not math.isfinite(1 / found.low):
+            interval = _percentiles(ratio, drawn[0] / drawn[1], confidence)
+    if not 0 < interval.low <= interval.high < math.inf or not math.isfinite(1 / interval.low):
         raise InputError(f"medians of {np.median(a):g} and {np.median(b):g} seconds have no ratio that is a number")
-    return Interval(1 / found.median, 1 / found.high, 1 / found.low, found.resamples) if swapped else found
+    return (
+        Interval(1 / interval.median, 1 / interval.high, 1 / interval.low, interval.resamples) if swapped else interval
+    )
 
 
 def _checked(samples_seconds: Sequence[float], confidence: float) -> np.ndarray:
@@ -127,25 +129,25 @@ def _medians_of_few(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndar
     """
     order, counts = np.argsort(samples), _drawn(samples.size, seed)
     ascending, middles = samples[order], {(samples.size - 1) // 2, samples.size // 2}  # one, or two
-    drawn, places = np.zeros(RESAMPLES, dtype=np.uint8), {middle: np.zeros(RESAMPLES, np.uint8) for middle in middles}
+    drawn, indices = np.zeros(RESAMPLES, dtype=np.uint8), {middle: np.zeros(RESAMPLES, np.uint8) for middle in middles}
     for sample in order[:-1]:
         drawn += counts[sample]
-        for middle, place in places.items():
-            place += drawn <= middle
-    return np.mean([ascending[place] for place in places.values()], axis=0)
+        for middle, index in indices.items():
+            index += drawn <= middle
+    return np.mean([ascending[index] for index in indices.values()], axis=0)
 
 
 @lru_cache(KEPT)
 def _drawn(size: int, seed: int | tuple[int, int]) -> np.ndarray:
     """How often each of `size` samples is in each resample, whatever their values: uint8 (size, RESAMPLES)."""
     drawn = np.random.default_rng(seed).integers(size, size=(RESAMPLES, size))
-    places = drawn + size * np.arange(RESAMPLES)[:, None]
-    counts = np.bincount(places.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size)
+    indices = drawn + size * np.arange(RESAMPLES)[:, None]
+    counts = np.bincount(indices.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size)
     return np.ascontiguousarray(counts.T, dtype=np.uint8)
 
 
-def _percentiles(found: float, resampled: np.ndarray, confidence: float) -> Interval:
+def _percentiles(value: float, resampled: np.ndarray, confidence: float) -> Interval:
     """What was found, with the percentile interval of what resamples gave."""
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
-    return Interval(found, min(float(low), found), max(float(high), found), resampled.size)
+    return Interval(value, min(float(low), value), max(float(high), value), resampled.size)

@@ -83,7 +83,7 @@ def check_numbers(content: Any, where: str) -> None:
         if isinstance(value, dict):
             todo += ((f"{key}.{name}" if key else str(name), part) for name, part in value.items())
         elif isinstance(value, list):
-            todo += ((f"{key}[{place}]", part) for place, part in enumerate(value))
+            todo += ((f"{key}[{index}]", part) for index, part in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{where}: {shortened(key)}: {value} is not a finite number")
         elif isinstance(value, int) and abs(value) > LARGEST:
@@ -141,23 +141,23 @@ def _sentence(kind: type, content: Any, error: str) -> str:
     if not message.startswith(OWN):
         return shortened(f"{key}.{message}".lstrip("."), LONGEST_SENTENCE)
     if absent := re.fullmatch(r"Object missing required field `(.*)`", message, re.DOTALL):
-        told = f'the field "{absent[1]}" is missing'
+        sentence = f'the field "{absent[1]}" is missing'
     elif unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
-        told = f'there is no field "{unknown[1]}"'
+        sentence = f'there is no field "{unknown[1]}"'
     else:
         value = "a value" if "[...]" in key or "key` in" in path else shortened(_json(content))
-        told = f"{value} is not {allowed(_resolved(whole, node))}"
-    told = shortened(told, LONGEST_SENTENCE)
-    return f"{shortened(key)}: {told}" if key else told
+        sentence = f"{value} is not {allowed(_resolved(whole, node))}"
+    sentence = shortened(sentence, LONGEST_SENTENCE)
+    return f"{shortened(key)}: {sentence}" if key else sentence
 
 
 def _part(whole: dict, node: dict, name: str) -> dict:
     """The schema of the field `name`; of the entries, where it is empty."""
     node = _resolved(whole, node)
     for one in (_resolved(whole, one) for one in node.get("anyOf", [node])):
-        found = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
-        if found:
-            return found
+        schema = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
+        if schema:
+            return schema
     return {}
 
 

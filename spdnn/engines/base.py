@@ -76,13 +76,13 @@ class Prepared:
         Args:
             memory: see Engine.prepare; merged layers take a part of what it leaves, others are merged again when read.
         """
-        found, prepared = {}, network
+        findings, prepared = {}, network
         for name in reductions:
             room = max(0, limit_bytes(memory) - resident_bytes()) // KEPT_PART
             prepared, note = REDUCTIONS[name].prepare(prepared, room)
             if note is not None:
-                found[name] = note
-        return cls(network, prepared, reductions, found)
+                findings[name] = note
+        return cls(network, prepared, reductions, findings)
 
     @property
     def dead_from(self) -> int:
@@ -94,8 +94,8 @@ class Prepared:
     def course(self) -> progress.Course:
         """What progress is told by; made when a session opens, for it reads every header."""
         depth = range(self.network.depth)
-        given, prepared = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
-        return progress.Course.of(given, prepared)
+        source_edges, prepared_edges = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
+        return progress.Course.of(source_edges, prepared_edges)
 
     def first(self, depth: int) -> Prepared:
         """Of the first `depth` layers; what was found is then of these, and its seconds of all that were prepared.
@@ -103,10 +103,10 @@ class Prepared:
         Raises:
             InputError: there are fewer.
         """
-        source, network, found = self.source.first(depth), self.network.first(depth), dict(self.found)
+        source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.found)
         for name, note in self.found.items():
-            found[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
-        return Prepared(source, network, self.reductions, found)
+            findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
+        return Prepared(source, network, self.reductions, findings)
 
 
 class Session(abc.ABC):

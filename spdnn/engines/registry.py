@@ -44,10 +44,10 @@ def engine(name: str, usable: bool = True) -> Engine:
             f"engine {name!r} is not known: it must be one of {', '.join(ENGINES)} (spdnn engines lists them)"
         )
     module, kind = ENGINES[name].split(":")
-    found = getattr(importlib.import_module(module), kind)()
-    if usable and (reason := found.missing()):
+    one = getattr(importlib.import_module(module), kind)()
+    if usable and (reason := one.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}")
-    return found
+    return one
 
 
 def engines_that_cut() -> list[str]:

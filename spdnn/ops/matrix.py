@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.ops import convert
-from spdnn.ops.arrays import CPU, CUDA, cupy, given
+from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
 
 
@@ -28,22 +28,24 @@ class SparseMatrix:
         Raises:
             InputError: values of another shape or dtype, or NaN among them.
         """
-        found = given(values, "values", dimensions=(1, 2))
-        if found.array.shape[-1] != topology.nnz or (not found.array.shape[0] and found.array.ndim == 2):
+        operand_values = operand(values, "values", dimensions=(1, 2))
+        if operand_values.array.shape[-1] != topology.nnz or (
+            not operand_values.array.shape[0] and operand_values.array.ndim == 2
+        ):
             raise InputError(
-                f"values have shape {found.array.shape}; a matrix of {topology.nnz} nonzeros needs ({topology.nnz},), "
+                f"values have shape {operand_values.array.shape}; a matrix of {topology.nnz} nonzeros needs ({topology.nnz},), "
                 f"a batch of them (batch, {topology.nnz})"
             )
-        self.topology, self.values, self._device = topology, found.array, found.device
+        self.topology, self.values, self._device = topology, operand_values.array, operand_values.device
         if self.values.size and bool((self.values != self.values).any()):
             raise InputError("values hold NaN; a sparse matrix must have none")
 
     @classmethod
     def of(cls, topology: Topology, values: Any, device: str) -> SparseMatrix:
         """As the constructor, of values that a kernel made: nothing is looked at."""
-        made = cls.__new__(cls)
-        made.topology, made.values, made._device = topology, values, device
-        return made
+        matrix = cls.__new__(cls)
+        matrix.topology, matrix.values, matrix._device = topology, values, device
+        return matrix
 
     @property
     def shape(self) -> tuple[int, int]:

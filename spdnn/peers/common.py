@@ -70,7 +70,7 @@ def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, 
     return [name for name in PEERS if not reasons[name]], {name: reason for name, reason in reasons.items() if reason}
 
 
-def in_turn(
+def alternated(
     programs: dict[str, tuple[Callable, Callable]],
     goes_on: Callable[[int], bool],
     warm: bool = False,
@@ -136,9 +136,9 @@ class Row(NamedTuple):
     verdict: str
 
 
-def rows(found: Sequence[RunRecord]) -> list[Row]:
+def rows(records: Sequence[RunRecord]) -> list[Row]:
     """The rows of one problem's records, of which ours is the first."""
-    ours = found[0].seconds
+    ours = records[0].seconds
     return [
         Row(
             _label(record),
@@ -147,7 +147,7 @@ def rows(found: Sequence[RunRecord]) -> list[Row]:
             ratios(ours, record.seconds),
             "pass",  # without one there is no record
         )
-        for record in found
+        for record in records
     ]
 
 

@@ -48,9 +48,9 @@ class Representatives:
             self.numbers = self.numbers[kept]
             self.row_of, self.weights = np.arange(self.numbers.size), np.ones(self.numbers.size, np.int64)
             return
-        place = np.cumsum(kept) - 1
+        index = np.cumsum(kept) - 1
         stay = kept[self.row_of]
-        self.numbers, self.row_of = self.numbers[stay], place[self.row_of[stay]]
+        self.numbers, self.row_of = self.numbers[stay], index[self.row_of[stay]]
         self.weights = self.weights[kept]
 
     def merge(self, representative: np.ndarray) -> np.ndarray:
@@ -63,10 +63,10 @@ class Representatives:
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(numbers, places): the inputs that `rows` (int64, distinct) stand for, and the place in `rows` of each."""
-        place = np.full(self.weights.size, -1)
-        place[rows] = np.arange(rows.size)
-        found = place[self.row_of]
-        return self.numbers[found >= 0], found[found >= 0]
+        index = np.full(self.weights.size, -1)
+        index[rows] = np.arange(rows.size)
+        kept = index[self.row_of]
+        return self.numbers[kept >= 0], kept[kept >= 0]
 
     def add(self, numbers: np.ndarray, rows: np.ndarray, count: int) -> None:
         """Inputs `numbers` come in, those of row rows[i] at place i; there are then `count` rows."""
@@ -123,9 +123,9 @@ def representatives(hashes: np.ndarray, same: Callable[[np.ndarray, np.ndarray],
     order = np.argsort(hashes, kind="stable")
     starts = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]]))
     firsts = order[np.repeat(starts, np.diff(np.append(starts, hashes.size)))]
-    found = np.arange(hashes.size)
+    result = np.arange(hashes.size)
     like = firsts != order
     rows, first = order[like], firsts[like]
     equal = same(rows, first)
-    found[rows[equal]] = first[equal]
-    return found
+    result[rows[equal]] = first[equal]
+    return result

@@ -93,8 +93,8 @@ def _weights(side: int) -> np.ndarray:
     shares = []
     for cell in CELLS:
         room = FIELD - 8 * cell
-        for place in range(SHIFTS):
-            start = room * place // (SHIFTS - 1)
+        for index in range(SHIFTS):
+            start = room * index // (SHIFTS - 1)
             position = (centre - 2 * start - cell) * 64 // (2 * cell)  # in 64ths of a cell, 0 at the first's centre
             shares.append(np.maximum(64 - np.abs(position[:, None] - 64 * np.arange(8)), 0))
     return (np.array(shares) / 64).astype(np.float32)

@@ -100,8 +100,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
     if len(content) != 16 + count * SIDE * SIDE:
         expected = 16 + count * SIDE * SIDE
         raise InputError(f"{file}: {len(content)} bytes of content; its header promises {expected}")
-    if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise InputError(f"{file}: the SHA-256 of its content is {found}, not {sha256} as of MNIST")
+    if sha256 is not None and (digest := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InputError(f"{file}: the SHA-256 of its content is {digest}, not {sha256} as of MNIST")
     return np.frombuffer(content, dtype=np.uint8, offset=16).reshape(count, SIDE, SIDE)
 
 
@@ -168,12 +168,12 @@ class _Vertical:
 
     def __init__(self, side: int, nyquist: np.ndarray):
         row, old = np.arange(side)[:, None], np.arange(SIDE)
-        turn = row / side - old / SIDE
+        shift = row / side - old / SIDE
         sign = (-1.0) ** old
         u = np.sin(2 * np.pi * (SIDE // 2) * row / side) / SIDE
         matrix = 1 + sign * np.cos(2 * np.pi * (SIDE // 2) * row / side)
         for k in range(1, SIDE // 2):
-            matrix += 2 * np.cos(2 * np.pi * k * turn)
+            matrix += 2 * np.cos(2 * np.pi * k * shift)
         matrix /= SIDE
         self.nyquist = nyquist
         self.real = np.vstack([matrix.T, -u.T * (sign @ nyquist)])
@@ -274,14 +274,14 @@ class _Largest:
     def add(self, block: np.ndarray) -> None:
         bound = _norm2(block, self.vertical.nyquist)
         highest = np.argpartition(bound, -min(FIRST, bound.size))[-min(FIRST, bound.size) :]
-        self._look(block, highest)  # they raise the value that the others must exceed
+        self._raise(block, highest)  # they raise the value that the others must exceed
         bound[highest] = 0
-        self._look(block, np.flatnonzero(bound > self.value))
+        self._raise(block, np.flatnonzero(bound > self.value))
 
-    def _look(self, block: np.ndarray, wanted: np.ndarray) -> None:
+    def _raise(self, block: np.ndarray, chosen: np.ndarray) -> None:
         size = CHUNK // COARSE
-        for start in range(0, len(wanted), size):
-            columns = block[:, wanted[start : start + size]]
+        for start in range(0, len(chosen), size):
+            columns = block[:, chosen[start : start + size]]
             coarse = self.vertical.modulus2(columns, coarse=True).max(axis=1)
             largest = coarse.max()
             if self.vertical.step > 1:
@@ -294,8 +294,8 @@ class _Largest:
 
 def _threshold(block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray) -> None:
     """Set `bits`, uint8 (columns, s/8), a view of the block's columns, where |y|^2 > `level`."""
-    wanted = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
-    dispatch.on_rows().threshold(block, wanted, vertical.real, vertical.imaginary, level, bits)
+    columns = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
+    dispatch.on_rows().threshold(block, columns, vertical.real, vertical.imaginary, level, bits)
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager:

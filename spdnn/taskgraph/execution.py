@@ -88,11 +88,11 @@ def run_serially(execution: Execution, work: Work, choose: Callable[[list[Task]]
 
 def lanes_of(decomposition: Decomposition) -> list[Lane]:
     """The lanes that a run of this decomposition uses."""
-    found = [(device, COMPUTE) for device in range(decomposition.devices)]
+    lanes = [(device, COMPUTE) for device in range(decomposition.devices)]
     if decomposition.streamed:
-        found += [(device, Kind.COPY.value) for device in range(decomposition.devices)]
+        lanes += [(device, Kind.COPY.value) for device in range(decomposition.devices)]
     moved_to = (device for device in range(decomposition.devices) if device % len(decomposition.ranges))
-    return [*found, *((device, Kind.MOVE.value) for device in moved_to)]
+    return [*lanes, *((device, Kind.MOVE.value) for device in moved_to)]
 
 
 def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: Callable[[], None]) -> None:

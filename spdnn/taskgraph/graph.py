@@ -121,12 +121,12 @@ class Graph:
 
     def add(self, batch: int, group: int) -> list[Task]:
         """The tasks of a batch that passes through that group; as far as it is known where it goes."""
-        made, before, self.groups[batch] = len(self.tasks), None, group
+        number, before, self.groups[batch] = len(self.tasks), None, group
         self._left.remove(batch)
         for position, (first, last) in enumerate(self.decomposition.ranges):
             device, last = self.decomposition.device(group, position), self.decomposition.joined or last
             before = self._through(batch, device, range(first, last), before)
-        return self.tasks[made:]
+        return self.tasks[number:]
 
     def begin(self) -> None:
         """Add the batches that are known before anything has run."""
@@ -140,12 +140,12 @@ class Graph:
         Args:
             rows: of the batch that are left; needed where batches are joined.
         """
-        made, d = len(self.tasks), self.decomposition
+        number, d = len(self.tasks), self.decomposition
         if d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1):
             self._join_or_go_on(done, rows)
         elif d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0:
             self._next(self.groups[done.batch])
-        return self.tasks[made:]
+        return self.tasks[number:]
 
     def _join_or_go_on(self, done: Task, rows: int) -> None:
         """A batch that may be joined waits in the pool, when it left half a slot and all that wait fit one; else it

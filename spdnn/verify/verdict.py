@@ -75,8 +75,8 @@ def official_categories(neurons: int) -> np.ndarray:
 def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
     """The official truth for the first `count` MNIST inputs; past 60,000 the inputs, and so the truth, repeat."""
     once = official_categories(neurons)
-    turns = [once + turn for turn in range(0, count, challenge.INPUTS)]
-    categories = np.concatenate(turns)
+    copies = [once + first for first in range(0, count, challenge.INPUTS)]
+    categories = np.concatenate(copies)
     return Truth(
         "official", f"official list for {neurons} neurons", count, categories[categories <= count], ymax=challenge.YMAX
     )
@@ -161,7 +161,7 @@ def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.
     return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected)
 
 
-def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: Values) -> Verdict:
+def verdict(truth: Truth, categories: int, missing, unexpected, borderline, values: Values) -> Verdict:
     """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value."""
     reasons = []
     if missing.size:
@@ -178,7 +178,7 @@ def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: V
         version=1,
         passed=not reasons,
         truth=Against(truth.kind, truth.source, truth.inputs, checked, truth.seed),
-        categories=int(found),
+        categories=int(categories),
         expected=int(truth.categories.size),
         missing=_listed(missing),
         unexpected=_listed(unexpected),
@@ -200,11 +200,11 @@ def _unit(result: Result, expected: Result) -> float:
 
 def _near(result: Result, number: int, unit: float) -> bool:
     """Whether the last row of the 1-based input `number` is within rounding of a row whose sum is zero."""
-    place = np.searchsorted(result.alive, number - 1)
-    if place == result.alive.size or result.alive[place] != number - 1:
+    index = np.searchsorted(result.alive, number - 1)
+    if index == result.alive.size or result.alive[index] != number - 1:
         return True
-    largest = float(max(abs(result.row_min[place]), abs(result.row_max[place])))
-    cancelled = result.row_min[place] < 0 and abs(result.row_sum[place]) <= RELATIVE * largest * result.outputs
+    largest = float(max(abs(result.row_min[index]), abs(result.row_max[index])))
+    cancelled = result.row_min[index] < 0 and abs(result.row_sum[index]) <= RELATIVE * largest * result.outputs
     return largest <= BORDERLINE * unit or bool(cancelled)
 
 

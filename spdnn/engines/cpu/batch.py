@@ -209,16 +209,16 @@ class CpuWork:
             self.kernels.untile(rows.source, values, rows.tile, rows.threads)
         return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
-    def note(self, tally: Tally, found: dict) -> None:
+    def note(self, tally: Tally, findings: dict) -> None:
         """Add to Session.found what a run found of the reductions that depend on the inputs."""
         if "dead" in self.reductions:
-            found["dead"]["seconds"] = tally.closing
+            findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:
-            found["inputs"] = searched(tally.searches, tally.merged, tally.searching)
+            findings["inputs"] = searched(tally.searches, tally.merged, tally.searching)
 
     def result(self, batches: Sequence[LastRows], tally: Tally, notes: dict) -> Result:
         """The result of all batches; `notes` are added to what is told of any run."""
-        told = {
+        common = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
             "batches": len(batches),
@@ -229,5 +229,5 @@ class CpuWork:
         }
         return self.last.result(
             self.inputs.total, batches, self.keep_values, survivors=tally.survivors, edges_computed=tally.edges,
-            notes=told | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
+            notes=common | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
         )  # fmt: skip

@@ -111,9 +111,9 @@ class Rows:
         """float32 (indices, neurons): the rows at `indices` (int64); `spare`: it may lie in `target`."""
         size = indices.size * neurons
         fits = spare and size <= self.target.size
-        found = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, neurons)
-        self.level.take(self.source, self.tile, indices, found, self.threads)
-        return found
+        values = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, neurons)
+        self.level.take(self.source, self.tile, indices, values, self.threads)
+        return values
 
     def follow(self, indices: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
         """The rows at `indices` (int64, ascending), those that `inputs` knows, close up, and others follow them.

@@ -18,7 +18,7 @@ import numpy as np
 from spdnn.engines.base import Prepared
 from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
-from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import DeviceLayer, widths
 from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
@@ -113,17 +113,17 @@ class BufferSlot:
         stages: Sequence[tuple[int, int]],
         layers: Mapping[int, DeviceLayer],
         table: Any,
-        given: Given | None,
+        inputs: DeviceInputs | None,
         pool: Pool | None = None,
         joined: int | None = None,
     ):
         self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, table
-        self.words = device.empty(tiles * plan.neurons, np.uint32) if given and plan.kinds[0] == BITS else None
+        self.words = device.empty(tiles * plan.neurons, np.uint32) if inputs and plan.kinds[0] == BITS else None
         self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
         self.source, target = buffers
         self.features = self.source
-        if given:
-            self.arrive = [*self.rows.begin(), *given.launches(self.rows, self.words, self.source)]
+        if inputs:
+            self.arrive = [*self.rows.begin(), *inputs.launches(self.rows, self.words, self.source)]
         else:
             self.arrive = self.rows.arrive()
         self.through: list[list[Launch]] = []
@@ -160,20 +160,20 @@ class BufferSlot:
             for variant in (settings_of[-1:] if early else settings_of)
         ]
 
-    def finish(self, told: dict[str, Any], values: bool) -> dict[str, Any]:
+    def finish(self, outcome: dict[str, Any], values: bool) -> dict[str, Any]:
         """What DeviceRows told of a batch, checked; with `values`, those of its rows, read from the device.
 
         Raises:
             SpdnnError: a value passed the range of float32.
         """
-        if told["failed"] < self.plan.depth:
-            raise past_float32(told["failed"])
+        if outcome["failed"] < self.plan.depth:
+            raise past_float32(outcome["failed"])
         if values:
-            tiles, outputs = tiles_of(told["last_rows"], TILE), self.plan.outputs
+            tiles, outputs = tiles_of(outcome["last_rows"], TILE), self.plan.outputs
             read = self.device.read(self.features[: tiles * TILE * outputs])
             rows = read.reshape(tiles, outputs, TILE).transpose(0, 2, 1).reshape(-1, outputs)
-            told["values"] = rows[self.device.read(self.rows.list[: told["rows"]])]
-        return told
+            outcome["values"] = rows[self.device.read(self.rows.list[: outcome["rows"]])]
+        return outcome
 
 
 def table_of(device: Device, layers: Mapping[int, DeviceLayer], depth: int) -> np.ndarray:
@@ -185,11 +185,11 @@ def table_of(device: Device, layers: Mapping[int, DeviceLayer], depth: int) -> n
     return rows.reshape(-1)
 
 
-def batches_told(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
+def batch_table(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
     """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
     that begin with the first input, as long as the caller says."""
     firsts = np.arange(0, count, size)
-    told = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
-    told[...] = 0
-    told[: firsts.size, 0], told[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
-    return told
+    table = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
+    table[...] = 0
+    table[: firsts.size, 0], table[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
+    return table

@@ -14,7 +14,7 @@ from spdnn.problem.features import Inputs
 TILE = 32
 
 
-class Given:
+class DeviceInputs:
     """What is stored of the inputs, and which of it is behind each of them, on a device.
 
     Raises:

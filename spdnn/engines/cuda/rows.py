@@ -57,7 +57,7 @@ class DeviceRows:
         self.row_of, self.slot_of = (device.empty(size, np.int32) for _ in range(2))
         self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
-        self.found = device.empty(size * COLUMNS, np.uint64)
+        self.last_statistics = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
         self.last_pass, self.searching = 0, searching
@@ -96,13 +96,13 @@ class DeviceRows:
         self.last_pass = part.first
         rows, marks = self.into(part.first), self.run.marks(part.last - 1)
         may_leave = int(part.last >= self.dead_from or part.last == self.depth)
-        found = self._search(part, features, neurons, rows, may_leave) if part.search else []
+        search = self._search(part, features, neurons, rows, may_leave) if part.search else []
         arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.tiles}
         arguments |= {"first": part.last if part.search else part.first, "last": part.last, "rows": rows}
         arguments |= {"next": self.into(part.last), "may_leave": int(part.search or may_leave), "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
         self.origins.reverse()
-        return [*found, self._next_rows(arguments)]
+        return [*search, self._next_rows(arguments)]
 
     def _search(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
@@ -142,12 +142,12 @@ class DeviceRows:
         self.origins.reverse()
         begin, (origin, following) = self.begin(), self.origins
         count = self.device.empty(1, np.int32)
-        found = self._search(Pass(k, k, "", True), features, neurons, count, 0)
+        search = self._search(Pass(k, k, "", True), features, neurons, count, 0)
         arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
         arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
         arguments |= {"list": self.list, "next_origin": following}
         self.origins.reverse()
-        return begin, count, [*found, self._next_rows(arguments)]
+        return begin, count, [*search, self._next_rows(arguments)]
 
     def _next_rows(self, arguments: dict[str, Any]) -> Launch:
         """The launch that finds which rows go on."""
@@ -158,7 +158,7 @@ class DeviceRows:
     def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
-        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
+        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.last_statistics}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
     def resolve(self, k: int | None = None) -> list[Launch]:
@@ -177,24 +177,24 @@ class DeviceRows:
         read = self.device.read
         counters = read(self.counters)
         rows = int(_views(counters, self.depth)[2][-1])
-        return self.told(counters, read(self.row_of[:count]), read(self.found[: rows * COLUMNS]))
+        return self.outcome(counters, read(self.row_of[:count]), read(self.last_statistics[: rows * COLUMNS]))
 
     def rows_into(self, counters: np.ndarray, k: int) -> int:
         """How many rows went into layer k, of `counters` on the host. Those of `last_pass` are in the features that it
         left."""
         return int(_views(counters, self.depth)[2][k])
 
-    def told(self, counters: np.ndarray, row_of: np.ndarray, found: np.ndarray) -> dict[str, Any]:
+    def outcome(self, counters: np.ndarray, row_of: np.ndarray, statistics: np.ndarray) -> dict[str, Any]:
         """What is told of a batch: arrays of the rows at the end, counters, and where inputs are.
 
         Args:
-            counters, row_of (of as many inputs as it has), found (of as many rows as are left, or more): on the host.
+            counters, row_of (of its inputs), statistics (of the rows that are left, or more): on the host.
         """
         survivors, work, counts, failed, merged = _views(counters, self.depth)
         rows = int(counts[-1])
-        found = found[: rows * COLUMNS].view(STATISTICS)
+        statistics = statistics[: rows * COLUMNS].view(STATISTICS)
         return {
-            "statistics": RowStatistics(*(found[name] for name in RowStatistics._fields)),
+            "statistics": RowStatistics(*(statistics[name] for name in RowStatistics._fields)),
             "row_of": row_of,
             "survivors": survivors,
             "work": work,

@@ -64,8 +64,8 @@ def _runtime() -> Path | None:
         files = importlib.metadata.files("mkl") or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = (Path(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
-    return next((path.resolve() for path in found if path.is_file()), None)
+    paths = (Path(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
+    return next((path.resolve() for path in paths if path.is_file()), None)
 
 
 def _short(version: str) -> str:

@@ -34,11 +34,11 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     reading = 4 * max(header.nbytes for header in headers) + 2 * max(moved)
     widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
     scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
-    given = 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    stored = 2 * inputs.nbytes if inputs.kind == "csr" else 0
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
     kept = values_bytes(inputs.count, LastLayer(network).outputs) if options.values else 0
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = held + reading + scratch + given + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
+    fixed = held + reading + scratch + stored + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
     weights = 0 if shared else sum(moved)

@@ -168,17 +168,17 @@ class SpgemmSession(Session):
 
         merged = rows.merge(representatives(self._hashes(rows), same))
         search.ended(k, before, merged)
-        found = self.found["inputs"]
-        found["looks"] += 1
-        found["rows_merged"] += merged
-        found["seconds"] += time.perf_counter() - begun
+        findings = self.found["inputs"]
+        findings["looks"] += 1
+        findings["rows_merged"] += merged
+        findings["seconds"] += time.perf_counter() - begun
         return True
 
     def _hashes(self, rows: SparseRows) -> np.ndarray:
         """uint64 (rows,), equal for equal rows."""
-        found = np.empty(rows.count, np.uint64)
-        self.kernels.hashes(rows.features(), found, self.threads)
-        return found
+        hashes = np.empty(rows.count, np.uint64)
+        self.kernels.hashes(rows.features(), hashes, self.threads)
+        return hashes
 
     def _held(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
         """The rows before layer k as other ranks see them."""

@@ -140,9 +140,9 @@ class CupyStreams(Device):
         if other.ordinal == self.ordinal:
             self._copy(array.data.ptr, source.data.ptr, nbytes, "DeviceToDevice")
         elif nbytes:
-            places = array.data.ptr, self.ordinal, source.data.ptr, other.ordinal
+            addresses = array.data.ptr, self.ordinal, source.data.ptr, other.ordinal
             with self._working(), self._device:
-                runtime.memcpyPeerAsync(*places, nbytes, self._stream.ptr)
+                runtime.memcpyPeerAsync(*addresses, nbytes, self._stream.ptr)
 
     def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
         with self._working("a graph that is captured"), self._current():
@@ -215,10 +215,10 @@ def synchronizes() -> bool:
     Raises:
         InputError: the environment says neither yes nor no.
     """
-    told = os.environ.get(SYNCHRONIZE) or "0"
-    if told not in ("0", "1"):
-        raise InputError(f"{SYNCHRONIZE}={told}: it must be 0 or 1")
-    return told == "1"
+    value = os.environ.get(SYNCHRONIZE) or "0"
+    if value not in ("0", "1"):
+        raise InputError(f"{SYNCHRONIZE}={value}: it must be 0 or 1")
+    return value == "1"
 
 
 def line(error: BaseException) -> str:

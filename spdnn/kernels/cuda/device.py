@@ -249,8 +249,8 @@ class Device(abc.ABC):
         wrong = _wrong(self.properties, kernel, blocks, arguments, shared, sizes or {})
         if wrong:
             raise SpdnnError(f"kernel {kernel}: {wrong}")
-        given = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
-        values = tuple(value if known.array else known.dtype.type(value) for known, value in given)
+        pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
+        values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
         return self._bind(kernel, blocks, values, shared)
 
 

@@ -48,12 +48,12 @@ def identities() -> tuple[str, ...]:
 
 
 def _uuid(driver: Any, number: int) -> str:
-    device, found = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
+    device, octets = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
     # The second version tells parts of one GPU (MIG) apart, which have one PCI address.
-    status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(found, device)
+    status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(octets, device)
     if status:
         raise Unavailable(f"NVIDIA's driver does not tell which device {number} is (error {status})")
-    return str(uuid.UUID(bytes=bytes(found)))
+    return str(uuid.UUID(bytes=bytes(octets)))
 
 
 def dotted(number: int) -> str:

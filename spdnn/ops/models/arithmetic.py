@@ -19,9 +19,9 @@ MOST_THREADS = 1024
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 
 
-def difference(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference of two results, over the largest absolute value of `wanted`; NaN where either has NaN."""
-    return float(np.abs(np.subtract(found, wanted, dtype=np.float64)).max() / np.abs(wanted).max())
+def difference(actual: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, over the largest absolute value of `expected`; NaN where either has NaN."""
+    return float(np.abs(np.subtract(actual, expected, dtype=np.float64)).max() / np.abs(expected).max())
 
 
 def chosen(arithmetic: Any, offered: tuple[str, ...]) -> str:

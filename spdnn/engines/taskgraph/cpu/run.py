@@ -133,10 +133,10 @@ class Going:
         ahead, first_joined = self.course.ahead, self.cut.batches
         going = {number: (one.rows.lanes, one) for number, one in list(self.batches.items())}
         late = [(rows, one) for parked in self.waiting for _, _, rows, one in list(parked)]
-        late += [told for number, told in going.items() if number >= first_joined]
-        early = [told for number, told in going.items() if number < first_joined]
+        late += [group for number, group in going.items() if number >= first_joined]
+        early = [group for number, group in going.items() if number < first_joined]
         late, early = (
-            [(one.inputs, one.edges, rows * ahead[one.layer]) for rows, one in told] for told in (late, early)
+            [(one.inputs, one.edges, rows * ahead[one.layer]) for rows, one in group] for group in (late, early)
         )
         return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
             late + self.ended, early, self.cut.inputs
