@@ -103,7 +103,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 
 def add_cut(command: argparse.ArgumentParser, devices: bool = True) -> None:
-    """How engines that cut an inference into tasks do so; each is None where not given; `devices`: --devices too."""
+    """How engines that cut an inference into tasks do so; each is None unless set; `devices`: --devices too."""
     group = command.add_argument_group("task graph (engines of that kind alone)")
     group.add_argument(
         "--schedule",
@@ -131,7 +131,7 @@ def add_cut(command: argparse.ArgumentParser, devices: bool = True) -> None:
 
 
 def cutting(chosen: argparse.Namespace) -> dict:
-    """The arguments of add_cut that were given."""
+    """The arguments of add_cut that were set."""
     return {name: getattr(chosen, name) for name in CUT if getattr(chosen, name) is not None}
 
 

@@ -29,7 +29,7 @@ from spdnn.sources.fetch import cache_folder
 from spdnn.sources.radixnet import RadixNet
 
 MOST = 10_000_000_000  # bytes
-SLACK = 1 << 20  # of a store beside its arrays
+SLACK = 1 << 20  # of a store besides its arrays
 Content = TypeVar("Content")
 
 
@@ -80,7 +80,7 @@ class Cache:
         return prepared
 
     def keep(self) -> None:
-        """Write what was made, now that it is verified; what cannot be written is told on standard error."""
+        """Write the content, now that it is verified; standard error says what cannot be written."""
         for path, size, write in self._kept:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)

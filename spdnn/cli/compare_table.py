@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
 from spdnn.report.common.words import plural, printable, significant
 
-LEAST_NAME = 24  # columns that a name has beside the figures; where it has fewer, it has a line of its own
+LEAST_NAME = 24  # columns that a name has next to the figures; where it has fewer, it has a line of its own
 MOST_LISTED = 10  # records of one set alone
 GAP = "  "
 SEVERAL = "*"  # marks samples of several records
@@ -44,7 +44,7 @@ def lines(
 
 
 def table(pairs: Iterable[Pair], width: int | None, colours: bool) -> list[str]:
-    """A line for each pair, and one of heads; or two, where a name would have too little room beside the figures."""
+    """A line for each pair, and one of heads; or two, where a name would have too little room next to the figures."""
     rows = [HEAD, *map(_row, pairs)]
     sizes = [max(columns(row[i]) for row in rows) for i in range(len(HEAD))]
     figures = sum(sizes[1:]) + len(GAP) * (len(HEAD) - 1)
@@ -137,7 +137,7 @@ def _clean(text: str, longest: int) -> str:
 
 
 def _settings(comparison: Comparison) -> list[str]:
-    """What differs beside what is compared."""
+    """What differs besides what is compared."""
     differs, sentences = comparison.differences, []
     if "machine" in differs:
         a, b = (_values(values, " and ") for values in differs["machine"])

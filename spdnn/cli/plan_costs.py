@@ -1,4 +1,4 @@
-"""The problem and the costs that `spdnn plan --cut` predicts with: from a record, or from rates given by hand."""
+"""The problem and the costs that `spdnn plan --cut` predicts with: from a record, or from rates entered by hand."""
 
 import statistics
 from dataclasses import replace
@@ -80,7 +80,7 @@ def _by_hand(chosen, messages) -> tuple:
 
 
 def _given(chosen) -> tuple:
-    """(name, work, order of the batches' shares, how the rows were found) of the problem that the arguments name."""
+    """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
     from spdnn.costmodel.calibration import WEIGHT_BYTES
     from spdnn.costmodel.costs import Work
     from spdnn.costmodel.official import official_shares, official_work

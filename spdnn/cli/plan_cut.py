@@ -1,6 +1,6 @@
 """`spdnn plan --cut`: how an inference would be cut for some devices, and the time predicted; nothing is run.
 
-What layers cost comes from a measured record, or from rates given by hand.
+What layers cost comes from a measured record, or from rates entered by hand.
 """
 
 from dataclasses import asdict, replace
@@ -13,7 +13,7 @@ OPTIONS = ("neurons", "layers", "network", *RATES, *(name for name in arguments.
 
 
 def add(plan) -> None:
-    """Add --cut and what it takes beside."""
+    """Add --cut and what it takes besides."""
     group = plan.add_argument_group("a cut", "batches, stages of layers, buffers of weights, devices; with --cut")
     group.add_argument("--cut", action="store_true", help="how one rank would cut the inference for its devices")
     what = group.add_mutually_exclusive_group()

@@ -262,7 +262,7 @@ def _check_targets(*paths: str | None) -> None:
 
 
 def _word(path: str) -> str:
-    """A file's name as it may stand in the name of a case."""
+    """A file's name as the name of a case may contain it."""
     stem = path.rstrip("/").rsplit("/", 1)[-1].split(".")[0][:60]
     return "".join(c if c.isalnum() or c == "-" else "-" for c in stem) or "input"
 

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: written under a temporary name beside the target, then renamed."""
+"""Files appear whole or not at all: written under a temporary name next to the target, then renamed."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from spdnn.common.errors import InputError, SpdnnError
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
+    """Yield a temporary path next to `path`; rename it to `path` when the block ends without an error.
 
     Args:
         durable: the content is on the disk before the name is; else a power failure may leave a damaged file.
@@ -43,7 +43,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
 
 
 def _temporary(target: Path) -> Path:
-    """A new name beside `target`, known before anything has it: a signal may come as soon as it is there."""
+    """A new name next to `target`, chosen before anything has it: a signal may come as soon as it is there."""
     return target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
 
 
@@ -166,7 +166,7 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def existing(path: str | os.PathLike, what: str) -> Path:
-    """`path` as a Path when it exists, else one sentence that names `what` was looked for."""
+    """`path` as a Path when it exists, else one sentence that names `what` is missing."""
     full = Path(path)
     try:
         there = full.exists()

@@ -1,10 +1,10 @@
-"""Where progress (spdnn/common/progress.py) is told, how often, and in what words; what an inference is called.
+"""Where progress (spdnn/common/progress.py) is written, how often, and in what words; what an inference is called.
 
 The environment variable SPDNN_PROGRESS has the last word:
 
     off            nothing
     bar            a bar, drawn 10 times a second: what a terminal gets
-    lines          a line every 30 s at most, and one at the end of a stage that told any: what a log gets
+    lines          a line every 30 s at most, and one at the end of a stage that wrote any: what a log gets
     bar=S, lines=S at most one every S seconds
 """
 
@@ -29,7 +29,7 @@ class _Run:
     """What this process is doing.
 
     Attributes:
-        since: when the last line was told, or the run began; None where the process is more than one run, and each
+        since: when the last line was written, or the run began; None where the process is more than one run, and each
             stage counts its own time.
         repeat, rank: as they follow the word "inference".
         quiet: another rank tells.

@@ -1,4 +1,4 @@
-"""What a result was made by: the digest of the code that a module reaches, the commit, the machine."""
+"""What a result comes from: the digest of the code that a module reaches, the commit, the machine."""
 
 import ast
 import hashlib
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Files beside the code that a module reads, from the root of the checkout.
+# Files besides the code that a module reads, from the root of the checkout.
 DATA = {
     "spdnn.kernels": ("spdnn/kernels/cpu/*",),
     "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),

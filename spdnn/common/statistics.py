@@ -52,7 +52,7 @@ def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> In
     """How many times as long theirs took as ours: the median of the ratios of pairs, and its interval.
 
     Args:
-        samples_ours, samples_theirs: seconds; those at the same place were measured one after the other, so that what
+        samples_ours, samples_theirs: seconds; those of the same index were measured one after the other, so that what
             else the machine did slowed both.
 
     Raises:
@@ -123,7 +123,7 @@ def _medians(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndarray:
 
 
 def _medians_of_few(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndarray:
-    """The same to the last bit in a tenth of the time: the middle of a resample, found by how often each was drawn.
+    """The same to the last bit in a tenth of the time: the middle of a resample, from how often each was drawn.
 
     In ascending order, the k-th value of a resample is the first sample up to which more than k were drawn.
     """
@@ -147,7 +147,7 @@ def _drawn(size: int, seed: int | tuple[int, int]) -> np.ndarray:
 
 
 def _percentiles(value: float, resampled: np.ndarray, confidence: float) -> Interval:
-    """What was found, with the percentile interval of what resamples gave."""
+    """The value, with the percentile interval of what resamples gave."""
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
     return Interval(value, min(float(low), value), max(float(high), value), resampled.size)

@@ -1,6 +1,6 @@
 """JSON as objects of typed classes (msgspec), and what is wrong with it in one sentence that names the field.
 
-What is sound is decoded at once. What is not, or may hide a key that is given twice or a number too large, goes through
+What is sound is decoded at once. What is not, or may hide a key that appears twice or a number too large, goes through
 Python's own parser again, which is slower and knows where things are.
 """
 
@@ -16,10 +16,10 @@ import msgspec
 from spdnn.common.errors import InputError
 
 LARGEST = 2**63 - 1  # of any whole number
-END = r"(?!\n)"  # after the $ of a pattern, which Python lets stand before a last line break
+END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 200
-# Where any digit is 0, and a comma whatever stands before a number, this is one that may be beyond LARGEST.
+# Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
 DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n-", b"000000000,,,,,"), b"," + b"0" * 19
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
@@ -39,7 +39,7 @@ def parsed(kind: type[Kind], text: str, where: str, what: str) -> Kind:
     try:
         line = text.encode()
         value = _decoder(kind).decode(line)
-        # Every colon of the text is in the object too, so no key was given twice.
+        # Every colon of the text is in the object too, so no key appears twice.
         whole = line.count(b":") == msgspec.json.encode(value).count(b":") and b"\\u003" not in line
         if whole and LONG_NUMBER not in line.translate(DIGITS):
             return value
@@ -129,7 +129,7 @@ def allowed(node: dict) -> str:
 
 
 def _sentence(kind: type, content: Any, error: str) -> str:
-    """What msgspec's sentence says, with the value, and what is allowed in its place."""
+    """What msgspec's sentence says, with the value, and what is allowed instead."""
     message, _, path = error.partition(" - at `")
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removeprefix("key` in `"))
     whole, node, key = _schema(kind), _schema(kind), ""

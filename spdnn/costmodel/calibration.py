@@ -27,7 +27,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[Device, Wo
     """What a run record of one rank tells of the device and the work; predicting it again gives its median time.
 
     Args:
-        run_seconds: known to be spent whatever is computed (see `run_seconds`).
+        run_seconds: spent whatever is computed (see `run_seconds`).
 
     Raises:
         InputError: a record of several ranks, of a run that did nothing, or with notes that cannot be read.
@@ -115,7 +115,7 @@ def run_seconds(record: RunRecord, few: RunRecord) -> float:
 
 @dataclass(frozen=True)
 class Checked:
-    """A measured record of several ranks beside its prediction from one rank.
+    """A measured record of several ranks next to its prediction from one rank.
 
     Attributes:
         measured_seconds: median of the record; the measured parts are means over its ranks of their medians.
@@ -141,7 +141,7 @@ class Checked:
 
 
 def check(records: Sequence[RunRecord], few: RunRecord | None = None) -> list[Checked]:
-    """Each record of several ranks beside its prediction from the record of one rank that did the same work.
+    """Each record of several ranks next to its prediction from the record of one rank that did the same work.
 
     Of several such records, the one with most threads, for it fills the node.
 
@@ -201,7 +201,7 @@ def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Che
 
 
 def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:
-    """Each rank's part of the rows, as `predict` takes them, where the order of the inputs is known.
+    """Each rank's part of the rows, as `predict` takes them, where the inputs have their official order.
 
     None: not all official inputs in their order, rows that merged, or a node with fewer ranks than others.
     """

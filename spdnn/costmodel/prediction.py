@@ -15,12 +15,12 @@ from spdnn.common.errors import InputError
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
 
 PARTITIONS = ("static", "cyclic", "rebalanced")
-CATEGORY_BYTES = 40  # told of an input that survives: number, sums, extremes, hash
+CATEGORY_BYTES = 40  # of the outcome of an input that survives: number, sums, extremes, hash
 EXCHANGE_BYTES = 8  # that each rank sends in an exchange: how many rows it has left
 EXCHANGE_SECONDS = 2e-4  # of an exchange, messages aside: what Python does there (measured: 0.1 to 0.3 ms)
 PACKED_BYTES_PER_SECOND = 1.2e9  # rows that leave and arrive, out of tiles and into them again (measured on one core)
 HELPS = 1.05  # more devices that gain less than this factor in all do not help
-MOST = 1 << 20  # ranks that a plan looks at
+MOST = 1 << 20  # ranks that a plan considers
 
 ROWS, TILE, FIXED, WEIGHTS, IMBALANCE, COMMUNICATION = (
     "computing rows", "tiles that are not full", "fixed costs", "streamed weights", "imbalance", "communication",
@@ -77,7 +77,7 @@ def predict(
     """The time of `ranks` ranks.
 
     `rebalanced` evens rows once, before the layer where that saves most, or never when it costs more. Ranks meet
-    `work.comparisons` times where they rebalance, or look for equal rows.
+    `work.comparisons` times where they rebalance, or search for equal rows.
 
     Args:
         per_node: ranks on a node; they share its memory and cores.
@@ -105,7 +105,7 @@ def predict(
     each = work.inputs / ranks * device.seconds_per_input
     alone, usual = uneven[:, :before].sum(axis=1) + even[before:].sum() + each, float(even.sum()) + each
     if shares is None and per_node > 1:
-        # The ranks beside the slowest have what it leaves of the work, where all are on its node.
+        # The ranks other than the slowest have what it leaves of the work, where all are on its node.
         others = max(0.0, (ranks * usual - alone[0]) / (ranks - 1)) if per_node == ranks else usual
         alone = np.append(alone, np.full(per_node - 1, others))
     serial = device.seconds_per_run * max(1.0, per_node / (device.cores or per_node))

@@ -1,7 +1,7 @@
 """Where ranks meet between layers: rows that are equal on several are merged, and rows move to where there are fewer.
 
 Every rank knows what all of them hold from one small allgather, and comes to the same decisions; so only rows move.
-An exchange is made when the predicted gain, edges of the busiest rank saved until the end, exceeds the predicted cost.
+Rows are exchanged when the predicted gain, edges of the busiest rank saved until the end, exceeds the predicted cost.
 Both are counted in edges that a rank goes through, never measured: a run repeats whatever the machine does.
 
 Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static parts; imbalance limits 1024 neurons).
@@ -35,7 +35,7 @@ class Log:
 
     Attributes:
         waiting, communication: seconds of this rank.
-        meetings, exchanges, merged: of all ranks; the last in rows that came to be computed once.
+        meetings, exchanges, merged: of all ranks; the last in rows that are computed once since.
         edges_from_exchange: of this rank, inputs x edges from the first exchange of each batch on.
         best: the largest gain, with its cost and layer, that was not worth an exchange.
     """
@@ -53,7 +53,7 @@ class Log:
 
 @dataclass
 class _State:
-    """What each rank tells at a meeting; arrays (ranks,)."""
+    """What each rank sends before an exchange; arrays (ranks,)."""
 
     rows: np.ndarray
     room: np.ndarray
@@ -123,11 +123,11 @@ class RankExchange(RowExchange):
         return _State(rows, room, planned, searched > 0, may_leave > 0)
 
     def _deaths(self, k: int, rows: int) -> float:
-        """The share of all rows that left in a layer since the last meeting."""
+        """The share of all rows that left in a layer since the last exchange."""
         return 1 - (rows / max(1, self._total)) ** (1 / max(1, k - self._since))
 
     def _next(self, k: int, state: _State, changed: int, deaths: float) -> int:
-        """The next meeting: after as many layers as any rank wants to go; twice as many when nothing changes."""
+        """The next exchange: after as many layers as any rank wants to go; twice as many when nothing changes."""
         if state.rows.sum() <= 1:
             return self.depth
         self._distance = 1 if changed or deaths > QUIET else 2 * self._distance

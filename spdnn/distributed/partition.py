@@ -54,7 +54,7 @@ def targets(rows: Sequence[int], room: Sequence[int]) -> np.ndarray:
 
 
 def moves(rows: Sequence[int], targets: Sequence[int]) -> np.ndarray:
-    """int64 (ranks, ranks): how many rows rank i sends to rank j, the least that gives each as many as wanted."""
+    """int64 (ranks, ranks): how many rows rank i sends to rank j, the least that gives each its target."""
     surplus = np.asarray(rows, np.int64) - np.asarray(targets, np.int64)
     moved, to = np.zeros((surplus.size, surplus.size), np.int64), 0
     for giver in np.flatnonzero(surplus > 0):

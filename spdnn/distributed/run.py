@@ -40,7 +40,7 @@ from spdnn.records.run_record import (
 from spdnn.records.run_record import Engine as EngineNotes
 from spdnn.taskgraph.decomposition import ScheduleRequest
 
-SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
+SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
 
 
@@ -78,7 +78,7 @@ class Ranks:
         them for itself. The source is the network's on leaders alone.
 
         Args:
-            read: reads inputs and network, and prepares it; given the inputs, it need not read these.
+            read: reads inputs and network, and prepares it; with the inputs as argument, it does not read these.
         """
         world = self.world
         loaded = world.on_leaders(read, None)
@@ -110,7 +110,7 @@ class Ranks:
     def options(self, threads: int, values: bool) -> Options:
         """Of one rank: an even share of the memory that windows leave on the node.
 
-        What is free is looked at by all ranks before any takes of it.
+        All ranks measure free memory before any takes of it.
         """
         world = self.world
         mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
@@ -162,7 +162,7 @@ class Ranks:
             return self.engine.open(prepared, inputs, options) if inputs.count else None
         except MemoryTooSmall as error:
             if self.device is not None or error.device:
-                raise  # of this rank's device, or of what it holds beside one: its own sentence tells
+                raise  # of this rank's device, or of what it holds besides one: its own sentence says
             ranks = self.world.local_size
             least = int(SLACK * (self.shared + ranks * error.least))
             raise MemoryTooSmall(
@@ -239,7 +239,7 @@ class Ranks:
         findings, spans = zip(*(reduced for _, reduced, _ in everyone if reduced), strict=True)
         for row in ranks:
             row["survivors"] = row["survivors"] or [0] * prepared.source.depth
-            if self.log.exchanges:  # a rank without inputs was at no meeting
+            if self.log.exchanges:  # a rank without inputs takes part in no exchange
                 row["edges_from_exchange"] = row["edges_from_exchange"] or 0
         ranks = [OneRank(**row) for row in ranks]
         samples = RunSamples(
@@ -313,6 +313,6 @@ class _Times:
 
 
 def _together(name: str, findings: list[dict]) -> dict:
-    """What the sessions found of one reduction: rows of all, seconds and looks of the rank that spent most."""
+    """The findings of all sessions about one reduction: rows of all, seconds and looks of the rank that spent most."""
     mine = [notes[name] for notes in findings]
     return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}

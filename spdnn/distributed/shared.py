@@ -29,7 +29,7 @@ class Window:
     """Arrays in memory that the ranks of a node share. All ranks of the node make one together.
 
     Args:
-        arrays: on the leader, what to put there; not looked at on the others.
+        arrays: on the leader, what to put there; not read on the others.
 
     Attributes:
         arrays: the same on each rank, read-only.
@@ -156,7 +156,7 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
 
     Args:
         prepared: on the leader; its layers are read once, and released as they are copied. Other ranks need no source,
-            and get the prepared network in its place.
+            and get the prepared network instead.
     """
     notes = None
     if world.leader:

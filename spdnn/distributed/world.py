@@ -26,8 +26,8 @@ SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it
 FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
 READ = 5.0  # seconds, at most, until it has read what this rank wrote
 GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
-LONGEST = 0.005  # seconds between two looks at what another rank does
-SPINS = 200  # looks without a pause, before a rank gives its core to others
+LONGEST = 0.005  # seconds between two checks of what another rank does
+SPINS = 200  # checks without a pause, before a rank gives its core to others
 
 
 def launched() -> int:
@@ -166,7 +166,7 @@ class World:
 
 
 def _until_read(stream: TextIO) -> None:
-    """Wait until whoever reads a pipe has read it: a launcher that is told to end all first may lose what is in it."""
+    """Wait until whoever reads a pipe has read it: a launcher that has to end all first may lose what is in it."""
     deadline = time.monotonic() + READ
     with contextlib.suppress(OSError, ValueError):
         pipe = stream.fileno()
@@ -187,7 +187,7 @@ def world() -> World:
 
 
 def connected() -> World | None:
-    """The ranks of this run when they are several and have found one another, else None."""
+    """The ranks of this run when they are several and connected, else None."""
     return _world if _world is not None and _world.comm is not None else None
 
 

@@ -5,8 +5,8 @@ import ctypes
 
 from spdnn.common.errors import SpdnnError
 
-DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
-INPUT_BYTES = 160  # of what is kept of every input, beside its features: its number, its row, its statistics, twice
+DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
+INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice
 
 
 def kernel_bytes(path: str, name: str) -> int | None:

@@ -13,7 +13,7 @@ from spdnn.taskgraph.decomposition import ScheduleRequest
 
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
-PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured beside our own engines
+PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured with our own engines
 CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
 ENGINES = {
     "cpu": "spdnn.engines.cpu.engine:CpuEngine",

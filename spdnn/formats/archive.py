@@ -118,7 +118,7 @@ class Inflated(io.RawIOBase):
 
     def __init__(self, raw, spacing: int = 1 << 20, most: int = 512):
         self._raw, self._spacing, self._most = raw, spacing, most
-        self._marks = [(0, 0, zlib.decompressobj(31))]  # (place in the content, place in the file, state)
+        self._marks = [(0, 0, zlib.decompressobj(31))]  # (offset in the content, offset in the file, state)
         self._restore(0)
 
     def readable(self) -> bool:

@@ -1,6 +1,6 @@
 """The file that holds tensors: .safetensors, mapped and never copied, and our records of what is in it.
 
-A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and place) and the tensors' bytes.
+A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and offset) and the tensors' bytes.
 Ours begin at a multiple of 64 and hold, in the header's metadata, a record: format, version, kind, what else a reader
 must know, and a digest of all that (BLAKE3, also of the tensors that the format names). A record without tensors may
 be a file of its own, in JSON.
@@ -74,7 +74,7 @@ class Tensors(Mapping):
         return np.frombuffer(self._map, TYPES[kind], math.prod(shape), self._start + start).reshape(shape)
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
-        """uint8: bytes of a tensor; their memory is given back when the last array of them is gone."""
+        """uint8: bytes of a tensor; their memory is returned when the last array of them is gone."""
         first = self._start + self._tensors[name][2] + start
         content = np.frombuffer(self._map, np.uint8, stop - start, first)
         page = first - first % mmap.PAGESIZE
@@ -163,7 +163,7 @@ class Writer:
     Args:
         file: open for writing, empty.
         form, record: the format's name, and what the metadata tell besides what `finish` adds; None: no metadata.
-        reserve: bytes for the tensors' names and places, and what `finish` adds.
+        reserve: bytes for the tensors' names and offsets, and what `finish` adds.
     """
 
     def __init__(self, file: io.BufferedRandom, form: str | None, record: dict, reserve: int):

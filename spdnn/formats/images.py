@@ -67,7 +67,7 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
 
 
 class _Images:
-    """Pixels as they come: a bit for each that was given, and apart, the values that are not 1."""
+    """Pixels as they come: a bit for each in the file, and apart, the values that are not 1."""
 
     def __init__(self, neurons: int):
         self.neurons, self.count = neurons, 0
@@ -75,7 +75,7 @@ class _Images:
         self._others: list[tuple[np.ndarray, ...]] = []
 
     def add(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> int | None:
-        """Take in some pixels (int64, int64, float32); or the position of the first that was given before."""
+        """Take in some pixels (int64, int64, float32); or the position of the first that came before."""
         if not rows.size:
             return None
         again = lines.repeated(rows * self.neurons + columns)

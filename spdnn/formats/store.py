@@ -3,7 +3,7 @@
 The record (container.py): format "spdnn-network", kind, description, and
     kind "radixnet": neurons, layers, bias, ymax (null: no clip), seed
     kind "layers":   sha256 (of all layers' digests, Network.sha256)
-    prepared (any kind, optional): what an engine's preparation found
+    prepared (any kind, optional): what an engine's preparation left
 
 The tensors of kind "layers". `data`: the bytes of each layer, one after the other, its parts at multiples of 64 bytes:
     offsets  int64 (outputs + 1,), but for layers whose outputs all have as many inputs
@@ -207,7 +207,7 @@ def read_network(path) -> Network:
 
 
 def read_prepared(path) -> tuple[Network, dict]:
-    """A prepared network and what `write_prepared` was told of it.
+    """A prepared network and what `write_prepared` got with it.
 
     Raises:
         InputError: as read_network; or the network was not prepared.
@@ -247,7 +247,7 @@ def write_layers(
 
     Args:
         layers: (k, layer), k from 0, each once; none may be missing at the end.
-        depth: how many there will be, when that is known; what: what progress calls it.
+        depth: how many there will be, or None; what: what progress calls it.
 
     Raises:
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.

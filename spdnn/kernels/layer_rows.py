@@ -66,7 +66,7 @@ def on_classes(offsets, indices, values, classes, to, new_indices, sums) -> int:
 
 
 def radixnet_rows(groups, shift, indices) -> None:
-    """Each row of `groups` merged with the one `shift` places on; all of them as often as `indices` has room."""
+    """Each row of `groups` merged with the one `shift` rows on; all of them as often as `indices` has room."""
     merged = np.sort(np.concatenate([groups, np.roll(groups, -shift, axis=0)], axis=1), axis=1)
     indices.reshape(-1, merged.size)[:] = merged.reshape(-1)
 

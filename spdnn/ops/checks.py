@@ -122,7 +122,7 @@ def output(
 
     Args:
         shape: of one matrix; batch: how many there are, or None.
-        like: the operand whose dtype, place and library it has.
+        like: the operand whose dtype, device and library it has.
         apart: operands that it must share no memory with.
         same: an operand that it may be, but not overlap in part.
 

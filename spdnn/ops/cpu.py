@@ -1,4 +1,4 @@
-"""The operations on the processor: the compiled kernels, all threads, tiles found by timing them (tuning.py)."""
+"""The operations on the processor: the compiled kernels, all threads, tiles chosen by timing them (tuning.py)."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary
 
 @cache
 def _loaded(level: str | None) -> tuple[ModuleType, str]:
-    """The compiled kernels and the name of their level; looked at once, for a call may take less time than looking."""
+    """The compiled kernels and the name of their level; asked for once, for a call may take less time than asking."""
     name = dispatch.level(level).name
     from spdnn.kernels import _cpu
 
@@ -53,7 +53,7 @@ class CpuBackend(Backend):
         threads: of each call. It is one in a process that was forked off one that had loaded the kernels: OpenMP's
             threads are not in it, and OpenMP would wait for them for ever.
         swizzle: deal rows out by descending length; without, in their own order.
-        setting: of every call, in place of what tuning finds; fit for the operation.
+        setting: of every call, instead of what tuning finds; fit for the operation.
     """
 
     def __init__(self, threads: int, swizzle: bool = True, setting: Any = None):
@@ -157,7 +157,7 @@ class CpuBackend(Backend):
         return tuning.chosen(key, settings, 2 * topology.nnz * sizes[0] * sizes[1], seconds)
 
     def _noted(self, operation: str, setting: Any, outcome: tuple[np.ndarray, bool], what: str) -> None:
-        """Keep what the kernel told.
+        """Keep the kernel's outcome.
 
         Raises:
             InputError: a result was NaN.

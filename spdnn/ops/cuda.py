@@ -3,10 +3,10 @@
 Everything is put on the caller's current CuPy stream and nothing is waited for, but when a topology or a permutation is
 placed on the device, which happens once, and when the settings of an operation are timed, once for each class of shapes
 (tuning.py). While a graph is captured neither can happen: what is not placed then is refused (call each operation once
-before), and settings that are not known are the usual ones. A call checks its arguments
+before), and settings without a stored choice are the usual ones. A call checks its arguments
 and takes the host tens of microseconds; what is called again and again on the same arrays is `bound` once.
 
-NaN is not looked for, since that would be a wait: where the processor's backend raises, here it propagates.
+NaN is not searched for, since that would be a wait: where the processor's backend raises, here it propagates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spdnn.ops.backend import Backend
 from spdnn.ops.cuda_launches import Launch, Placed, Plan
 from spdnn.ops.topology import Topology
 
-BIAS = {"spmm": 2, "depthwise": 1}  # its place after the first argument; where there is none, a zero stands for all
+BIAS = {"spmm": 2, "depthwise": 1}  # its index after the first argument; where there is none, a zero represents all
 _here = threading.local()  # a backend's current stream is its own, so threads have backends of their own
 
 
@@ -54,7 +54,7 @@ class CudaBackend(Backend):
     Args:
         device: arrays are its own.
         stream: gives the stream to launch on, asked at every call; by default the device's main one.
-        setting: of every call that it suits, in place of what tuning finds.
+        setting: of every call that it suits, instead of what tuning finds.
     """
 
     def __init__(self, device: Device, stream: Callable[[], Any] | None = None, setting: Any = None):

@@ -34,7 +34,7 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An operation on given arrays.
+    """An operation on its arrays.
 
     Attributes:
         settings: that suit, fit for JSON; the first is the usual one.
@@ -64,7 +64,7 @@ class Placed:
         }
 
     def row_arguments(self) -> dict[str, Any]:
-        """Those of a kernel that looks at no column."""
+        """Those of a kernel that reads no column."""
         return {name: self.arguments[name] for name in ("offsets", "order")}
 
 

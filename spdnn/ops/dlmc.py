@@ -66,7 +66,7 @@ def _names(problem: Problem, method: str) -> list[str]:
 
 
 def _contents(path: Path, problems: dict[str, Problem]):
-    """(name, bytes) of the members that are wanted."""
+    """(name, bytes) of the members in `problems`."""
     if path.is_dir():
         base = path / "dlmc" if (path / "dlmc").is_dir() else path
         for name in problems:

@@ -1,6 +1,6 @@
-"""Which tile a kernel takes: found by timing the few that are worth trying, once for each device and class of shapes.
+"""Which tile a kernel takes: chosen by timing the few that are worth trying, once for each device and class of shapes.
 
-The choice changes no bit of a result, so what was found is kept, in memory and in a file of the user's cache, and a run
+The choice changes no bit of a result, so the choice is kept, in memory and in a file of the user's cache, and a run
 that finds nothing there differs from one that does in time alone. Small work takes the kernel's default: trying would
 cost more than it could save.
 
@@ -35,7 +35,7 @@ def shape_class(*sizes: int, sparsity: float | None = None) -> str:
 
 
 def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callable[[Any], float]) -> Any:
-    """The candidate to use: known, or the fastest in a few rounds of all of them in turn.
+    """The candidate to use: a stored choice, or the fastest in a few rounds of all of them in turn.
 
     Args:
         key: everything that the choice may depend on: device, kernels, operation, dtypes, class of shapes.

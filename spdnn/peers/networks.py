@@ -35,7 +35,7 @@ def compare_networks(
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
-        repeats: rounds in which each runs once, after a first run that is verified and not timed; they take the place
+        repeats: rounds in which each runs once, after a first run that is verified and not timed; they replace those
             of the comparison's seconds.
         name: of network and inputs, as cases are named.
 

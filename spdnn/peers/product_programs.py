@@ -14,7 +14,7 @@ from spdnn.ops.cpu import CpuBackend
 from spdnn.peers.mkl_products import MklDense, MklSparse, Sampler, dense_matrix
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product, Program, held
 
-GATHERED_BYTES = 1 << 20  # of rows that einsum is given at once: they stay in a cache
+GATHERED_BYTES = 1 << 20  # of rows that einsum gets at once: they stay in a cache
 
 
 class Ours(Program):

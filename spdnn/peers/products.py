@@ -1,6 +1,6 @@
-"""Sparse operations for deep learning beside other libraries: every program on one product, timed in turn, verified.
+"""Sparse operations for deep learning and other libraries: all programs on one product, timed alternately, verified.
 
-What is timed is one call with everything in place: the matrix in the program's own layout, handles made and optimised,
+What is timed is one call with everything ready: the matrix in the program's own layout, handles made and optimised,
 the output allocated (where a library takes one). All programs have the same number of threads. An output is verified
 before its program is timed, and every timed output must equal the verified one to the bit.
 """
@@ -50,7 +50,7 @@ LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples 
 # Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/peers/mkl.py): long enough for the
 # next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
 SPINS = "40000"
-MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that stands
+MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
 MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dense operands and matrices
 MEMORY_SHARE = 0.8  # of what is free
 
@@ -72,7 +72,7 @@ class Ceilings:
 
 
 def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:
-    """(libraries to run beside ours, why each of the others cannot run here).
+    """(libraries to run with ours, why each of the others cannot run here).
 
     Args:
         names: 'auto' for all that are installed, or a list.
@@ -244,7 +244,7 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
 def product_of(
     operation: str, problem: Problem, topology: Topology, threads: int, values: np.ndarray | None = None
 ) -> Product:
-    """The product of a problem; its values are drawn where none are given."""
+    """The product of a problem; its values are drawn unless there are some."""
     values, (rows, inner) = problem.values(topology) if values is None else values, topology.shape
     if operation == "spmm":
         return Product(operation, topology, values, problem.dense(inner, "B"), None, threads)

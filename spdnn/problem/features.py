@@ -28,7 +28,7 @@ class Inputs:
 
     Attributes:
         total: of all inputs; `count` is of those that are run here, which `part` makes fewer.
-        cut_from: the digest of the inputs that these are the first of, computed from their rows here; None: not known.
+        cut_from: the digest of the inputs that these are the first of, computed from their rows here; or None.
         numbers: int64 (count,), which they are of the whole; None: all.
 
     Raises:
@@ -138,7 +138,7 @@ class Inputs:
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's are given."""
+        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's files are."""
         digest = hashlib.sha256()
         arrays = (
             [self.data]

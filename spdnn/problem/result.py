@@ -13,15 +13,15 @@ from spdnn.common.errors import InputError
 from spdnn.problem.network import Network
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
-BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their places, twice for their classes
+BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their rows, twice for their classes
 
 
 class RowStatistics(NamedTuple):
-    """Of last rows, an entry for each; kept in place of their values.
+    """Of last rows, an entry for each; kept instead of their values.
 
     Attributes:
         row_sum, row_projection: float64; the projection is on the fixed pseudo-random `projection_weights`, so that it
-            knows the places of values.
+            knows the positions of values.
         row_min, row_max: float32.
         row_hash: uint64, of the bits of the row; hashes of different engines are not comparable.
     """
@@ -138,7 +138,7 @@ class Result:
 
 
 class LastRows(NamedTuple):
-    """What a batch leaves; one row may stand for several inputs.
+    """What a batch leaves; one row may represent several inputs.
 
     Attributes:
         alive: int64, the inputs whose last row has a nonzero value; row_of: int64, the row of each of them.
@@ -156,7 +156,7 @@ class LastLayer:
 
     Attributes:
         outputs: of the original network.
-        counts: float64 (outputs here,), how many of the original outputs each stands for.
+        counts: float64 (outputs here,), how many of the original outputs each represents.
         weights: float64 (outputs here,), for projections: the sum of `projection_weights` over these.
     """
 

@@ -84,7 +84,7 @@ class _PastFloat32(Exception):
 
 
 def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, dict]:
-    """The network with each group of identical neurons of a layer computed once, and what was found; fit for JSON.
+    """The network with each group of identical neurons of a layer computed once, and notes; fit for JSON.
 
     Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
     equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
@@ -179,7 +179,7 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 def _on_classes(
     layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
 ) -> tuple[Layer, np.ndarray | None]:
-    """A layer that `_distinct` found, on the classes of its inputs; there rows may be equal that were not before."""
+    """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before."""
     if previous is not None:
         inputs = int(previous.max()) + 1
         indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)

@@ -23,7 +23,7 @@ from spdnn.problem.features import Inputs
 SEED = 12
 FIELD = 256  # units of the picture's side at any size
 CELLS = (20, 21, 22, 23, 24, 25, 26)  # units that one of the 8 cells of a digit may be stretched to
-SHIFTS = 33  # places in a direction, evenly over the room that is left
+SHIFTS = 33  # positions in a direction, evenly over the room that is left
 LEVELS = (336, 1024)  # the range of a picture's threshold, in 1/64 of a grey level
 SIDES = (16, 32, 64, 128, 256)
 BATCH = 1 << 22  # pixels computed at a time

@@ -5,7 +5,7 @@ Among those that are as good as equally fast, the simplest: predictions are not 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from spdnn.common.errors import InputError, MemoryTooSmall
@@ -34,7 +34,7 @@ UNFIT = "does not fit"
 
 @dataclass(frozen=True)
 class Considered:
-    """One that was looked at.
+    """One that was considered.
 
     Attributes:
         settings: those of `cut`.
@@ -60,7 +60,7 @@ class Considered:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A decomposition, its predicted run, one sentence that says why, and what else was looked at."""
+    """A decomposition, its predicted run, one sentence that says why, and the other candidates."""
 
     decomposition: Decomposition
     predicted: Simulated
@@ -108,11 +108,11 @@ def unmeasured(
         InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
     """
     if request.schedule and request.schedule != PIPELINE and (request.pipeline or 1) == 1:
-        decomposition = cut(request.schedule, sizes, request.devices, memory=memory, **request.asked, **options)
+        decomposition = cut(request, sizes, memory, **options)
         return decomposition, f"{request.schedule} was asked for"
     if request.schedule is None and request.devices == 1 and not request.buffers:
         try:
-            decomposition = cut(RESIDENT, sizes, memory=memory, **request.asked, **options)
+            decomposition = cut(replace(request, schedule=RESIDENT), sizes, memory, **options)
         except MemoryTooSmall:
             return None
         return decomposition, "resident: all weights fit the one device there is, and nothing is faster"
@@ -144,7 +144,7 @@ def choose(
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
-    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "join": request.join, "also": also}
+    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
     asked = {"pipeline": request.pipeline, "batches": request.batches, "buffers": request.buffers}
     asked["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
@@ -152,7 +152,10 @@ def choose(
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not request.buffers:
             continue  # weights that fit are not streamed
         try:
-            decomposition = cut(name, sizes, request.devices, memory=memory, **settings, **more)
+            candidate = replace(
+                request, schedule=name, **{key: settings[key] for key in ("pipeline", "batches", "buffers")}
+            )
+            decomposition = cut(candidate, sizes, memory, stage_bytes=settings["stage_bytes"], **more)
         except MemoryTooSmall as error:
             search.considered.append(Considered(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest
@@ -170,7 +173,7 @@ def choose(
 
 
 def _candidates(schedule: str | None, devices: int, asked: dict, short: int | None) -> Iterator[tuple[str, dict]]:
-    """(schedule, settings of `cut`), the simplest first; what is given is kept, and None is what `cut` makes of it.
+    """(schedule, settings of `cut`), the simplest first, with what the request has; `cut` interprets None.
 
     Args:
         short: bytes of short stages, where memory is promised, so that what stages leave is worth having.
@@ -195,7 +198,7 @@ _BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFE
 
 
 def _why(taken: Considered, considered: list[Considered]) -> str:
-    """What stands against the others, in one sentence."""
+    """Why not the others, in one sentence."""
     if len(considered) == 1:
         return f"{taken}: nothing else was left to choose"
     reasons = []

@@ -103,11 +103,6 @@ class ScheduleRequest:
         if any(not isinstance(number, int) or number < 1 for number in numbers):
             raise InputError(f"{self}: each number must be an integer from 1, or None")
 
-    @property
-    def asked(self) -> dict:
-        """What of it `cut` and `choose` take by name, whatever the schedule."""
-        return {"pipeline": self.pipeline, "batches": self.batches, "buffers": self.buffers, "join": self.join}
-
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -170,7 +165,7 @@ class Decomposition:
 
     @property
     def grows(self) -> bool:
-        """Whether what a group does next is known only when it is through with a batch."""
+        """Whether what a group does next is decided only when it is through with a batch."""
         return self.drawn or self.joined is not None
 
     @property
@@ -221,7 +216,7 @@ class Decomposition:
 
 
 def _chained(spans: Sequence[tuple[int, int]], what: str, of: str, end: int | None = None) -> None:
-    """Raise InputError unless spans follow each other from 0 on, none empty, to `end` where that is known."""
+    """Raise InputError unless spans follow each other from 0 on, none empty, to `end` unless that is None."""
     starts = [0, *(last for _, last in spans[:-1])]
     sound = spans and all(first == start < last for (first, last), start in zip(spans, starts, strict=True))
     if not sound or (end is not None and spans[-1][1] != end):
@@ -289,38 +284,34 @@ def _ranges(costs: Sequence[float], most: float, devices: int) -> list[tuple[int
 
 
 def cut(
-    schedule: str,
+    request: ScheduleRequest,
     sizes: Sizes,
-    devices: int = 1,
-    *,
-    pipeline: int | None = None,
-    batches: int | None = None,
-    buffers: int | None = None,
     memory: int | None = None,
+    *,
     leaving: bool = True,
     stage_bytes: float = math.inf,
     costs: Sequence[float] | None = None,
-    join: bool = False,
     also: Room | None = None,
 ) -> Decomposition:
-    """The decomposition of a schedule, with batches as large as the memory allows where their number is not given.
+    """The decomposition of a schedule, with batches as large as the memory allows unless the request has their number.
 
     Args:
-        devices: in all; pipeline: that each batch passes through (default: all for `pipeline`, else 1).
-        buffers: of weights on a device; None: all stay, but with `stream`, and with `graph` where they do not fit.
-        memory: bytes that a device has; None: enough.
+        request: names a schedule. Where it has no `pipeline`, that is all devices for `pipeline`, else 1. Where it has
+            no `buffers`, all weights stay, but with `stream`, and with `graph` where they do not fit. Batches may
+            `join` after JOINED layers, where rows leave and a group has several batches.
+        memory: bytes that a device has; None: enough. The request's own is not read.
         leaving: rows may leave between stages, so stages are short where many do.
         stage_bytes: of weights that a stage has at most, but for single layers.
         costs: of each layer, for ranges of equal cost; None: their bytes.
-        join: batches may go on together after JOINED layers, where rows leave and a group has several batches.
         also: another room that it must fit.
 
     Raises:
         InputError: numbers that do not fit each other.
         MemoryTooSmall: not even one tile fits beside the weights; the sentence says the least that does.
     """
-    pipeline = pipeline or (devices if schedule == PIPELINE else 1)
-    _check(schedule, devices, pipeline, batches, buffers)
+    schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
+    pipeline = request.pipeline or (devices if schedule == PIPELINE else 1)
+    _check(request, pipeline)
     costs = sizes.weights if costs is None else costs
     rooms = [Room(sizes, memory)] if memory is not None else []
     rooms += [also] if also else []
@@ -337,7 +328,7 @@ def cut(
         least = batches or min(groups * each, _over(sizes.inputs, sizes.tile))
         alone = _batched(whole, sizes, rooms, least, batches)
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
-        if not (join and leaving and later and pipeline == 1 and alone.batches > groups):
+        if not (request.join and leaving and later and pipeline == 1 and alone.batches > groups):
             return alone
         try:
             return _batched(replace(whole, joined=later), sizes, rooms, least, batches)
@@ -361,12 +352,11 @@ def cut(
     raise min(small, key=lambda error: error.least)
 
 
-def _check(schedule: str, devices: int, pipeline: int, batches: int | None, buffers: int | None) -> None:
-    if schedule not in SCHEDULES:
-        raise InputError(f"schedule {schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
+def _check(request: ScheduleRequest, pipeline: int) -> None:
+    schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
     numbers = {"devices": devices, "devices in a pipeline": pipeline, "batches": batches, "buffers of weights": buffers}
     for what, number in numbers.items():
-        if number is not None and not 1 <= number <= MOST:
+        if number is not None and number > MOST:
             raise InputError(f"{number:,} {what}: there may be 1 to {MOST:,}")
     if devices % pipeline:
         raise InputError(f"{devices} devices cannot be shared out to pipelines of {pipeline}")

@@ -10,7 +10,7 @@ from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Graph, Kind, Task
 
 Lane = tuple[int, str]  # of a task: its device, and which of the device's lanes
-SIGNALS_SECONDS = 0.1  # between two looks at signals, where there is nothing to do
+SIGNALS_SECONDS = 0.1  # between two checks for signals, where there is nothing to do
 
 
 class Execution:
@@ -18,7 +18,7 @@ class Execution:
 
     Attributes:
         graph: grows while batches are drawn or joined.
-        left: tasks that are known and not done.
+        left: tasks that exist and are not done.
     """
 
     def __init__(self, decomposition: Decomposition):

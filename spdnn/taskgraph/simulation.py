@@ -1,6 +1,6 @@
 """The time of a decomposition, predicted: its tasks in order of events, each at its cost by the cost model.
 
-Lanes take turns as in the executors, for it asks the same `Execution`: batches that are drawn go to whoever is through
+Lanes are served as in the executors, for it asks the same `Execution`: batches that are drawn go to whoever is through
 first. Devices that are parts of one machine's threads share its cores, so a task's speed changes whenever another
 begins or ends. Nothing here was measured.
 """

@@ -21,11 +21,11 @@ CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
 def forward(
     network: Network, rows: np.ndarray, stage: progress.Inference | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The last rows of given first rows.
+    """The last rows that follow from first rows.
 
     Args:
         rows: (count, neurons), any real dtype.
-        stage: is told of each layer; this is its next batch.
+        stage: counts each layer; this is its next batch.
 
     Returns:
         float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.

@@ -83,7 +83,7 @@ def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
 
 
 def from_file(path, count: int | None) -> Truth:
-    """A truth that a file lists, one 1-based number a line; values are not known.
+    """A truth that a file lists, one 1-based number a line, without values.
 
     Args:
         count: the number of inputs; None: as many as the last number.
@@ -109,7 +109,7 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
     """The inputs that the oracle can afford: None for all, else a seeded sample (int64, ascending, 0-based).
 
     Half of the budget goes to inputs drawn from all, half to inputs drawn from the survivors, so that both ways to be
-    wrong are looked for, however few survive.
+    wrong are searched for, however few survive.
 
     Args:
         result: of the run; its survivors tell how much work an input is to the oracle, which skips rows of zeros.
@@ -213,7 +213,7 @@ def _unchecked(why: str) -> Values:
 
 
 def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
-    """How the values of the survivors stand."""
+    """How far the values of the survivors agree."""
     if truth.ymax is not None:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
         wrong |= result.row_sum != truth.ymax * result.outputs

@@ -31,7 +31,7 @@ class Tally:
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
         rows: int64 (layers,), rows that had to go through each layer: those that may be nonzero there, where identical
-            ones were found one for all of them.
+            ones were merged one for all of them.
         edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
         passes, searches (for identical rows), merged: how many, the last in rows.
         closing, searching: seconds spent on closing the gaps of dead rows, and on those searches.
@@ -180,7 +180,7 @@ class CpuWork:
             tally.closing += time.perf_counter() - start
 
     def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Tally) -> None:
-        """Search for rows that became identical, and let one of each group stand for all."""
+        """Search for rows that became identical, and let one of each group represent all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
         zeros = rows.alive < size  # rows of zeros still have an index; they are identical, so one of them is left
         merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
@@ -199,7 +199,7 @@ class CpuWork:
         return indices if rows.count == before else np.arange(rows.count)
 
     def finish(self, rows: Rows, indices: np.ndarray) -> LastRows:
-        """What is told of the rows that are nonzero at the end."""
+        """Numbers, statistics and values of the rows that are nonzero at the end."""
         count, neurons = indices.size, self.network.outputs
         rows.keep(indices, neurons)
         statistics, last, values = RowStatistics.empty(count), self.last, None
@@ -217,7 +217,7 @@ class CpuWork:
             findings["inputs"] = searched(tally.searches, tally.merged, tally.searching)
 
     def result(self, batches: Sequence[LastRows], tally: Tally, notes: dict) -> Result:
-        """The result of all batches; `notes` are added to what is told of any run."""
+        """The result of all batches; `notes` are added to those of any run."""
         common = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,

@@ -55,7 +55,7 @@ def choose(
     """Kernels for the layers from `first` on; those before it have a kernel already.
 
     Args:
-        tiles: of inputs in a batch; later: after LATER layers, where that is known (`left`).
+        tiles: of inputs in a batch; later: after LATER layers, where that is estimated (`left`).
         kind: the one to use wherever it can be used, or None: the one that was fastest.
 
     Raises:
@@ -135,7 +135,7 @@ def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall
 
 
 def _seconds(device: Device, layers: Sequence[DeviceLayer], tiles: int, refused: dict[str, str]) -> dict[str, float]:
-    """The least seconds of one layer with each kind of kernel, on features none of which is zero, the kinds in turn.
+    """The least seconds of one layer with each kind of kernel, on features without zeros, the kinds alternating.
     What there is no memory for is `refused`.
 
     Args:

@@ -16,7 +16,7 @@ MOST_INPUTS = 2**31 - 1  # that kernels count
 
 
 class CudaEngine(Engine):
-    """Every layer gets the kernel that is fastest on it, found by timing those that suit (Choice)."""
+    """Every layer gets the kernel that is fastest on it, by timing those that suit (Choice)."""
 
     name = "cuda"
     summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, found by timing them"

@@ -35,7 +35,7 @@ class DeviceInputs:
             ) from None
 
     def launches(self, rows: DeviceRows, words: Any, features: Any) -> list[Callable[[], None]]:
-        """What makes words (bits) or features (others) of the batch that `rows` is told of."""
+        """What makes words (bits) or features (others) of the batch in `rows.batch`."""
         arguments = {"stored": self.stored, "batch": rows.batch, "neurons": self.neurons}
         blocks = rows.run.blocks(rows.tiles * -(-self.neurons // TILE))
         if self.kind == "bits":

@@ -1,4 +1,4 @@
-"""The result of a run, from what its batches told."""
+"""The result of a run, from the outcomes of its batches."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -24,7 +24,7 @@ class Pool:
     """Where the rows that are left of several batches wait on a device, in tiles as features are.
 
     Attributes:
-        features: float32, of so many rows as a batch has; weights: int32, for how many inputs each stands.
+        features: float32, of so many rows as a batch has; weights: int32, how many inputs each represents.
         next_row: int32 (1,), where the next row goes.
     """
 
@@ -69,8 +69,7 @@ class DeviceRows:
 
     @property
     def state(self) -> list[Any]:
-        """All that a batch is between two passes beside its features, after the launches that have been bound: a device
-        that is given both goes on with it."""
+        """A batch between two passes, after the launches bound so far: with its features, all that a device needs."""
         return [self.counters, self.batch, self.list, self.parent, self.weight, self.origins[0]]
 
     def into(self, k: int) -> Any:
@@ -86,7 +85,7 @@ class DeviceRows:
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
     def arrive(self) -> list[Launch]:
-        """What is to be done before a batch's `state` comes from another device, beside that."""
+        """What is to be done before a batch's `state` comes from another device, besides that."""
         device, active = self.device, self.active
         return [lambda: device.fill(active, 0)]
 
@@ -173,7 +172,7 @@ class DeviceRows:
         ]
 
     def read(self, count: int) -> dict[str, Any]:
-        """What is told of a batch of `count` inputs, as `told` has it. Every read is one copy that waits."""
+        """The outcome of a batch of `count` inputs, as `outcome` has it. Every read is one copy that waits."""
         read = self.device.read
         counters = read(self.counters)
         rows = int(_views(counters, self.depth)[2][-1])
@@ -185,7 +184,7 @@ class DeviceRows:
         return int(_views(counters, self.depth)[2][k])
 
     def outcome(self, counters: np.ndarray, row_of: np.ndarray, statistics: np.ndarray) -> dict[str, Any]:
-        """What is told of a batch: arrays of the rows at the end, counters, and where inputs are.
+        """The outcome of a batch: arrays of the rows at the end, counters, and where inputs are.
 
         Args:
             counters, row_of (of its inputs), statistics (of the rows that are left, or more): on the host.

@@ -1,6 +1,6 @@
 """When the engine `cuda` does what: passes of layers, searches for identical rows, which kernel for how many rows.
 
-All of it is decided before a run from what is known of the network, and the device decides the rest from counts that
+All of it is decided before a run from the network's headers, and the device decides the rest from counts that
 the host never sees. So a run launches the same kernels in the same order whatever its inputs are.
 """
 

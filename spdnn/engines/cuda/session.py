@@ -16,7 +16,7 @@ from spdnn.common import progress
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, Plan, batch_table, table_of
+from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
@@ -48,10 +48,10 @@ class CudaSession(Session):
         inputs_copied = time.perf_counter() - begun
         self.plan = plan = Plan.of(device, prepared, inputs, kind)
         layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
-        table = device.upload(table_of(device, layers, plan.depth))
         parts = plan.passes()
+        part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
         tiles, buffers = self._feature_buffers()
-        self.slot = BufferSlot(device, plan, tiles, buffers, parts, [(0, plan.depth)], layers, table, device_inputs)
+        self.slot = BufferSlot(part, tiles, buffers)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         self.launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
@@ -62,7 +62,7 @@ class CudaSession(Session):
         return len(self.batch_table)
 
     def run(self, exchange=None) -> Result:
-        """As Session.run. The host knows of a batch when it is through, so progress is told of batches alone."""
+        """As Session.run. The host knows of a batch when it is through, so progress counts batches alone."""
         seconds, parts = 0.0, []
         with progress.Batches(self.course, self.inputs.count, len(self.batch_table)) as stage:
             for batch in self.batch_table:
@@ -118,7 +118,7 @@ class CudaSession(Session):
 
 
 def device_notes(device: Device, plan: Plan) -> dict:
-    """What a run tells of its device and kernels, fit for a record."""
+    """What a record says of the device and its kernels."""
     return {
         "device": device.properties.name,
         "capability": device.properties.capability / 10,
@@ -129,7 +129,7 @@ def device_notes(device: Device, plan: Plan) -> dict:
 
 
 def padding(plan: Plan, layers) -> float:
-    """The share of the places for edges that hold none, of all layers (anything that knows its own, in order)."""
+    """The share of entries without an edge, of all layers (anything that knows its own, in order)."""
     entries = [edges / (1 - layer.padding) for edges, layer in zip(plan.edges, layers, strict=True) if edges]
     return 1 - float(plan.edges.sum()) / max(1.0, sum(entries))
 

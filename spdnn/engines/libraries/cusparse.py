@@ -39,7 +39,7 @@ ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
 
 
 class Modules(NamedTuple):
-    """What the engine calls: CuPy, its sparse matrices, and `product` below. Tests put others in their place."""
+    """What the engine calls: CuPy, its sparse matrices, and `product` below. Tests replace them."""
 
     array: Any
     sparse: Any

@@ -9,7 +9,7 @@ import numpy as np
 
 from spdnn.problem.network import Header, Layer, Network
 
-FEATURE_COPIES = 3  # of the features at the peak: the first ones, and two that take turns
+FEATURE_COPIES = 3  # of the features at the peak: the first ones, and two that alternate
 EDGE_BYTES = 12  # of a weight in the widest layout: a 64-bit index and a value
 
 

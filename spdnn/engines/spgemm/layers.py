@@ -1,4 +1,4 @@
-"""Layers by input neuron, as the sparse-sparse kernels take them, and what these need beside."""
+"""Layers by input neuron, as the sparse-sparse kernels take them, and what these need besides."""
 
 import numpy as np
 

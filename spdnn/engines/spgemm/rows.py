@@ -1,4 +1,4 @@
-"""The sparse rows of one batch of the engine `spgemm`: found by their places, so that rows leave without a copy."""
+"""The sparse rows of one batch of the engine `spgemm`: reached by index, so that rows leave without a copy."""
 
 import numpy as np
 
@@ -26,10 +26,10 @@ class Buffer:
 
 
 class SparseRows:
-    """Rows `kept` (a slice, or int64 places) of `source`; the next layer writes to `target`.
+    """Rows `kept` (a slice, or int64 indices) of `source`; the next layer writes to `target`.
 
     Attributes:
-        inputs: which row stands for which inputs.
+        inputs: which row represents which inputs.
     """
 
     def __init__(self, numbers: np.ndarray, source: Buffer, target: Buffer):
@@ -58,7 +58,7 @@ class SparseRows:
         return self.source.length[self.kept] != 0
 
     def keep(self, kept: np.ndarray) -> None:
-        """Rows that are not `kept` (bool), and the inputs that they stand for, leave."""
+        """Rows that are not `kept` (bool), and the inputs that they represent, leave."""
         self.inputs.keep(kept)
         self.kept = self._indices()[kept]
 

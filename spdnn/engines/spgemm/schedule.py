@@ -9,7 +9,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import LastLayer, values_bytes
 
-ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representatives, statistics
+ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 # What a search for equal rows costs in multiply-adds, about: to hash a nonzero; to sort and compare a row.
 SEARCH_NONZERO, SEARCH_ROW = 4, 400

@@ -152,7 +152,7 @@ class SpgemmSession(Session):
         """Search for equal rows before layer k where that is due, and merge them; whether it was.
 
         Args:
-            work: multiply-adds of the layer before, from which those ahead are told.
+            work: multiply-adds of the layer before, from which those ahead are estimated.
         """
         begun, before = time.perf_counter(), rows.count
         cost = schedule.SEARCH_NONZERO * rows.nonzeros + schedule.SEARCH_ROW * before
@@ -188,7 +188,7 @@ class SpgemmSession(Session):
         )  # fmt: skip
 
     def _finish(self, rows: SparseRows) -> LastRows:
-        """What is told of the rows that are nonzero at the end."""
+        """Numbers, statistics and values of the rows that are nonzero at the end."""
         rows.keep(rows.source.length[rows.kept] != 0)
         statistics, last, values = RowStatistics.empty(rows.count), self.last, None
         self.kernels.statistics(rows.features(), last.counts, last.weights, *statistics, self.threads)

@@ -32,7 +32,7 @@ MOST_ROUNDS = 1 << 24
 COPY_CACHES, LEAST_CACHES = 4, 2  # each array of the copy: that many times the second-level cache, and at least
 FREE_SHARE = 4  # an array of the copy takes at most this part of the memory that is free
 SECOND_SHARE = 4  # the buffer of load_second: this part of the cache
-SEEN = 1024  # numbers at either end of the copy that are looked at
+SEEN = 1024  # numbers at either end of the copy that are checked
 PATTERN = 0x3F  # every byte that is copied
 
 Bind = Callable[[int], Callable[[], None]]  # a launch of so many rounds

@@ -180,7 +180,7 @@ class CupyDevice(CupyStreams):
     @contextmanager
     def _enough(self, nbytes: int) -> Iterator[None]:
         """Too little memory in here is MemoryTooSmall. CuPy's pool has an error of its own for it; without the pool,
-        it is one of CUDA's, told by its number alone."""
+        it is one of CUDA's, identified by its number alone."""
         try:
             yield
         except (self._cupy.cuda.memory.OutOfMemoryError, *self._faults) as error:

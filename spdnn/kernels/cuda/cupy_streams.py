@@ -1,6 +1,6 @@
-"""What CupyDevice does on streams: events, copies beside other work, graphs, moves between devices, whose fault it was.
+"""What CupyDevice does on streams: events, copies during other work, graphs, moves between devices, whose fault it was.
 
-Launches are not waited for, so an error of CUDA is told by a later call, and names the last launch that it can be of.
+Launches are not waited for, so a later call raises an error of CUDA, and names the last launch that it can be of.
 With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed, but
 for those of a graph, which are one launch.
 """
@@ -187,7 +187,7 @@ class CupyStreams(Device):
             return events.get_elapsed_time(before, after) / 1000  # of milliseconds
 
     def _up_to(self, launch: str) -> str:
-        """What an error is of that is told at this launch or after it."""
+        """What an error is of that this launch or a later one raises."""
         return launch if self._synchronizes else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
 
     @contextmanager

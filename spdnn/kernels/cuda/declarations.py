@@ -1,4 +1,4 @@
-"""CUDA kernels: plain CUDA C++ in the `.cu` files beside this, compiled when they are asked for (NVRTC).
+"""CUDA kernels: plain CUDA C++ in the `.cu` files next to this, compiled on demand (NVRTC).
 
 A kernel is declared as
 
@@ -68,7 +68,7 @@ class Kernel:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the compiler is given, but for the architecture."""
+        """The compiler's arguments, but for the architecture."""
         return (f"-std={STANDARD}", *(f"-D{name}={value}" for name, value in self.defines.items()))
 
     @property

@@ -62,7 +62,7 @@ def dotted(number: int) -> str:
 
 
 def _asked(question: Any) -> int:
-    """What a function of the driver writes into the integer that it is given; 0 when it fails."""
+    """What a function of the driver writes into its integer argument; 0 when it fails."""
     answer = ctypes.c_int(0)
     return 0 if question(ctypes.byref(answer)) else answer.value
 

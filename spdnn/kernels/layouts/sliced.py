@@ -15,7 +15,7 @@ from spdnn.problem.network import Layer, index_dtype
 
 SLICE = 4  # outputs: what a warp works on side by side when eight lanes share one
 CHUNK = 8  # edges: 16 bytes of 16-bit indices
-MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints are found by sorting
+MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints come from sorting
 NO_OUTPUT = -1
 
 
@@ -24,11 +24,11 @@ class Sliced:
     """A layer in slices.
 
     Attributes:
-        order: int32 (places,), the output at each place, NO_OUTPUT for none; a multiple of SLICE.
+        order: int32 (entries,), the output of each entry, NO_OUTPUT for none; a multiple of SLICE.
         starts: int32 (slices + 1,), the first chunk of each slice, and where the last one ends.
         indices: uint16 or uint32 (chunks, SLICE, CHUNK).
         values: float32 alike, 0 for padding; or (1,), the value of all edges.
-        edges: of the layer; `padding` is the share of the places in slices that hold none.
+        edges: of the layer; `padding` is the share of entries in slices without an edge.
     """
 
     order: np.ndarray
@@ -51,8 +51,8 @@ class Staged:
     """A layer in slices of parts and stages.
 
     Attributes:
-        slices: a slice for each SLICE outputs of each stage, the stages of the first part first; indices are places in
-            the stage, `room` where padded.
+        slices: a slice for each SLICE outputs of each stage, the stages of the first part first; indices are
+            positions in the stage, `room` where padded.
         stages: int32 (parts + 1,), the first stage of each part of the outputs.
         map_starts: int32 (stages + 1,), where each stage begins in `map`.
         map: uint32, the input neurons of each stage, ascending within a part.
@@ -141,8 +141,8 @@ def _grouped(layer: Layer, outputs: int) -> np.ndarray:
 
 
 def _edges(layer: Layer, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(edges, places, turns): the edges of the outputs in `order`, the place of each one's output, and which of the
-    edges of its output it is."""
+    """(edges, positions, steps): the edges of the outputs in `order`, the position of each one's output, and which
+    edge of its output it is."""
     real = order != NO_OUTPUT
     degrees = np.zeros(order.size, np.int64)
     degrees[real] = np.diff(layer.offsets)[order[real]]
@@ -154,7 +154,7 @@ def _edges(layer: Layer, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def _positions(slices: np.ndarray, output: np.ndarray, step: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, where): of `count` slices the first chunks, and of each edge its place in (chunks, SLICE, CHUNK).
+    """(starts, where): of `count` slices the first chunks, and of each edge its position in (chunks, SLICE, CHUNK).
 
     Args:
         slices, output, step: of each edge its slice, its output in that, and its number among the edges of both.

@@ -16,7 +16,7 @@ COLOURS = 3
 class Pass:
     """Some images' way through the network: its buffers, and the layers.
 
-    Two buffers take turns as a layer's input and output; a third holds the windows of the first convolution.
+    Two buffers alternate as a layer's input and output; a third holds the windows of the first convolution.
     """
 
     def __init__(self, channels: tuple[int, ...], images: int, size: tuple[int, int], threads: int):
@@ -56,7 +56,7 @@ class Pass:
         return into[: np.prod(shape)].reshape(shape)
 
     def _stem(self, x: np.ndarray, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """3 x 3, stride 2, padding 1: the windows of an image (27, places) copied together, then one product."""
+        """3 x 3, stride 2, padding 1: the windows of an image (27, positions) copied together, then one product."""
         count, _, height, width = x.shape
         padded = self.padded[: count * COLOURS * (height + 2) * (width + 2)]
         padded = padded.reshape(count, COLOURS, height + 2, width + 2)

@@ -116,7 +116,7 @@ class Transformer:
             float32 (n, vocabulary).
 
         Costs:
-            `flops` operations; memory of 7 n width values beside `weight_bytes` and `attention_bytes`.
+            `flops` operations; memory of 7 n width values besides `weight_bytes` and `attention_bytes`.
 
         Raises:
             InputError: tokens or arithmetic out of range, or a result that is NaN.
@@ -143,7 +143,7 @@ class Transformer:
         return sum(array.nbytes for array in self.weights.values())
 
     def attention_bytes(self, arithmetic: str = "sparse", threads: int | None = None) -> int:
-        """Bytes that attention holds beside its operands and result, over a whole sequence: mask, scores, partial sums.
+        """Bytes that attention holds besides its operands and result, for a whole sequence: mask, scores, sums.
 
         What the fused kernel keeps for each thread, a few rows of scores, is left out.
         """

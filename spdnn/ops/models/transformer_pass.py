@@ -1,6 +1,6 @@
-"""One prefill of the Transformer: blocks of tokens go through the layers, and attention stands between.
+"""One prefill of the Transformer: blocks of tokens go through the layers, and attention lies between.
 
-What stands between two products (norms, bias, ReLU, sums) is done on a block that is still in the caches, by all
+What lies between two products (norms, bias, ReLU, sums) is done on a block that is still in the caches, by all
 threads.
 """
 

@@ -129,7 +129,7 @@ class Going:
             self.stage.through(first, last, batch.inputs, batch.batches, died)
 
     def _progress(self) -> tuple[float, float | None]:
-        """Edges gone through, and those ahead where that can be told; other threads go on meanwhile."""
+        """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
         ahead, first_joined = self.course.ahead, self.cut.batches
         going = {number: (one.rows.lanes, one) for number, one in list(self.batches.items())}
         late = [(rows, one) for parked in self.waiting for _, _, rows, one in list(parked)]
@@ -170,7 +170,7 @@ class Going:
         self._moved(task, indices.size)
 
     def _join(self, task: Task) -> None:
-        """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
+        """All rows that wait become a batch, in the order in which they came; equal ones are searched for."""
         device, waiting = self.devices[task.device], self.waiting[task.device]
         k = self.cut.stages[task.stage][1]
         count = sum(rows for _, _, rows, _ in waiting)

@@ -27,7 +27,7 @@ from spdnn.taskgraph.simulation import TaskCosts
 
 READING = 4  # copies of a layer, while it is read: as plan.batches counts them
 TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
-SLACK = 1.02  # of the least memory that is told: what a process holds already differs from try to try
+SLACK = 1.02  # of the least memory in an error: what a process holds already differs from try to try
 
 
 class CpuGraphSession(Session):
@@ -79,7 +79,7 @@ class CpuGraphSession(Session):
         return aside + READING * max(self.sizes.weights) * self.request.devices
 
     def _keeps(self, decomposition: Decomposition) -> bool:
-        """Whether the process has room for all layers beside its devices: what is streamed is then copied from there,
+        """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
         as to a GPU, and else read from its source whenever it is streamed.
         """
         devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
@@ -127,7 +127,7 @@ class CpuGraphSession(Session):
         if fixed := unmeasured(request, self.sizes, memory, **limits):
             return fixed
         if request.schedule is None and request.devices == 1 and not request.buffers:
-            decomposition = cut(STREAM, self.sizes, memory=memory, **request.asked, **limits)
+            decomposition = cut(replace(request, schedule=STREAM), self.sizes, memory, **limits)
             return decomposition, "stream: the one device has no room for all weights"
         costs = self._costs(options)
         give_back()
@@ -138,20 +138,20 @@ class CpuGraphSession(Session):
         return chosen.decomposition, chosen.why
 
     def run(self, exchange=None) -> Result:
-        made, work = self.decomposition, self.work
-        execution = Execution(made)
-        going, begun = Going(work, made, self.devices, self.kept, self.course), time.process_time()
+        decomposition, work = self.decomposition, self.work
+        execution = Execution(decomposition)
+        going, begun = Going(work, decomposition, self.devices, self.kept, self.course), time.process_time()
         with going.stage:
-            run_threads(execution, going.do, lanes_of(made), check_ended)
+            run_threads(execution, going.do, lanes_of(decomposition), check_ended)
         spent = time.process_time() - begun
         tally = going.tally()
         work.note(tally, self.found)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
-        own_notes = notes(made, self.sizes, self.request, self.why, execution.graph)
+        own_notes = notes(decomposition, self.sizes, self.request, self.why, execution.graph)
         own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline
         if self.predicted is not None:
             own_notes["predicted_seconds"] = self.predicted
-        if made.streamed:
+        if decomposition.streamed:
             own_notes["streamed_from"] = "memory" if self.kept else "the network's source"
         self._spans = going.spans
         return work.result(parts, tally, own_notes)

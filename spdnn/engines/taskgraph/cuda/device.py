@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import BufferSlot, Launch, Plan, table_of
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
@@ -46,7 +46,7 @@ class GraphDevice:
 
     Args:
         number: of the device in the decomposition; parts: the passes of all layers.
-        given: the inputs, where batches begin here.
+        inputs: where batches begin here.
     """
 
     def __init__(
@@ -66,9 +66,8 @@ class GraphDevice:
             self.streams[Kind.COPY.value] = device.stream()
         if self.first:
             self.streams[Kind.MOVE.value] = device.stream()
-        table = device.upload(table_of(device, weights.layers, plan.depth))
+        part = DevicePart(device, plan, parts, cut.stages[self.first : self.last], weights.layers, inputs)
         tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
-        stages = cut.stages[self.first : self.last]
         joined, self.pool = None, None
         if cut.joined is not None:
             joined = cut.stages[cut.joined][0]
@@ -80,11 +79,7 @@ class GraphDevice:
         self.slots = []
         for _ in range(cut.slots):
             buffers = [device.empty(size, np.float32) for _ in range(2)]
-            self.slots.append(
-                BufferSlot(
-                    device, plan, tiles, buffers, parts, stages, weights.layers, table, inputs, self.pool, joined
-                )
-            )
+            self.slots.append(BufferSlot(part, tiles, buffers, self.pool, joined))
         # How many rows each slot has, for what moves them on: a copy of its counters.
         self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
         self._events: dict[tuple, Event] = {}
@@ -117,7 +112,7 @@ class GraphDevice:
             self.device.copy_in(self.slots[task.slot].rows.batch, batches[task.batch])
 
     def after(self, task: Task, outcomes: Outcomes) -> None:
-        """What follows the launches of a task and is of its batch alone: what is told of it, to the host."""
+        """What follows the launches of a task and is of its batch alone: its outcome, to the host."""
         rows, copy_out = self.slots[task.slot].rows, self.device.copy_out
         if self.counted(task):
             copy_out(self.counters[task.slot], rows.counters)
@@ -137,7 +132,7 @@ class GraphDevice:
         return self.slots[task.slot].rows.rows_into(counters, k)
 
     def park(self, task: Task, first: int, outcomes: Outcomes) -> None:
-        """A batch's rows go to the pool, from row `first` on, and the host is told which of them each input has."""
+        """A batch's rows go to the pool, from row `first` on, and the host learns which of them each input has."""
         slot = self.slots[task.slot]
         self.pooled[task.batch] = first
         self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
@@ -162,7 +157,7 @@ class GraphDevice:
             launch()
 
     def receive(self, slot: int, other: GraphDevice, at: int) -> None:
-        """Bring the batch at a slot of another device, which has told how many rows it has, to a slot here."""
+        """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
         mine, theirs = self.slots[slot], other.slots[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
             self.device.move(target, other.device, source)

@@ -9,7 +9,7 @@ import numpy as np
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.costmodel.costs import Device as Rates
 from spdnn.costmodel.costs import Messages, Work
-from spdnn.engines.cuda.buffers import BufferSlot, Launch, Plan, batch_table, table_of
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.kernels.cuda.device import Device
@@ -74,11 +74,10 @@ def _through(
     for k, one in enumerate(host.laid[:depth]):
         layers[k] = one.on(there[offset : offset + one.nbytes])
         offset += one.nbytes
-    table = device.upload(table_of(device, layers, plan.depth))
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
-    parts = plan.passes(range(plan.depth))
-    held = BufferSlot(device, plan, tiles, buffers, parts, stages, layers, table, device_inputs)
+    part = DevicePart(device, plan, plan.passes(range(plan.depth)), stages, layers, device_inputs)
+    held = BufferSlot(part, tiles, buffers)
     compact = [*held.compact, held.collect][:depth]
     seconds = np.zeros(depth)
     for _ in range(2):  # kernels are loaded in the first run

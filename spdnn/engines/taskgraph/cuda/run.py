@@ -1,4 +1,4 @@
-"""One run of a task graph on CUDA devices: tasks are given to their streams as soon as those before them have been.
+"""One run of a task graph on CUDA devices: each task enters its stream once those before it have.
 
 The host does not wait for a task to be done before it issues the next; events make streams wait. So progress tells of
 batches whose last task was issued, and not of their rows, rate or time to go. It looks whether
@@ -33,7 +33,7 @@ class Going:
     """One run.
 
     Args:
-        batches: pinned, as batch_table has them; told: where batches tell what became of them.
+        batches: pinned, as batch_table has them; outcomes: where batches leave theirs.
         blocks: pinned, of each stage, where weights are streamed; graphs: None: tasks are launched one by one.
 
     Attributes:
@@ -84,7 +84,7 @@ class Going:
                 for one in self.devices:
                     one.device.synchronize()
         except BaseException:
-            # What is still on its way reads and writes memory that another session may be given next.
+            # What is still on its way reads and writes memory that another session may get next.
             for one in self.devices:
                 with suppress(SpdnnError):  # what was wrong before is the one to tell
                     one.device.synchronize()
@@ -217,7 +217,7 @@ class Going:
             self.values[task.batch] = self._finished(task.batch)
 
     def parts(self, numbered: Callable[[int, int], np.ndarray]) -> list[tuple[np.ndarray, dict]]:
-        """Of each batch, the numbers of its inputs and what it told, as outcome.result takes them.
+        """Of each batch, the numbers of its inputs and its outcome, as result.result takes them.
 
         Args:
             numbered: gives the numbers of inputs first..last-1.
@@ -234,7 +234,7 @@ class Going:
         return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
 
     def _finished(self, batch: int) -> dict:
-        """What a batch told, as BufferSlot.finish has it."""
+        """The outcome of a batch, as BufferSlot.finish has it."""
         (device, number), outcomes = self.slots[batch], self.outcomes
         slot, count = self.devices[device].slots[number], int(self.batches[batch, 1])
         outcome = slot.rows.outcome(
@@ -244,7 +244,7 @@ class Going:
 
 
 def _joined(own: dict, whole: dict, first: int) -> dict:
-    """What is told of a batch whose rows, from `first` on, became those of another: each input has the row of its own
+    """The outcome of a batch whose rows, from `first` on, became those of another: each input has the row of its own
     row there; counters stay apart."""
     row_of = np.full(own["row_of"].size, -1)
     left = np.flatnonzero(own["row_of"] >= 0)

@@ -8,6 +8,7 @@ Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
 from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, ScheduleRequest, Sizes, cut
 
-ARRAYS = 40  # of a slot, beside what grows with its rows; each may take up to UNIT bytes more than it needs
+ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
 UNIT = 512  # bytes, in which a device gives memory
 
 
@@ -146,10 +147,8 @@ class CudaGraphSession(Session):
             device.trim()
         if costs is None:
             why = "the device has too little memory to measure which schedule is faster"
-            schedule = request.schedule or STREAM
-            return cut(
-                schedule, self.sizes, request.devices, memory=memory, leaving=self.plan.leaving, **request.asked
-            ), f"{schedule}: {why}"
+            request = replace(request, schedule=request.schedule or STREAM)
+            return cut(request, self.sizes, memory, leaving=self.plan.leaving), f"{request.schedule}: {why}"
         chosen = choose(self.sizes, request, memory, costs, leaving=self.plan.leaving)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
