@@ -209,7 +209,7 @@ class TextNetwork(Network):
     def _check_numbers(self) -> None:
         if not self._members:
             raise InputError(f"{self.path}: no layers in it; their files are named n{{N}}-l{{k}}.tsv")
-        count, most = len(self._members), max(self._found)
+        count, most = len(self._members), max(self._members)
         last = most if self._layers is None else min(self._layers, most)
         missing = [k for k in range(1, last + 1) if k not in self._members]
         if missing:
