@@ -317,7 +317,7 @@ def cut(
     rooms += [also] if also else []
     tightest = min((room.memory - room.sizes.held_bytes for room in rooms), default=None)
 
-    def attempt(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
+    def decomposed(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
         fine = max(1, sizes.layers // (BATCHES_EACH * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
         stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
@@ -346,7 +346,7 @@ def cut(
     small = []
     for attempt in attempts:
         try:
-            return attempt(*attempt)
+            return decomposed(*attempt)
         except MemoryTooSmall as error:
             small.append(error)
     raise min(small, key=lambda error: error.least)
