@@ -34,7 +34,7 @@ import numpy as np
 import torch_models
 
 from spdnn.common.statistics import ratios
-from spdnn.engines.memory import told_bytes
+from spdnn.engines.memory import kernel_bytes
 from spdnn.ops.models import mobilenet, transformer
 from spdnn.ops.models.arithmetic import TOLERANCE, difference, thread_count
 
@@ -167,9 +167,9 @@ def peak(options) -> None:
     model = transformer.Transformer(config)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as stream:
         stream.write("5")  # the peak counts from here
-    before = told_bytes("/proc/self/status", "VmRSS")
+    before = kernel_bytes("/proc/self/status", "VmRSS")
     model.prefill(np.zeros(config.sequence, int), options.peak, options.threads)
-    print(before, told_bytes("/proc/self/status", "VmHWM"))
+    print(before, kernel_bytes("/proc/self/status", "VmHWM"))
 
 
 def memory(options) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from spdnn.engines.memory import told_bytes
+from spdnn.engines.memory import kernel_bytes
 
 PERIOD = 0.02  # seconds
 
@@ -35,7 +35,7 @@ def descendants(root: int) -> set[int]:
 def proportional(process: int) -> int:
     """Bytes of its proportional set size; 0 when it has ended."""
     with contextlib.suppress(OSError):
-        return told_bytes(f"/proc/{process}/smaps_rollup", "Pss") or 0
+        return kernel_bytes(f"/proc/{process}/smaps_rollup", "Pss") or 0
     return 0
 
 

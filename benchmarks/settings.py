@@ -14,7 +14,7 @@ import itertools
 import statistics
 
 from spdnn.cli.arguments import size
-from spdnn.cli.inputs import made
+from spdnn.cli.inputs import generated
 from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
@@ -40,7 +40,7 @@ def main() -> None:
     chosen = options.parse_args()
     kind = RadixNet if chosen.network == "radixnet" else Unstructured
     network = kind(chosen.neurons, chosen.layers)
-    inputs = made(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    inputs = generated(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
     sessions, samples = {}, {}
     for setting in itertools.product(chosen.engines, chosen.reductions, chosen.threads):
         name, reductions, threads = setting

@@ -21,12 +21,12 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 def number(text: str, kind: type, fits: Callable[[float], bool], allowed: str) -> float:
     """A number of that kind for which `fits` is true; `allowed` is what the error says it must be."""
     try:
-        found = kind(text)
+        value = kind(text)
     except ValueError:
-        found = math.nan
-    if not fits(found):
+        value = math.nan
+    if not fits(value):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be {allowed}")
-    return found
+    return value
 
 
 def positive(text: str) -> int:
@@ -103,7 +103,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 
 def add_cut(command: argparse.ArgumentParser, devices: bool = True) -> None:
-    """How engines that cut an inference into tasks do so; each is None where not given; `devices`: --devices too."""
+    """How engines that cut an inference into tasks do so; each is None unless set; `devices`: --devices too."""
     group = command.add_argument_group("task graph (engines of that kind alone)")
     group.add_argument(
         "--schedule",
@@ -131,7 +131,7 @@ def add_cut(command: argparse.ArgumentParser, devices: bool = True) -> None:
 
 
 def cutting(chosen: argparse.Namespace) -> dict:
-    """The arguments of add_cut that were given."""
+    """The arguments of add_cut that were set."""
     return {name: getattr(chosen, name) for name in CUT if getattr(chosen, name) is not None}
 
 
@@ -141,11 +141,11 @@ def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | Non
     Raises:
         InputError: something was asked of such an engine.
     """
-    given = cutting(chosen)
+    cuts = cutting(chosen)
     if engine.cuts:
-        return ScheduleRequest(**given)
-    if given:
-        option = next(iter(given)).replace("_", "-").replace("join", "no-join")
+        return ScheduleRequest(**cuts)
+    if cuts:
+        option = next(iter(cuts)).replace("_", "-").replace("join", "no-join")
         raise InputError(f"engine {engine.name} takes no --{option}; the engines {' and '.join(engines_that_cut())} do")
     return None
 

@@ -29,8 +29,8 @@ from spdnn.sources.fetch import cache_folder
 from spdnn.sources.radixnet import RadixNet
 
 MOST = 10_000_000_000  # bytes
-SLACK = 1 << 20  # of a store beside its arrays
-Found = TypeVar("Found")
+SLACK = 1 << 20  # of a store besides its arrays
+Content = TypeVar("Content")
 
 
 class Cache:
@@ -50,37 +50,37 @@ class Cache:
 
     def inputs(self, kind: str, neurons: int, source: Path | None, make: Callable[[], Inputs]) -> Inputs:
         """All inputs of a width, from here or by `make`; `source`: the file that they are made of."""
-        told = {"inputs": kind, "neurons": neurons, "source": source and sha256(source)}
-        path = self._path(f"inputs-{kind}-{neurons}", told)
-        found = self._take("inputs", path, read_inputs)
-        if found is None:
-            found = make()
-            self._keep(path, found.nbytes, lambda path: write_inputs(path, found, durable=False))
-        return found
+        key = {"inputs": kind, "neurons": neurons, "source": source and sha256(source)}
+        path = self._path(f"inputs-{kind}-{neurons}", key)
+        inputs = self._take("inputs", path, read_inputs)
+        if inputs is None:
+            inputs = make()
+            self._keep(path, inputs.nbytes, lambda path: write_inputs(path, inputs, durable=False))
+        return inputs
 
     def prepared(
         self, network: RadixNet, engine: str, reductions: tuple[str, ...], make: Callable[[], Prepared]
     ) -> Prepared:
         """A network prepared for an engine, from here if it was as deep or deeper, or by `make`."""
         whole = RadixNet(network.neurons, MAX_LAYERS)
-        told = {"network": whole.description, "engine": engine, "reductions": reductions}
-        path = self._path(f"prepared-{network.neurons}-{engine}", told)
+        key = {"network": whole.description, "engine": engine, "reductions": reductions}
+        path = self._path(f"prepared-{network.neurons}-{engine}", key)
 
         def read(path: Path) -> Prepared | None:
-            found, _ = measure.stored(path, whole)
-            return found.first(network.depth) if found.network.depth >= network.depth else None
+            stored, _ = measure.stored(path, whole)
+            return stored.first(network.depth) if stored.network.depth >= network.depth else None
 
-        found = self._take("prepare", path, read)
-        if found is None:
-            found = make()
-            if type(found.network) is not RadixNet:  # else there is nothing to gain
-                info = {"reductions": list(found.reductions), "found": found.found, "prepare_seconds": 0.0}
-                write = lambda path: write_prepared(path, found.network, info, durable=False)  # noqa: E731
-                self._keep(path, found.network.nbytes, write)
-        return found
+        prepared = self._take("prepare", path, read)
+        if prepared is None:
+            prepared = make()
+            if type(prepared.network) is not RadixNet:  # else there is nothing to gain
+                info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": 0.0}
+                write = lambda path: write_prepared(path, prepared.network, info, durable=False)  # noqa: E731
+                self._keep(path, prepared.network.nbytes, write)
+        return prepared
 
     def keep(self) -> None:
-        """Write what was made, now that it is verified; what cannot be written is told on standard error."""
+        """Write the content, now that it is verified; standard error says what cannot be written."""
         for path, size, write in self._kept:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,25 +89,25 @@ class Cache:
             except (OSError, SpdnnError) as error:
                 print(f"spdnn: warning: {error}; it is made again the next time", file=sys.stderr)
 
-    def _path(self, name: str, told: dict) -> Path | None:
+    def _path(self, name: str, key: dict) -> Path | None:
         if self.folder is None:
             return None
-        text = json.dumps([told, package_digest()], sort_keys=True)
+        text = json.dumps([key, package_digest()], sort_keys=True)
         return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
 
-    def _take(self, part: str, path: Path | None, read: Callable[[Path], Found | None]) -> Found | None:
+    def _take(self, part: str, path: Path | None, read: Callable[[Path], Content | None]) -> Content | None:
         if path is None or not path.exists():
             return None
         try:
-            found = read(path)
+            content = read(path)
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))  # it was used, and not changed
         except (OSError, InputError):  # damaged, or removed by another process
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             return None
-        if found is not None:
+        if content is not None:
             self.taken.append(part)
-        return found
+        return content
 
     def _keep(self, path: Path | None, size: int, write: Callable[[Path], None]) -> None:
         if path is not None:
@@ -117,9 +117,7 @@ class Cache:
         """Whether a file of `size` bytes may be written; the oldest ones go for it."""
         if size > MOST or size > shutil.disk_usage(self.folder).free:
             return False
-        files = sorted(
-            (found.stat().st_atime, found.stat().st_size, found) for found in self.folder.glob("*.safetensors")
-        )
+        files = sorted((file.stat().st_atime, file.stat().st_size, file) for file in self.folder.glob("*.safetensors"))
         total = sum(one for _, one, _ in files)
         for _, one, path in files:
             if total + size <= MOST:

@@ -46,17 +46,17 @@ def _compare(chosen) -> int:
 
     try:
         (a, unrecorded_a), (b, unrecorded_b) = _read(chosen.a), _read(chosen.b)
-        found = compare(a, b)
+        comparison = compare(a, b)
     except (SpdnnError, OSError) as error:  # 1 is an answer here, as of diff
         print(f"spdnn: {printable(error, 1000)}", file=sys.stderr)
         return 2
-    if not found.pairs:
-        raise InputError(printable(f"{chosen.a} and {chosen.b}: {_unlike(found)}", 2000))
+    if not comparison.pairs:
+        raise InputError(printable(f"{chosen.a} and {chosen.b}: {_unlike(comparison)}", 2000))
     if chosen.sort == "ratio":
-        found = found._replace(pairs=sorted(found.pairs, key=lambda pair: pair.ratio.median))
+        comparison = comparison._replace(pairs=sorted(comparison.pairs, key=lambda pair: pair.ratio.median))
     sides = (chosen.a, len(a), unrecorded_a), (chosen.b, len(b), unrecorded_b)
-    _print(_json(found, sides) if chosen.json else _text(found, sides))
-    return 1 if chosen.fail_slower and found.counts[SLOWER] else 0
+    _print(_json(comparison, sides) if chosen.json else _text(comparison, sides))
+    return 1 if chosen.fail_slower and comparison.counts[SLOWER] else 0
 
 
 def _read(name: str) -> tuple[list[Comparable], list[str]]:
@@ -78,65 +78,65 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
     return [*runs, *operations], failed
 
 
-def _unlike(found) -> str:
+def _unlike(comparison) -> str:
     """Why nothing can be compared: what differs in the nearest pair."""
     from spdnn.records.comparison import nearest
     from spdnn.records.keys import shown
 
-    best = nearest(found.only_a, found.only_b)
+    best = nearest(comparison.only_a, comparison.only_b)
     if best is None:
-        kinds = [dict(only[0].key)["kind"] for only in (found.only_a, found.only_b)]
+        kinds = [dict(only[0].key)["kind"] for only in (comparison.only_a, comparison.only_b)]
         return f"nothing can be compared; the records are of {kinds[0]} in one and of {kinds[1]} in the other"
     differs = "; ".join(f"{name}: {shown(mine)} and {shown(other)}" for name, mine, other in best.differs)
     return f"nothing can be compared; the nearest pair ({best.a.name} and {best.b.name}) is the same but for {differs}"
 
 
-def _json(found, sides) -> str:
+def _json(comparison, sides) -> str:
     """The rows as JSON, the same text for the same records."""
     from spdnn.common.statistics import CONFIDENCE
     from spdnn.records.comparison import SIGNIFICANCE
 
-    told = [
+    tables = [
         {"path": path, "records": count, "failed_verification": failed, "told": values}
-        for (path, count, failed), values in zip(sides, found.told, strict=True)
+        for (path, count, failed), values in zip(sides, comparison.told, strict=True)
     ]
     alone = [
         [{"name": one.name, "key": dict(one.key), "records": one.records} for one in only]
-        for only in (found.only_a, found.only_b)
+        for only in (comparison.only_a, comparison.only_b)
     ]
     pairs = [
         {
             **pair._asdict(), "key": dict(pair.key), "a": pair.a._asdict(), "b": pair.b._asdict(),
             "ratio": pair.ratio._asdict(),
         }
-        for pair in found.pairs
+        for pair in comparison.pairs
     ]  # fmt: skip
     content = {
         "ratio": "median seconds of A / of B: how many times as fast B is; the verdict is on B",
         "confidence": CONFIDENCE,
         "significance": SIGNIFICANCE,
-        "a": told[0],
-        "b": told[1],
+        "a": tables[0],
+        "b": tables[1],
         "pairs": pairs,
         "only_a": alone[0],
         "only_b": alone[1],
-        "geometric_mean": found.geometric_mean,
-        "verdicts": found.counts,
+        "geometric_mean": comparison.geometric_mean,
+        "verdicts": comparison.counts,
     }
     return json.dumps(content, indent=1, allow_nan=False).replace("\x7f", "\\u007f")
 
 
-def _text(found, sides) -> str:
+def _text(comparison, sides) -> str:
     """The table and what there is to say of it, as wide as the terminal; whole where there is none."""
     from spdnn.cli.compare_table import lines
 
     terminal = sys.stdout.isatty()
     width = max(NARROWEST, shutil.get_terminal_size().columns) if terminal else None
     colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return "\n".join(lines(found, sides, width, colours))
+    return "\n".join(lines(comparison, sides, width, colours))
 
 
 def _print(text: str) -> None:
     """Print what a terminal that knows fewer letters shows as well."""
-    known = sys.stdout.encoding or "utf-8"
-    print(text.encode(known, "replace").decode(known))
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding))

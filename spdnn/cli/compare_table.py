@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
 from spdnn.report.common.words import plural, printable, significant
 
-LEAST_NAME = 24  # columns that a name has beside the figures; where it has fewer, it has a line of its own
+LEAST_NAME = 24  # columns that a name has next to the figures; where it has fewer, it has a line of its own
 MOST_LISTED = 10  # records of one set alone
 GAP = "  "
 SEVERAL = "*"  # marks samples of several records
@@ -22,23 +22,29 @@ DAYS = "Samples of one run do not show how runs on different days differ: before
 
 
 def lines(
-    found: Comparison, sides: Sequence[tuple[str, int, list[str]]], width: int | None, colours: bool
+    comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]], width: int | None, colours: bool
 ) -> list[str]:
     """The whole answer.
 
     Args:
-        found: with a pair at least.
+        comparison: with a pair at least.
         sides: of A and B, (path, number of records, cases that failed verification).
         width: columns of the terminal; None: nothing is cut or wrapped.
         colours: on the verdicts.
     """
-    heads = [_head(*row) for row in zip("AB", sides, found.told, strict=True)]
-    notes = [*_settings(found), *_counts(found), *_alone(found, sides), DAYS]
-    return [*_wrapped([*heads, DIRECTION], width), "", *table(found.pairs, width, colours), "", *_wrapped(notes, width)]
+    heads = [_head(*row) for row in zip("AB", sides, comparison.told, strict=True)]
+    notes = [*_settings(comparison), *_counts(comparison), *_alone(comparison, sides), DAYS]
+    return [
+        *_wrapped([*heads, DIRECTION], width),
+        "",
+        *table(comparison.pairs, width, colours),
+        "",
+        *_wrapped(notes, width),
+    ]
 
 
 def table(pairs: Iterable[Pair], width: int | None, colours: bool) -> list[str]:
-    """A line for each pair, and one of heads; or two, where a name would have too little room beside the figures."""
+    """A line for each pair, and one of heads; or two, where a name would have too little room next to the figures."""
     rows = [HEAD, *map(_row, pairs)]
     sizes = [max(columns(row[i]) for row in rows) for i in range(len(HEAD))]
     figures = sum(sizes[1:]) + len(GAP) * (len(HEAD) - 1)
@@ -94,10 +100,10 @@ def cut(text: str, room: int) -> str:
 def _fitting(text: str, room: int) -> str:
     """As much of the beginning as `room` columns hold."""
     taken = 0
-    for place, sign in enumerate(text):
+    for index, sign in enumerate(text):
         taken += columns(sign)
         if taken > room:
-            return text[:place]
+            return text[:index]
     return text
 
 
@@ -113,11 +119,11 @@ def _wrapped(sentences: Iterable[str], width: int | None) -> list[str]:
     ]
 
 
-def _head(letter: str, side: tuple[str, int, list[str]], told: dict[str, list[str]]) -> str:
+def _head(letter: str, side: tuple[str, int, list[str]], software: dict[str, list[str]]) -> str:
     path, count, _ = side
-    dates = told["date"]
+    dates = software["date"]
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return f"{letter}: {_clean(path, 1000)}, {plural(count, 'record')}; commit {_values(told['commit'])}; {when}"
+    return f"{letter}: {_clean(path, 1000)}, {plural(count, 'record')}; commit {_values(software['commit'])}; {when}"
 
 
 def _values(values: Sequence[str], joint: str = ", ") -> str:
@@ -130,51 +136,57 @@ def _clean(text: str, longest: int) -> str:
     return " ".join(printable(text, longest).split())
 
 
-def _settings(found: Comparison) -> list[str]:
-    """What differs beside what is compared."""
-    differs, told = found.differences, []
+def _settings(comparison: Comparison) -> list[str]:
+    """What differs besides what is compared."""
+    differs, sentences = comparison.differences, []
     if "machine" in differs:
         a, b = (_values(values, " and ") for values in differs["machine"])
-        told.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
-    elif found.moved:
-        pairs = plural(len(found.moved), "pair")
-        names = _listed(found.moved, len(found.moved))
-        told.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
-    if found.mixed:
-        told.append(f"Samples of several machines taken together: {_listed(found.mixed, len(found.mixed))}.")
+        sentences.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
+    elif comparison.moved:
+        pairs = plural(len(comparison.moved), "pair")
+        names = _listed(comparison.moved, len(comparison.moved))
+        sentences.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
+    if comparison.mixed:
+        sentences.append(
+            f"Samples of several machines taken together: {_listed(comparison.mixed, len(comparison.mixed))}."
+        )
     rest = [name for name in differs if name not in ("machine", "commit", "date")]
     if rest:
         both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)
-        told.append(f"Different too: {'; '.join(f'{name} {a} in A, {b} in B' for name, a, b in both)}.")
-    return told
+        sentences.append(f"Different too: {'; '.join(f'{name} {a} in A, {b} in B' for name, a, b in both)}.")
+    return sentences
 
 
-def _counts(found: Comparison) -> list[str]:
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.counts.items() if count)
-    mean = significant(found.geometric_mean)
-    told = [f"{plural(len(found.pairs), 'pair')}: {counts}. Geometric mean of A/B: {mean}."]
-    if found.counts[TOO_FEW]:
+def _counts(comparison: Comparison) -> list[str]:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items() if count)
+    mean = significant(comparison.geometric_mean)
+    sentences = [f"{plural(len(comparison.pairs), 'pair')}: {counts}. Geometric mean of A/B: {mean}."]
+    if comparison.counts[TOO_FEW]:
         (even, _), *others = enough()
         uneven = ", ".join(f"{few} and {many}" for few, many in others)
-        told.append(f"Too few samples: the test can tell a difference from {even} and {even} samples on ({uneven}).")
-    if any(side.records > 1 for pair in found.pairs for side in (pair.a, pair.b)):
-        told.append(f"{SEVERAL}: samples of several records of the set, taken together.")
-    return told
+        sentences.append(
+            f"Too few samples: the test can tell a difference from {even} and {even} samples on ({uneven})."
+        )
+    if any(side.records > 1 for pair in comparison.pairs for side in (pair.a, pair.b)):
+        sentences.append(f"{SEVERAL}: samples of several records of the set, taken together.")
+    return sentences
 
 
-def _alone(found: Comparison, sides: Sequence[tuple[str, int, list[str]]]) -> list[str]:
+def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) -> list[str]:
     """What has no like in the other set, and what failed."""
-    told = []
-    for letter, only in zip("AB", (found.only_a, found.only_b), strict=True):
+    sentences = []
+    for letter, only in zip("AB", (comparison.only_a, comparison.only_b), strict=True):
         if only:
             records = sum(one.records for one in only)
-            told.append(f"In {letter} alone, {plural(records, 'record')}: {_listed(map(_named, only), len(only))}.")
+            sentences.append(
+                f"In {letter} alone, {plural(records, 'record')}: {_listed(map(_named, only), len(only))}."
+            )
     for letter, (_, _, failed) in zip("AB", sides, strict=True):
         if failed:
-            told.append(
+            sentences.append(
                 f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_listed(failed, len(failed))}."
             )
-    return told
+    return sentences
 
 
 def _named(one: Alone) -> str:

@@ -31,7 +31,7 @@ def add(group) -> None:
     make.set_defaults(run=_make)
 
 
-def made(kind: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
+def generated(kind: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
     """The inputs named `mnist` or `digits` for that width, from `cache` if it has them; `count` of them (None: all)."""
     if kind == "mnist":
         from spdnn.sources.mnist import locate_mnist, mnist_inputs
@@ -61,14 +61,14 @@ def opened(path: str, neurons: int, count: int | None) -> Inputs:
 def named(name: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
     """The inputs that the option --inputs names, mnist, digits or a file; raises as `made` and `opened`."""
     if name in ("mnist", "digits"):
-        return made(name, neurons, count, mnist, cache)
+        return generated(name, neurons, count, mnist, cache)
     return opened(name, neurons, count)
 
 
 def _make(chosen) -> None:
     from spdnn.formats.inputs import write_inputs
 
-    inputs = made(chosen.kind, chosen.neurons, chosen.count, chosen.mnist)
+    inputs = generated(chosen.kind, chosen.neurons, chosen.count, chosen.mnist)
     write_inputs(chosen.output, inputs)
     print(
         f"{chosen.output}: {inputs.count} inputs of {inputs.neurons} neurons, {inputs.nonzeros:,} ones stored, "

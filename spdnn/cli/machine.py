@@ -38,16 +38,16 @@ def _machine(chosen) -> None:
 
     if chosen.json:
         check_target(chosen.json)
-    found = measure(arguments.threads(chosen.threads), chosen.seconds)
+    best = measure(arguments.threads(chosen.threads), chosen.seconds)
     environment = provenance.environment("spdnn machine")
     print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")
     for one in caches():
         kib, shared = one.bytes / 1024, f", shared by {one.shared_by}" if one.shared_by > 1 else ""
         print(f"cache         level {one.level}: {kib:,.0f} KiB{shared}")
-    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
-    print(f"measured      {threads}, {found.instruction_set}, the best of short windows, {found.seconds:.2f} s in all")
+    threads = f"{best.threads} thread{'s' if best.threads > 1 else ''}"
+    print(f"measured      {threads}, {best.instruction_set}, the best of short windows, {best.seconds:.2f} s in all")
     for name, (what, unit, includes) in INCLUDES.items():
-        print(f"{what:<13} {getattr(found, name) / 1e9:8.1f} {unit:<13} {includes}")
+        print(f"{what:<13} {getattr(best, name) / 1e9:8.1f} {unit:<13} {includes}")
     if chosen.json:
-        content = {"machine": builtins(found), "caches": [asdict(one) for one in caches()], "environment": environment}
+        content = {"machine": builtins(best), "caches": [asdict(one) for one in caches()], "environment": environment}
         write_text(chosen.json, json.dumps(content, indent=1) + "\n")

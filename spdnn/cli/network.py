@@ -78,13 +78,13 @@ def _make(chosen) -> None:
 
     if chosen.kind == "radixnet":
         seed = challenge.SEED if chosen.seed is None else chosen.seed
-        made = RadixNet(chosen.neurons, chosen.layers, chosen.bias, getattr(chosen, "clip", challenge.YMAX), seed)
+        network = RadixNet(chosen.neurons, chosen.layers, chosen.bias, getattr(chosen, "clip", challenge.YMAX), seed)
     elif chosen.bias is not None or "clip" in chosen or chosen.formula:
         raise InputError("--bias, --clip and --formula are for a RadiX-Net; an unstructured network takes none")
     else:
-        made = Unstructured(chosen.neurons, chosen.layers, chosen.seed or 0)
-    write_network(chosen.output, made, formula_ok=chosen.formula)
-    print(f"{chosen.output}: {made.depth} layers of {made.neurons} neurons, {made.edges:,} edges")
+        network = Unstructured(chosen.neurons, chosen.layers, chosen.seed or 0)
+    write_network(chosen.output, network, formula_ok=chosen.formula)
+    print(f"{chosen.output}: {network.depth} layers of {network.neurons} neurons, {network.edges:,} edges")
 
 
 def _import(chosen) -> None:

@@ -91,17 +91,17 @@ def _bench(chosen) -> None:
     products.check_operations(operations)
     sparsities = _percents(chosen.sparsity)
     sets = dict.fromkeys(chosen.sets or ["a"], sparsities)
-    found = problems(sets, chosen.phase or ["inference"], chosen.network, chosen.seed)
+    cases = problems(sets, chosen.phase or ["inference"], chosen.network, chosen.seed)
     models.check(chosen.models)
     folder = _folder(chosen.output)
     libraries, absent = _libraries(chosen.libraries)
     threads, records = arguments.threads(chosen.threads), []
     comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
     print(
-        f"{len(found)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
+        f"{len(cases)} problems, {threads} threads; times are medians, ratios how many times as long as ours\n{_HEAD}"
     )
     try:
-        for group in products.compare_products(found, operations, comparison, chosen.dlmc):
+        for group in products.compare_products(cases, operations, comparison, chosen.dlmc):
             records += group
             _print(group)
         for name in chosen.models:
@@ -129,18 +129,18 @@ def _one(chosen) -> None:
     command = shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "--libraries", ",".join(libraries)]))
     matrix = own_products.read_matrix(chosen.matrix)
     comparison = Comparison(threads, libraries, chosen.seconds, command)
-    found = own_products.compare_own(matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, comparison)
-    problem = found[0].problem
+    one = own_products.compare_own(matrix, Path(chosen.matrix).name, chosen.operation, chosen.columns, comparison)
+    problem = one[0].problem
     size = f"{problem.rows} x {problem.columns}, {problem.nonzeros} nonzeros"
     sparse, columns = f"{100 * problem.sparsity:.4g} % sparse", problem.batch_columns
     print(f"{size} ({sparse}), {columns} columns; {threads} threads\n{_HEAD}")
-    _print(found)
+    _print(one)
     print(f"\n  {'program':<14} {'median ms':>10} {'10^9 op/s':>10}   {'version'}")
-    for record in found:
+    for record in one:
         rate, version = record.operations_per_second.median, record.program.version
         spent = 1e3 * statistics.median(record.seconds)
         print(f"  {record.program.name:<14} {spent:>10.4f} {rate / 1e9:>10.2f}   {version}")
-    _write(chosen.record, found)
+    _write(chosen.record, one)
     for name, reason in absent.items():
         print(f"{name}: {reason}")
 
@@ -157,17 +157,17 @@ def _print(group: list) -> None:
         ours = statistics.median(one.ours["samples"]["seconds"])
         name = one.ours["case"].rsplit(".", 2)[0]
         peak = "-" if one.peak is None else f"{one.peak:.1f}"
-        sparse, dense = (_beside(known) for known in (one.sparse, one.dense))
-        told = one.ours["imbalance"]
-        spread = "-" if told is None else f"{told['busy']:.3f}"
+        sparse, dense = (_against(other) for other in (one.sparse, one.dense))
+        imbalance = one.ours["imbalance"]
+        spread = "-" if imbalance is None else f"{imbalance['busy']:.3f}"
         rate = one.ours["operations_per_second"]["median"] / 1e9
         print(
             f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True
         )
 
 
-def _beside(known) -> str:
-    return "-" if known is None else f"{known[1]:.2f} {known[0]['program']['name']}"
+def _against(other) -> str:
+    return "-" if other is None else f"{other[1]:.2f} {other[0]['program']['name']}"
 
 
 def _summary(records: list) -> None:
@@ -182,10 +182,10 @@ def _summary(records: list) -> None:
     print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
     print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
     for (operation, kind, percent), members in groups.items():
-        found = means(members)
-        sparse, dense = (_mean(found[name], found[f"{name}_best"]) for name in ("sparse", "dense"))
-        peak = "-" if found["peak"] is None else f"{found['peak']:.2f}"
-        print(f"  {operation:<9} {kind:<4} {percent:>7}% {found['count']:>8} {sparse:>15} {dense:>15} {peak:>7}")
+        averages = means(members)
+        sparse, dense = (_mean(averages[name], averages[f"{name}_best"]) for name in ("sparse", "dense"))
+        peak = "-" if averages["peak"] is None else f"{averages['peak']:.2f}"
+        print(f"  {operation:<9} {kind:<4} {percent:>7}% {averages['count']:>8} {sparse:>15} {dense:>15} {peak:>7}")
 
 
 def _mean(middle: float | None, best: float | None) -> str:

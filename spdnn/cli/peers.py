@@ -67,16 +67,16 @@ def _peers(chosen) -> None:
     command = _command(chosen, layers, libraries, threads)
     comparison = peers.Comparison(threads, libraries, chosen.seconds, command)
     for width in layers:
-        found = peers.compare_layers([width], chosen.count, comparison)
-        _print(f"one layer, {width} neurons, {found[0].problem.input_count} inputs", found, peers)
-        records += found
+        measured = peers.compare_layers([width], chosen.count, comparison)
+        _print(f"one layer, {width} neurons, {measured[0].problem.input_count} inputs", measured, peers)
+        records += measured
     if whole:
         network = RadixNet(chosen.neurons, chosen.layers)
         inputs = named(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
         name = f"radixnet-{chosen.neurons}-{chosen.layers}.{Path(chosen.inputs).name.split('.')[0]}-{inputs.count}"
-        found, refused = peers.compare_networks(network, inputs, comparison, chosen.repeats, name)
-        _print(f"{chosen.neurons} neurons x {chosen.layers} layers, {inputs.count} inputs", found, peers)
-        records += found
+        measured, refused = peers.compare_networks(network, inputs, comparison, chosen.repeats, name)
+        _print(f"{chosen.neurons} neurons x {chosen.layers} layers, {inputs.count} inputs", measured, peers)
+        records += measured
     for name, reason in {**absent, **refused}.items():
         print(f"{name}: {reason}")
     if chosen.records:

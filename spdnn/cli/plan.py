@@ -102,14 +102,14 @@ def _show_plan(chosen) -> dict:
         some = work.of(inputs)
         order = lambda ranks, some=some: calibration.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
         options = {"per_node": per_node}
-        found = [
+        rows = [
             prediction.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
             for ranks in chosen.devices or DEVICES
         ]
         limit = prediction.enough(some, device, messages, partition, order=order, **options)
-        plans, limits = plans + found, [*limits, limit]
+        plans, limits = plans + rows, [*limits, limit]
         print(f"\n{inputs:,} inputs, {partition}, predicted\n{_line(_HEAD)}  bound by")
-        for one in found:
+        for one in rows:
             print(_plan_row(one))
         if limit.fits:
             print(f"more than {limit.ranks:,} devices do not help: {limit.seconds:.4g} s there, {limit.bound}")

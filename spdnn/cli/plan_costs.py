@@ -1,4 +1,4 @@
-"""The problem and the costs that `spdnn plan --cut` predicts with: from a record, or from rates given by hand."""
+"""The problem and the costs that `spdnn plan --cut` predicts with: from a record, or from rates entered by hand."""
 
 import statistics
 from dataclasses import replace
@@ -31,11 +31,11 @@ def problem_of(chosen) -> tuple:
         raise InputError(f"{request.devices} devices: at most {MOST_DEVICES:,}")
     if (chosen.layers is None) != (chosen.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
-    told = chosen.latency or chosen.bandwidth or not chosen.record
-    messages = Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if told else None
-    found = _recorded(chosen, request.devices, messages) if chosen.record else _by_hand(chosen, messages)
-    name, costs, cores, told = found
-    return name, request, costs, sizes_of(costs.work, costs.device), cores, told
+    priced = chosen.latency or chosen.bandwidth or not chosen.record
+    messages = Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if priced else None
+    problem = _recorded(chosen, request.devices, messages) if chosen.record else _by_hand(chosen, messages)
+    name, costs, cores, priced = problem
+    return name, request, costs, sizes_of(costs.work, costs.device), cores, priced
 
 
 def _recorded(chosen, devices: int, messages) -> tuple:
@@ -47,17 +47,17 @@ def _recorded(chosen, devices: int, messages) -> tuple:
             raise InputError(f"--{name.replace('_', '-')} is what --record tells; give one of them")
     record = read_record(chosen.record)
     costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
-    told = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
+    origin = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
     if not (chosen.neurons or chosen.network):
         if chosen.inputs:
             costs = replace(costs, work=costs.work.of(chosen.inputs), order=lambda batches: None)
-        return record.case, costs, cores, f"{told}; rows are those that its run had left"
+        return record.case, costs, cores, f"{origin}; rows are those that its run had left"
     name, work, order, rows = _given(chosen)
     # What its reductions left of an edge and of its bytes; rows are not known to merge in another problem.
     left = costs.work.edges.sum() / max(1, record.problem.edges)
     nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
     work = replace(work, edges=left * work.edges, weight_bytes=left * nbytes * work.edges)
-    return name, replace(costs, work=work, order=order), cores, f"{told}; {rows}"
+    return name, replace(costs, work=work, order=order), cores, f"{origin}; {rows}"
 
 
 def _by_hand(chosen, messages) -> tuple:
@@ -80,7 +80,7 @@ def _by_hand(chosen, messages) -> tuple:
 
 
 def _given(chosen) -> tuple:
-    """(name, work, order of the batches' shares, how the rows were found) of the problem that the arguments name."""
+    """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
     from spdnn.costmodel.calibration import WEIGHT_BYTES
     from spdnn.costmodel.costs import Work
     from spdnn.costmodel.official import official_shares, official_work
@@ -92,8 +92,8 @@ def _given(chosen) -> tuple:
         work = official_work(problem.neurons, problem.layers)
         weights = np.full(problem.layers, WEIGHT_BYTES * problem.edges / problem.layers)
         work = replace(work, weight_bytes=weights).of(count)
-        known = count == challenge.INPUTS
-        order = lambda batches: official_shares(work, problem.neurons, batches, "static") if known else None  # noqa: E731
+        official = count == challenge.INPUTS
+        order = lambda batches: official_shares(work, problem.neurons, batches, "static") if official else None  # noqa: E731
         return problem.name, work, order, "rows are those that the official inputs have left"
     network = open_network(chosen.network)
     headers = [network.header(k) for k in range(network.depth)]

@@ -1,6 +1,6 @@
 """`spdnn plan --cut`: how an inference would be cut for some devices, and the time predicted; nothing is run.
 
-What layers cost comes from a measured record, or from rates given by hand.
+What layers cost comes from a measured record, or from rates entered by hand.
 """
 
 from dataclasses import asdict, replace
@@ -13,7 +13,7 @@ OPTIONS = ("neurons", "layers", "network", *RATES, *(name for name in arguments.
 
 
 def add(plan) -> None:
-    """Add --cut and what it takes beside."""
+    """Add --cut and what it takes besides."""
     group = plan.add_argument_group("a cut", "batches, stages of layers, buffers of weights, devices; with --cut")
     group.add_argument("--cut", action="store_true", help="how one rank would cut the inference for its devices")
     what = group.add_mutually_exclusive_group()
@@ -40,26 +40,26 @@ def show(chosen) -> dict:
     return _show(chosen, *problem_of(chosen))
 
 
-def _show(chosen, name: str, request, costs, sizes, cores: int | None, told: str) -> dict:
+def _show(chosen, name: str, request, costs, sizes, cores: int | None, origin: str) -> dict:
     from spdnn.taskgraph.choice import choose
 
     leaving = bool((costs.work.survivors[-1:] < costs.work.inputs).all())
     asked = replace(request, join=request.join and cores is not None)
-    found = choose(sizes, asked, request.device_memory, costs, cores, leaving=leaving)
-    decomposition, predicted = found.decomposition, found.predicted
+    best = choose(sizes, asked, request.device_memory, costs, cores, leaving=leaving)
+    decomposition, predicted = best.decomposition, best.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
         raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")
-    print(f"{name}, {sizes.inputs:,} inputs: predicted, {told}")
-    print(f"{_described(decomposition)}\n{found.why}\n")
+    print(f"{name}, {sizes.inputs:,} inputs: predicted, {origin}")
+    print(f"{_described(decomposition)}\n{best.why}\n")
     _print_memory(decomposition, sizes, request.device_memory)
     _print_time(predicted)
-    _print_considered(found.considered)
+    _print_considered(best.considered)
     if chosen.svg:
         _draw(chosen.svg, name, decomposition, predicted)
     return {
         "predicted": True,
         "problem": name,
-        "calibrated_by": told,
+        "calibrated_by": origin,
         "memory_bytes": [decomposition.memory(sizes, device) for device in range(decomposition.devices)],
         "promise_bytes": request.device_memory,
         "decomposition": asdict(decomposition),
@@ -67,8 +67,8 @@ def _show(chosen, name: str, request, costs, sizes, cores: int | None, told: str
         "bound": predicted.bound,
         "parts": predicted.parts,
         "busy": [[*lane, share] for lane, share in predicted.busy.items()],
-        "why": found.why,
-        "considered": [_plain(one) for one in found.considered],
+        "why": best.why,
+        "considered": [_plain(one) for one in best.considered],
         "timeline": [span.listed() for span in predicted.timeline],
     }
 
@@ -117,8 +117,10 @@ def _print_memory(d, sizes, promise: int | None) -> None:
         span = f"{d.stages[first][0] + 1}-{d.stages[last - 1][1]}"
         weights, memory = sum(d.buffer_bytes(sizes, device)), d.memory(sizes, device)
         values = (weights, memory - weights - sizes.held_bytes, memory)
-        told = [f"{value / 1e9:,.3f} GB" for value in values]
-        print(" ".join(f"{cell:>12}" for cell in (device, span, *told, f"{promise / 1e9:,.3f} GB" if promise else "-")))
+        texts = [f"{value / 1e9:,.3f} GB" for value in values]
+        print(
+            " ".join(f"{cell:>12}" for cell in (device, span, *texts, f"{promise / 1e9:,.3f} GB" if promise else "-"))
+        )
 
 
 def _print_time(predicted) -> None:

@@ -118,9 +118,9 @@ def _challenge(chosen) -> int:
     runner, reductions = world().together(_checked, chosen, chosen.record)
     cache = Cache(not chosen.no_cache)
 
-    def load(known: Inputs | None) -> Loaded:
-        network, inputs, read = RadixNet(chosen.neurons, chosen.layers), known, 0.0
-        if known is None:
+    def load(shared_inputs: Inputs | None) -> Loaded:
+        network, inputs, read = RadixNet(chosen.neurons, chosen.layers), shared_inputs, 0.0
+        if shared_inputs is None:
             inputs, read = measure.timed(named, chosen.inputs, chosen.neurons, chosen.count, chosen.mnist, cache)
         make = partial(runner.prepare, network, reductions, chosen.memory)
         prepared, spent = measure.timed(cache.prepared, network, runner.name, reductions, make)
@@ -135,7 +135,7 @@ def _challenge(chosen) -> int:
     command += ["--no-cache"] if chosen.no_cache else []
     verdict, measurement = _judged(chosen, loaded, measurement, result, None, cache.taken)
     name = f"radixnet-{chosen.neurons}-{chosen.layers}.{_word(chosen.inputs)}"
-    if not (status := _told(chosen, name, measurement, result, verdict, command)) and world().size == 1:
+    if not (status := _report(chosen, name, measurement, result, verdict, command)) and world().size == 1:
         cache.keep()
     return status
 
@@ -162,13 +162,13 @@ def _infer(chosen) -> int:
     for name in ("prepared", "layers", "count", "truth"):
         command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
     name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
-    return _told(chosen, name, measurement, result, verdict, command)
+    return _report(chosen, name, measurement, result, verdict, command)
 
 
 def _load(
-    chosen, runner, reductions: tuple[str, ...], files: list[str | None], staging: float, known: Inputs | None
+    chosen, runner, reductions: tuple[str, ...], files: list[str | None], staging: float, shared_inputs: Inputs | None
 ) -> Loaded:
-    """Inputs, unless they are `known`, and prepared network from `files` (network, inputs, prepared), which took
+    """Inputs, if no `shared_inputs`, and prepared network from `files` (network, inputs, prepared), which took
     `staging` seconds to stage.
     """
     from spdnn.formats.readers import open_network
@@ -178,8 +178,8 @@ def _load(
     network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
     if chosen.top and chosen.top > network.outputs:
         raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
-    inputs, read = known, 0.0
-    if known is None:
+    inputs, read = shared_inputs, 0.0
+    if shared_inputs is None:
         inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
     reading, read = read, read + staging + opening
     if chosen.truth not in (None, "oracle"):
@@ -262,7 +262,7 @@ def _check_targets(*paths: str | None) -> None:
 
 
 def _word(path: str) -> str:
-    """A file's name as it may stand in the name of a case."""
+    """A file's name as the name of a case may contain it."""
     stem = path.rstrip("/").rsplit("/", 1)[-1].split(".")[0][:60]
     return "".join(c if c.isalnum() or c == "-" else "-" for c in stem) or "input"
 
@@ -300,7 +300,7 @@ def _write_rows(stream: BinaryIO, result: Result) -> None:
         stream.write(rows.data)
 
 
-def _told(chosen, name: str, measurement, result: Result, verdict: Verdict | None, command: list) -> int:
+def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | None, command: list) -> int:
     """Write the record of a passing run, print what happened; the exit status."""
     print(f"categories  {result.categories.size} of {result.inputs} inputs")
     if verdict is None:
@@ -314,8 +314,8 @@ def _told(chosen, name: str, measurement, result: Result, verdict: Verdict | Non
     if chosen.record:
         _write_record(chosen, name, measurement, result, verdict, command)
     if chosen.memory and measurement.peak_memory_bytes > chosen.memory:
-        told = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
-        print(f"spdnn: warning: {told}: reading files took more than the run", file=sys.stderr)
+        message = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
+        print(f"spdnn: warning: {message}: reading files took more than the run", file=sys.stderr)
     print(f"solution    {text(measurement.time_to_solution)}")
     seconds = float(np.median(measurement.samples.inference_seconds))
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
@@ -386,9 +386,9 @@ def _verify(chosen) -> int:
 def _engines(chosen) -> None:
     width = max(map(len, ENGINES))
     for name in ENGINES:
-        found = engine(name, usable=False)
-        reason = found.missing()
-        print(f"{name:<{width}} {'can run' if reason is None else 'cannot run'}   {found.summary}")
-        print(f"{'':<{width}} reductions: {', '.join(found.offers) or 'none'}")
+        one = engine(name, usable=False)
+        reason = one.missing()
+        print(f"{name:<{width}} {'can run' if reason is None else 'cannot run'}   {one.summary}")
+        print(f"{'':<{width}} reductions: {', '.join(one.offers) or 'none'}")
         if reason:
             print(f"{'':<{width}} {reason}")

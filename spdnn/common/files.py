@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: written under a temporary name beside the target, then renamed."""
+"""Files appear whole or not at all: written under a temporary name next to the target, then renamed."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from spdnn.common.errors import InputError, SpdnnError
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
+    """Yield a temporary path next to `path`; rename it to `path` when the block ends without an error.
 
     Args:
         durable: the content is on the disk before the name is; else a power failure may leave a damaged file.
@@ -25,7 +25,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
         SpdnnError: the folder cannot be written to, or the disk is full.
     """
     target = check_target(path)
-    temporary = _beside(target)
+    temporary = _temporary(target)
     try:
         with open(temporary, "xb"):
             pass
@@ -36,14 +36,14 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise _told(error, target) from error
+        raise _sentence(error, target) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def _beside(target: Path) -> Path:
-    """A new name beside `target`, known before anything has it: a signal may come as soon as it is there."""
+def _temporary(target: Path) -> Path:
+    """A new name next to `target`, chosen before anything has it: a signal may come as soon as it is there."""
     return target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
 
 
@@ -62,7 +62,7 @@ def replacing_folder(path: str | os.PathLike) -> Iterator[Path]:
     if target.exists() and not target.is_dir():
         raise InputError(f"{path} is not a folder, and would be replaced by one; name another")
     _check_parent(target)
-    stage = _beside(target)
+    stage = _temporary(target)
     whole, before = stage / "whole", stage / "before"
     try:
         whole.mkdir(parents=True)
@@ -71,7 +71,7 @@ def replacing_folder(path: str | os.PathLike) -> Iterator[Path]:
             os.replace(target, before)
         os.replace(whole, target)
     except OSError as error:
-        raise _told(error, target) from error
+        raise _sentence(error, target) from error
     finally:
         if before.exists() and not target.exists():
             os.replace(before, target)
@@ -166,18 +166,18 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def existing(path: str | os.PathLike, what: str) -> Path:
-    """`path` as a Path when it exists, else one sentence that names `what` was looked for."""
-    found = Path(path)
+    """`path` as a Path when it exists, else one sentence that names `what` is missing."""
+    full = Path(path)
     try:
-        there = found.exists()
+        there = full.exists()
     except OSError as error:
-        raise InputError(f"{str(found)[:200]}: {error.strerror}") from error
+        raise InputError(f"{str(full)[:200]}: {error.strerror}") from error
     if not there:
-        raise InputError(f"{found}: there is no such {what}")
-    return found
+        raise InputError(f"{full}: there is no such {what}")
+    return full
 
 
-def _told(error: OSError, target: Path) -> SpdnnError:
+def _sentence(error: OSError, target: Path) -> SpdnnError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpdnnError(f"{target}: the disk is full, so nothing was written")
     return SpdnnError(f"{target}: {error.strerror or error}, so nothing was written")

@@ -1,7 +1,7 @@
 """How far a long run is: what each of its stages tells, on a terminal or in a log (spdnn/common/progress_output.py).
 
-A stage tells what is done of it, the rate, and the time to go where that is known; an inference also how many inputs
-are left. Where nothing is due, a step looks at the clock and does nothing else: no text, no copy, no allocation.
+A stage says what is done of it, the rate, and the time to go where it can be estimated; an inference also how many
+inputs are left. Where nothing is due, a step reads the clock and does nothing else: no text, no copy, no allocation.
 
 Layers get cheaper as inputs die, so a mean over the layers done would tell too long a time to go. It is the work ahead,
 rows of now x edges of the layers ahead, over the rate of the edges that were really computed lately.
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from time import monotonic
 
-from spdnn.common.progress_output import duration, inference_name, magnitude, of, significant, teller
+from spdnn.common.progress_output import duration, inference_name, magnitude, of, output, significant
 
 LATELY = 10.0  # seconds, at least, over which the rate is taken that tells the time to go
 Batch = tuple[int, float, float]  # its inputs, work gone through, work ahead of its rows of now
-BYTES = "B"  # a unit that is told in kB, MB, ...
+BYTES = "B"  # a unit that is written in kB, MB, ...
 
 
 def bar(items: Iterable, name: str, total: int | None = None, unit: str = "layer") -> Iterator:
@@ -35,8 +35,8 @@ class Stage:
     """One stage, a context; it counts items that are alike.
 
     Args:
-        name: as it is told: "read inputs".
-        total: items in all, where that is known.
+        name: as it is written: "read inputs".
+        total: items in all, or None.
         unit: what an item is, in the singular; BYTES.
         before: items that were done before it began, by others.
         timed: it may tell rate and time to go; else items that are counted are not done yet.
@@ -45,49 +45,49 @@ class Stage:
         done: items so far.
 
     Raises:
-        InputError: when it begins, as tellers.chosen.
+        InputError: when it begins, as progress_output.chosen.
     """
 
     def __init__(self, name: str, total: int | None = None, unit: str = "layer", before: int = 0, timed: bool = True):
         self.name, self.total, self.unit, self.timed = name, total, unit, timed
         self.units = unit + ("es" if unit.endswith("ch") else "s")
         self.done = self._before = before
-        self.begun, self._due, self._teller = 0.0, math.inf, None
+        self.begun, self._due, self._output = 0.0, math.inf, None
         self._samples: deque[tuple[float, float]] = deque()  # (when, work done by then), of the last while
         self._work: Callable | None = None  # what an inference asks for the work done and ahead
 
     def __enter__(self):
         self.begun = now = monotonic()
-        self._teller = teller(now)
-        if self._teller:
+        self._output = output(now)
+        if self._output:
             self._samples.append((now, self._before))
-            self._due = self._teller.due
-            self.look()
+            self._due = self._output.due
+            self.update()
         return self
 
     def __exit__(self, kind, *_) -> None:
         self._due = math.inf
-        if self._teller:
-            if self._teller.told and not kind:
+        if self._output:
+            if self._output.shown and not kind:
                 self._tell(self.ended(monotonic()))
-            self._teller.close()
+            self._output.close()
         self._work = None  # which holds what the engine computes with
 
     def advance(self, count: int = 1) -> None:
         """So many more items are done."""
         self.done += count
         if monotonic() >= self._due:
-            self.look()
+            self.update()
 
-    def look(self) -> None:
-        """Tell how far the stage is, if that is due; its end is told when it is over."""
+    def update(self) -> None:
+        """Write how far the stage is, if that is due; its end follows when it is over."""
         now = monotonic()
-        if now >= self._teller.due and self.done != self.total:
-            self._tell(self.text(now, self._teller.brief))
-        self._due = self._teller.due
+        if now >= self._output.due and self.done != self.total:
+            self._tell(self.text(now, self._output.brief))
+        self._due = self._output.due
 
     def _tell(self, text: str) -> None:
-        self._teller.tell(f"{self.name}: {text}", self.done, self.total)
+        self._output.tell(f"{self.name}: {text}", self.done, self.total)
 
     def text(self, now: float, brief: bool = False) -> str:
         """How far it is; `brief`: on a line that a bar needs a part of."""
@@ -124,11 +124,11 @@ class Stage:
         return None
 
     def work(self) -> tuple[float, float | None]:
-        """Work done, and work ahead where that is known, in one unit."""
+        """Work done, and work ahead where it can be estimated, in one unit."""
         return self.done, None if self.total is None else self.total - self.done
 
     def _seconds_left(self, now: float) -> float | None:
-        """The work ahead at the rate of late; None where either is not known, or nothing is ahead."""
+        """The work ahead at the rate of late; None where either is missing, or nothing is ahead."""
         (done, ahead), samples = self.work(), self._samples
         samples.append((now, done))
         while len(samples) > 2 and samples[1][0] <= now - LATELY:
@@ -139,10 +139,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Course:
-    """The layers that an inference goes through, made before its clock starts: lists of layers + 1 numbers.
+    """The layers that an inference goes through, counted before its clock starts: lists of layers + 1 numbers.
 
     Attributes:
-        passed: edges of the network as it was given, which the challenge's rate counts, before each layer.
+        passed: edges of the network before reductions, which the challenge's rate counts, before each layer.
         ahead: edges of the network as it was prepared, from each layer on.
     """
 
@@ -150,9 +150,9 @@ class Course:
     ahead: list[int]
 
     @classmethod
-    def of(cls, given: Iterable[int], prepared: Iterable[int]) -> Course:
+    def of(cls, edges: Iterable[int], prepared: Iterable[int]) -> Course:
         """From the edges of each layer of both networks."""
-        return cls([0, *accumulate(given)], [0, *accumulate(reversed(list(prepared)))][::-1])
+        return cls([0, *accumulate(edges)], [0, *accumulate(reversed(list(prepared)))][::-1])
 
     @property
     def depth(self) -> int:
@@ -182,7 +182,7 @@ class Inference(Stage):
         """The next batch begins, of `size` inputs.
 
         Args:
-            work: asked when something is told, with the number of layers that the batch has been through, for (inputs x
+            work: asked when a line is written, with the number of layers that the batch has been through, for (inputs x
                 edges really gone through since the run began, rows that the next layer goes through); None:
                 `computed` and `left` say so.
         """
@@ -196,16 +196,16 @@ class Inference(Stage):
     def at(self, layer: int, left: int) -> None:
         """The batch has been through so many layers, and so many of its inputs are left.
 
-        This is on the clock of the inference: two assignments and a look at the clock.
+        This is on the clock of the inference: two assignments and a reading of the clock.
         """
         self.layer, self.left = layer, left
         if monotonic() >= self._due:
-            self.look()
+            self.update()
 
-    def look(self) -> None:
+    def update(self) -> None:
         if self.batch:  # before the first there is nothing to tell
             self._count()
-            super().look()
+            super().update()
 
     def ended(self, now: float) -> str:
         self._count()
@@ -234,7 +234,7 @@ class Batches(Stage):
     `done` counts layers of batches or, without `work`, batches.
 
     Args:
-        work: asked when something is told, for (inputs x edges really gone through, those ahead or None); None: batches
+        work: asked when a line is written, for (inputs x edges really gone through, those ahead or None); None: batches
             tell nothing before they are through, as on a device that the host does not wait for.
 
     Attributes:
@@ -279,9 +279,9 @@ def work_ahead(late: Sequence[Batch], early: Sequence[Batch], inputs: int) -> fl
             more for each input, those to come as much.
     """
     telling = late or early
-    told = sum(batch[0] for batch in telling)
-    if not told:
+    passed = sum(batch[0] for batch in telling)
+    if not passed:
         return None
-    each = sum(done + ahead for _, done, ahead in telling) / told
+    each = sum(done + ahead for _, done, ahead in telling) / passed
     rest = sum(ahead for _, _, ahead in late) + sum(min(ahead, each * count) for count, _, ahead in early)
     return rest + each * (inputs - sum(batch[0] for batch in (*late, *early)))

@@ -1,10 +1,10 @@
-"""Where progress (spdnn/common/progress.py) is told, how often, and in what words; what an inference is called.
+"""Where progress (spdnn/common/progress.py) is written, how often, and in what words; what an inference is called.
 
 The environment variable SPDNN_PROGRESS has the last word:
 
     off            nothing
     bar            a bar, drawn 10 times a second: what a terminal gets
-    lines          a line every 30 s at most, and one at the end of a stage that told any: what a log gets
+    lines          a line every 30 s at most, and one at the end of a stage that wrote any: what a log gets
     bar=S, lines=S at most one every S seconds
 """
 
@@ -29,7 +29,7 @@ class _Run:
     """What this process is doing.
 
     Attributes:
-        since: when the last line was told, or the run began; None where the process is more than one run, and each
+        since: when the last line was written, or the run began; None where the process is more than one run, and each
             stage counts its own time.
         repeat, rank: as they follow the word "inference".
         quiet: another rank tells.
@@ -80,24 +80,24 @@ def chosen() -> tuple[str, float]:
     Raises:
         InputError: the variable says something else.
     """
-    wanted = os.environ.get(VARIABLE)
-    if not wanted:
+    value = os.environ.get(VARIABLE)
+    if not value:
         how = "off" if sys.stderr is None else "bar" if sys.stderr.isatty() else "lines"
         return how, SECONDS.get(how, math.inf)
-    how, given, number = wanted.partition("=")
-    if how in SECONDS or wanted == "off":
+    how, separator, number = value.partition("=")
+    if how in SECONDS or value == "off":
         with contextlib.suppress(ValueError):
-            seconds = float(number) if given else SECONDS.get(how, math.inf)
-            if seconds >= 0 and (seconds < math.inf or not given):
+            seconds = float(number) if separator else SECONDS.get(how, math.inf)
+            if seconds >= 0 and (seconds < math.inf or not separator):
                 return how, seconds
     raise InputError(
-        f"environment variable {VARIABLE}={wanted[:40]!r}: it must be off, bar, lines, or one of the last two with "
+        f"environment variable {VARIABLE}={value[:40]!r}: it must be off, bar, lines, or one of the last two with "
         "seconds from one to the next, such as lines=5"
     )
 
 
-def teller(now: float) -> Bar | Lines | None:
-    """What tells of a stage that begins now; None: nothing does. Raises as `chosen`."""
+def output(now: float) -> Bar | Lines | None:
+    """The output for a stage that begins now; None: there is none. Raises as `chosen`."""
     if _run.quiet:
         return None
     how, seconds = chosen()
@@ -115,25 +115,25 @@ class Lines:
     """A line on standard error, `seconds` after the last one at the earliest, whatever stage that was of.
 
     Attributes:
-        told: whether the stage has a line, so that its end has one too.
+        shown: whether the stage has a line, so that its end has one too.
     """
 
     brief = False
 
     def __init__(self, seconds: float, now: float):
-        self.seconds, self.told = seconds, False
+        self.seconds, self.shown = seconds, False
         self._since = now if _run.since is None else _run.since
 
     @property
     def due(self) -> float:
-        """When the next may be told."""
+        """When the next line may be written."""
         return max(self._since, _run.since or 0.0) + self.seconds
 
     def tell(self, text: str, done: int, total: int | None) -> None:
         """The text; a bar shows how much is done of the total besides."""
         with contextlib.suppress(OSError):  # a log that cannot be written to ends no run
             print(text, file=sys.stderr, flush=True)
-        self.told, self._since = True, monotonic()
+        self.shown, self._since = True, monotonic()
         if _run.since is not None:
             _run.since = self._since
 
@@ -144,7 +144,7 @@ class Lines:
 class Bar:
     """A bar that is drawn where a stage has lasted `seconds`, again after as many, and is gone when the stage ends."""
 
-    brief, told = True, False
+    brief, shown = True, False
 
     def __init__(self, seconds: float, now: float):
         self.seconds, self.due, self._drawn = seconds, now + seconds, None

@@ -1,4 +1,4 @@
-"""What a result was made by: the digest of the code that a module reaches, the commit, the machine."""
+"""What a result comes from: the digest of the code that a module reaches, the commit, the machine."""
 
 import ast
 import hashlib
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Files beside the code that a module reads, from the root of the checkout.
+# Files besides the code that a module reads, from the root of the checkout.
 DATA = {
     "spdnn.kernels": ("spdnn/kernels/cpu/*",),
     "spdnn.kernels.cuda": ("spdnn/kernels/cuda/*.cu", "spdnn/kernels/cuda/*.cuh"),
@@ -34,17 +34,17 @@ def module_file(module: str) -> Path | None:
 @cache
 def imports(module: str) -> tuple[str, ...]:
     """The modules of this package that `module` imports, anywhere in its text (packages above it included)."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(module_file(module).read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        found.update(name for name in names if name.split(".")[0] == "spdnn" and module_file(name))
+        modules.update(name for name in names if name.split(".")[0] == "spdnn" and module_file(name))
     parts = module.split(".")
-    found.update(".".join(parts[:n]) for n in range(1, len(parts)))
-    return tuple(sorted(found - {module}))
+    modules.update(".".join(parts[:n]) for n in range(1, len(parts)))
+    return tuple(sorted(modules - {module}))
 
 
 def reached(*modules: str) -> list[str]:

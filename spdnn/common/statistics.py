@@ -52,7 +52,7 @@ def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> In
     """How many times as long theirs took as ours: the median of the ratios of pairs, and its interval.
 
     Args:
-        samples_ours, samples_theirs: seconds; those at the same place were measured one after the other, so that what
+        samples_ours, samples_theirs: seconds; those of the same index were measured one after the other, so that what
             else the machine did slowed both.
 
     Raises:
@@ -87,13 +87,15 @@ def ratio_of_medians(
     first, second = (b, a) if swapped else (a, b)
     with np.errstate(over="ignore", under="ignore"):
         ratio = float(np.median(first) / np.median(second))
-        found = Interval(ratio, ratio, ratio, 0)
+        interval = Interval(ratio, ratio, ratio, 0)
         if a.size > 1 or b.size > 1:
             drawn = [_medians(side, (seed, i)) for i, side in enumerate((first, second))]
-            found = _percentiles(ratio, drawn[0] / drawn[1], confidence)
-    if not 0 < found.low <= found.high < math.inf or not math.isfinite(1 / found.low):
+            interval = _percentiles(ratio, drawn[0] / drawn[1], confidence)
+    if not 0 < interval.low <= interval.high < math.inf or not math.isfinite(1 / interval.low):
         raise InputError(f"medians of {np.median(a):g} and {np.median(b):g} seconds have no ratio that is a number")
-    return Interval(1 / found.median, 1 / found.high, 1 / found.low, found.resamples) if swapped else found
+    return (
+        Interval(1 / interval.median, 1 / interval.high, 1 / interval.low, interval.resamples) if swapped else interval
+    )
 
 
 def _checked(samples_seconds: Sequence[float], confidence: float) -> np.ndarray:
@@ -121,31 +123,31 @@ def _medians(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndarray:
 
 
 def _medians_of_few(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndarray:
-    """The same to the last bit in a tenth of the time: the middle of a resample, found by how often each was drawn.
+    """The same to the last bit in a tenth of the time: the middle of a resample, from how often each was drawn.
 
     In ascending order, the k-th value of a resample is the first sample up to which more than k were drawn.
     """
     order, counts = np.argsort(samples), _drawn(samples.size, seed)
     ascending, middles = samples[order], {(samples.size - 1) // 2, samples.size // 2}  # one, or two
-    drawn, places = np.zeros(RESAMPLES, dtype=np.uint8), {middle: np.zeros(RESAMPLES, np.uint8) for middle in middles}
+    drawn, indices = np.zeros(RESAMPLES, dtype=np.uint8), {middle: np.zeros(RESAMPLES, np.uint8) for middle in middles}
     for sample in order[:-1]:
         drawn += counts[sample]
-        for middle, place in places.items():
-            place += drawn <= middle
-    return np.mean([ascending[place] for place in places.values()], axis=0)
+        for middle, index in indices.items():
+            index += drawn <= middle
+    return np.mean([ascending[index] for index in indices.values()], axis=0)
 
 
 @lru_cache(KEPT)
 def _drawn(size: int, seed: int | tuple[int, int]) -> np.ndarray:
     """How often each of `size` samples is in each resample, whatever their values: uint8 (size, RESAMPLES)."""
     drawn = np.random.default_rng(seed).integers(size, size=(RESAMPLES, size))
-    places = drawn + size * np.arange(RESAMPLES)[:, None]
-    counts = np.bincount(places.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size)
+    indices = drawn + size * np.arange(RESAMPLES)[:, None]
+    counts = np.bincount(indices.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size)
     return np.ascontiguousarray(counts.T, dtype=np.uint8)
 
 
-def _percentiles(found: float, resampled: np.ndarray, confidence: float) -> Interval:
-    """What was found, with the percentile interval of what resamples gave."""
+def _percentiles(value: float, resampled: np.ndarray, confidence: float) -> Interval:
+    """The value, with the percentile interval of what resamples gave."""
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
-    return Interval(found, min(float(low), found), max(float(high), found), resampled.size)
+    return Interval(value, min(float(low), value), max(float(high), value), resampled.size)

@@ -1,4 +1,4 @@
-"""The tables of `config/`: where they are, beside a checkout's package or inside an installed one, and their rows."""
+"""The tables of `config/`: where they are, next to a checkout's package or inside an installed one, and their rows."""
 
 import csv
 from collections.abc import Iterator

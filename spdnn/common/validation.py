@@ -1,6 +1,6 @@
 """JSON as objects of typed classes (msgspec), and what is wrong with it in one sentence that names the field.
 
-What is sound is decoded at once. What is not, or may hide a key that is given twice or a number too large, goes through
+What is sound is decoded at once. What is not, or may hide a key that appears twice or a number too large, goes through
 Python's own parser again, which is slower and knows where things are.
 """
 
@@ -16,10 +16,10 @@ import msgspec
 from spdnn.common.errors import InputError
 
 LARGEST = 2**63 - 1  # of any whole number
-END = r"(?!\n)"  # after the $ of a pattern, which Python lets stand before a last line break
+END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 200
-# Where any digit is 0, and a comma whatever stands before a number, this is one that may be beyond LARGEST.
+# Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
 DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n-", b"000000000,,,,,"), b"," + b"0" * 19
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
@@ -39,7 +39,7 @@ def parsed(kind: type[Kind], text: str, where: str, what: str) -> Kind:
     try:
         line = text.encode()
         value = _decoder(kind).decode(line)
-        # Every colon of the text is in the object too, so no key was given twice.
+        # Every colon of the text is in the object too, so no key appears twice.
         whole = line.count(b":") == msgspec.json.encode(value).count(b":") and b"\\u003" not in line
         if whole and LONG_NUMBER not in line.translate(DIGITS):
             return value
@@ -83,7 +83,7 @@ def check_numbers(content: Any, where: str) -> None:
         if isinstance(value, dict):
             todo += ((f"{key}.{name}" if key else str(name), part) for name, part in value.items())
         elif isinstance(value, list):
-            todo += ((f"{key}[{place}]", part) for place, part in enumerate(value))
+            todo += ((f"{key}[{index}]", part) for index, part in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{where}: {shortened(key)}: {value} is not a finite number")
         elif isinstance(value, int) and abs(value) > LARGEST:
@@ -129,7 +129,7 @@ def allowed(node: dict) -> str:
 
 
 def _sentence(kind: type, content: Any, error: str) -> str:
-    """What msgspec's sentence says, with the value, and what is allowed in its place."""
+    """What msgspec's sentence says, with the value, and what is allowed instead."""
     message, _, path = error.partition(" - at `")
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removeprefix("key` in `"))
     whole, node, key = _schema(kind), _schema(kind), ""
@@ -141,23 +141,23 @@ def _sentence(kind: type, content: Any, error: str) -> str:
     if not message.startswith(OWN):
         return shortened(f"{key}.{message}".lstrip("."), LONGEST_SENTENCE)
     if absent := re.fullmatch(r"Object missing required field `(.*)`", message, re.DOTALL):
-        told = f'the field "{absent[1]}" is missing'
+        sentence = f'the field "{absent[1]}" is missing'
     elif unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
-        told = f'there is no field "{unknown[1]}"'
+        sentence = f'there is no field "{unknown[1]}"'
     else:
         value = "a value" if "[...]" in key or "key` in" in path else shortened(_json(content))
-        told = f"{value} is not {allowed(_resolved(whole, node))}"
-    told = shortened(told, LONGEST_SENTENCE)
-    return f"{shortened(key)}: {told}" if key else told
+        sentence = f"{value} is not {allowed(_resolved(whole, node))}"
+    sentence = shortened(sentence, LONGEST_SENTENCE)
+    return f"{shortened(key)}: {sentence}" if key else sentence
 
 
 def _part(whole: dict, node: dict, name: str) -> dict:
     """The schema of the field `name`; of the entries, where it is empty."""
     node = _resolved(whole, node)
     for one in (_resolved(whole, one) for one in node.get("anyOf", [node])):
-        found = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
-        if found:
-            return found
+        schema = one.get("properties", {}).get(name) if name else one.get("items", one.get("additionalProperties"))
+        if schema:
+            return schema
     return {}
 
 

@@ -27,7 +27,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[Device, Wo
     """What a run record of one rank tells of the device and the work; predicting it again gives its median time.
 
     Args:
-        run_seconds: known to be spent whatever is computed (see `run_seconds`).
+        run_seconds: spent whatever is computed (see `run_seconds`).
 
     Raises:
         InputError: a record of several ranks, of a run that did nothing, or with notes that cannot be read.
@@ -44,18 +44,18 @@ def reading_notes(record: RunRecord) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as error:
-        told = "what its engine noted, or what its reductions found, is not what an engine of this project tells"
-        raise InputError(f"{record.case}: {told}; the model cannot be calibrated by it") from error
+        message = "what its engine noted, or what its reductions found, is not what an engine of this project tells"
+        raise InputError(f"{record.case}: {message}; the model cannot be calibrated by it") from error
 
 
 def _from_record(record: RunRecord, run_seconds: float) -> tuple[Device, Work]:
     """`from_record`, of one rank; what cannot be read raises one of UNREADABLE."""
-    problem, result, found = record.problem, record.result, record.reductions.found
-    inputs, layers, merged = problem.input_count, problem.layers, found.get("neurons", {})
+    problem, result, findings = record.problem, record.result, record.reductions.found
+    inputs, layers, merged = problem.input_count, problem.layers, findings.get("neurons", {})
     if not inputs or not layers:
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers tell nothing of a device")
     alive = np.array([inputs, *result.survivors[:-1]], float)
-    edges, rows, spent, meetings = _logged(record, alive)
+    edges, rows, spent, comparisons = _logged(record, alive)
     total = max(0.0, statistics.median(record.samples.inference_seconds) - run_seconds)
     if spent is None:
         spent = total * edges * rows / max(1.0, (edges * rows).sum())
@@ -74,7 +74,7 @@ def _from_record(record: RunRecord, run_seconds: float) -> tuple[Device, Work]:
     work = Work(
         inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * left),
         np.full(layers, WEIGHT_BYTES * merged.get("edges_left", problem.edges) / layers),
-        problem.neurons / 8, found.get("inputs", {}).get("rows_merged", 0) > 0, meetings,
+        problem.neurons / 8, findings.get("inputs", {}).get("rows_merged", 0) > 0, comparisons,
         "inputs" in record.reductions.requested,
     )  # fmt: skip
     return replace(device, seconds_per_edge=tuple(rates.tolist())), work
@@ -115,7 +115,7 @@ def run_seconds(record: RunRecord, few: RunRecord) -> float:
 
 @dataclass(frozen=True)
 class Checked:
-    """A measured record of several ranks beside its prediction from one rank.
+    """A measured record of several ranks next to its prediction from one rank.
 
     Attributes:
         measured_seconds: median of the record; the measured parts are means over its ranks of their medians.
@@ -141,7 +141,7 @@ class Checked:
 
 
 def check(records: Sequence[RunRecord], few: RunRecord | None = None) -> list[Checked]:
-    """Each record of several ranks beside its prediction from the record of one rank that did the same work.
+    """Each record of several ranks next to its prediction from the record of one rank that did the same work.
 
     Of several such records, the one with most threads, for it fills the node.
 
@@ -171,40 +171,43 @@ def _same_work(one: RunRecord, other: RunRecord) -> bool:
 
 
 def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Checked:
-    told, ranks = record.distribution, record.ranks
+    distribution, ranks = record.distribution, record.ranks
     device, work = from_record(source, run_seconds(source, few) if few else 0.0)
     work = work.of(record.problem.input_count)
-    options = {"per_node": math.ceil(ranks / told.nodes), "threads": record.threads}
+    options = {"per_node": math.ceil(ranks / distribution.nodes), "threads": record.threads}
     what = (
         work,
         device,
-        Messages(told.messages.latency_seconds, told.messages.bytes_per_second),
+        Messages(distribution.messages.latency_seconds, distribution.messages.bytes_per_second),
         ranks,
-        told.partition,
+        distribution.partition,
     )
     informed = None
-    if not (told.exchanges or told.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
-        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in told.per_rank], float)
+    if not (
+        distribution.exchanges or distribution.rows_merged_across_ranks or work.merged or ranks % options["per_node"]
+    ):
+        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in distribution.per_rank], float)
         informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
     names = ("inference", "waiting", "communication")
     inference, waiting, communication = (
-        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in told.per_rank) for name in names
+        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in distribution.per_rank)
+        for name in names
     )
-    known = known_shares(record, work, ranks, told.partition, options["per_node"])
+    shares = known_shares(record, work, ranks, distribution.partition, options["per_node"])
     seconds = statistics.median(record.samples.inference_seconds)
     computing = inference - waiting - communication
-    predicted = predict(*what, **options, shares=known)
+    predicted = predict(*what, **options, shares=shares)
     return Checked(record.case, predicted, informed, seconds, computing, waiting, communication)
 
 
 def known_shares(record: RunRecord, work: Work, ranks: int, partition: str, per_node: int = 1) -> np.ndarray | None:
-    """Each rank's part of the rows, as `predict` takes them, where the order of the inputs is known.
+    """Each rank's part of the rows, as `predict` takes them, where the inputs have their official order.
 
     None: not all official inputs in their order, rows that merged, or a node with fewer ranks than others.
     """
     problem = record.problem
     official = problem.official is not None and work.inputs == challenge.INPUTS and not work.merged
-    known = problem.inputs_sha256 == challenge.INPUT_SHA256.get(problem.neurons)
-    if not (official and known) or ranks == 1 or ranks % min(ranks, per_node):
+    same_inputs = problem.inputs_sha256 == challenge.INPUT_SHA256.get(problem.neurons)
+    if not (official and same_inputs) or ranks == 1 or ranks % min(ranks, per_node):
         return None
     return official_shares(work, problem.neurons, ranks, partition, distinct=per_node == 1)

@@ -115,8 +115,8 @@ class Work:
         weight_bytes: of the layer.
         input_bytes: of one input as it waits in memory.
         merged: identical rows were merged, so more inputs bring fewer new rows.
-        meetings: how often ranks compare what they have left, where they may.
-        looks: whether ranks meet in any partition, to look for rows that are equal on several.
+        comparisons: how often ranks compare what they have left, where they may.
+        searches: whether ranks exchange rows in any partition, to find rows that are equal on several.
     """
 
     inputs: int
@@ -127,8 +127,8 @@ class Work:
     weight_bytes: np.ndarray
     input_bytes: float
     merged: bool = False
-    meetings: int = 0
-    looks: bool = False
+    comparisons: int = 0
+    searches: bool = False
 
     @property
     def layers(self) -> int:

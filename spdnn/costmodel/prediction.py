@@ -15,12 +15,12 @@ from spdnn.common.errors import InputError
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
 
 PARTITIONS = ("static", "cyclic", "rebalanced")
-CATEGORY_BYTES = 40  # told of an input that survives: number, sums, extremes, hash
-MEETING_BYTES = 8  # told by each rank at a meeting: how many rows it has left
-MEETING_SECONDS = 2e-4  # of a meeting, messages aside: what Python does there (measured: 0.1 to 0.3 ms)
+CATEGORY_BYTES = 40  # of the outcome of an input that survives: number, sums, extremes, hash
+EXCHANGE_BYTES = 8  # that each rank sends in an exchange: how many rows it has left
+EXCHANGE_SECONDS = 2e-4  # of an exchange, messages aside: what Python does there (measured: 0.1 to 0.3 ms)
 PACKED_BYTES_PER_SECOND = 1.2e9  # rows that leave and arrive, out of tiles and into them again (measured on one core)
 HELPS = 1.05  # more devices that gain less than this factor in all do not help
-MOST = 1 << 20  # ranks that a plan looks at
+MOST = 1 << 20  # ranks that a plan considers
 
 ROWS, TILE, FIXED, WEIGHTS, IMBALANCE, COMMUNICATION = (
     "computing rows", "tiles that are not full", "fixed costs", "streamed weights", "imbalance", "communication",
@@ -77,7 +77,7 @@ def predict(
     """The time of `ranks` ranks.
 
     `rebalanced` evens rows once, before the layer where that saves most, or never when it costs more. Ranks meet
-    `work.meetings` times where they rebalance, or look for equal rows.
+    `work.comparisons` times where they rebalance, or search for equal rows.
 
     Args:
         per_node: ranks on a node; they share its memory and cores.
@@ -95,8 +95,8 @@ def predict(
     mean, rows = work.rows / ranks, _worst(work, ranks)[None] if shares is None else shares * work.rows
     uneven, even = (device.layers(work, one, batches) for one in (rows, mean))
     before, talking = work.layers, messages.collective(ranks, work.survivors[-1] * CATEGORY_BYTES)
-    if ranks > 1 and (partition == "rebalanced" or work.looks):
-        talking += work.meetings * (MEETING_SECONDS + messages.collective(ranks, MEETING_BYTES * ranks))
+    if ranks > 1 and (partition == "rebalanced" or work.searches):
+        talking += work.comparisons * (EXCHANGE_SECONDS + messages.collective(ranks, EXCHANGE_BYTES * ranks))
     if partition == "rebalanced" and ranks > 1:
         surplus = (rows.max(axis=0) - mean) * work.row_bytes
         moving = messages.message(surplus) + surplus / PACKED_BYTES_PER_SECOND
@@ -105,7 +105,7 @@ def predict(
     each = work.inputs / ranks * device.seconds_per_input
     alone, usual = uneven[:, :before].sum(axis=1) + even[before:].sum() + each, float(even.sum()) + each
     if shares is None and per_node > 1:
-        # The ranks beside the slowest have what it leaves of the work, where all are on its node.
+        # The ranks other than the slowest have what it leaves of the work, where all are on its node.
         others = max(0.0, (ranks * usual - alone[0]) / (ranks - 1)) if per_node == ranks else usual
         alone = np.append(alone, np.full(per_node - 1, others))
     serial = device.seconds_per_run * max(1.0, per_node / (device.cores or per_node))
@@ -203,6 +203,6 @@ def enough(
         order: the shares of that many ranks (see `predict`); options: further ones of `predict`.
     """
     counts = [1 << power for power in range(min(MOST, work.inputs).bit_length())]
-    found = [predict(work, device, messages, ranks, partition, shares=order(ranks), **options) for ranks in counts]
-    least = min((one.seconds for one in found if one.fits), default=math.inf)
-    return next((one for one in found if one.fits and one.seconds <= HELPS * least), found[-1])
+    predicted = [predict(work, device, messages, ranks, partition, shares=order(ranks), **options) for ranks in counts]
+    least = min((one.seconds for one in predicted if one.fits), default=math.inf)
+    return next((one for one in predicted if one.fits and one.seconds <= HELPS * least), predicted[-1])

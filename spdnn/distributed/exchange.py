@@ -1,7 +1,7 @@
 """Where ranks meet between layers: rows that are equal on several are merged, and rows move to where there are fewer.
 
 Every rank knows what all of them hold from one small allgather, and comes to the same decisions; so only rows move.
-An exchange is made when the predicted gain, edges of the busiest rank saved until the end, exceeds the predicted cost.
+Rows are exchanged when the predicted gain, edges of the busiest rank saved until the end, exceeds the predicted cost.
 Both are counted in edges that a rank goes through, never measured: a run repeats whatever the machine does.
 
 Source of what it mends: Hidayetoglu et al., HPEC 2020, section IV.C (static parts; imbalance limits 1024 neurons).
@@ -35,7 +35,7 @@ class Log:
 
     Attributes:
         waiting, communication: seconds of this rank.
-        meetings, exchanges, merged: of all ranks; the last in rows that came to be computed once.
+        meetings, exchanges, merged: of all ranks; the last in rows that are computed once since.
         edges_from_exchange: of this rank, inputs x edges from the first exchange of each batch on.
         best: the largest gain, with its cost and layer, that was not worth an exchange.
     """
@@ -53,7 +53,7 @@ class Log:
 
 @dataclass
 class _State:
-    """What each rank tells at a meeting; arrays (ranks,)."""
+    """What each rank sends before an exchange; arrays (ranks,)."""
 
     rows: np.ndarray
     room: np.ndarray
@@ -82,11 +82,11 @@ class RankExchange(RowExchange):
 
     def first(self, planned: int, depth: int, count: int) -> int:
         start = time.perf_counter()
-        told = self._gather([planned if count else depth, count])
-        self.depth, self._since, self._total, self._distance = depth, 0, int(told[:, 1].sum()), 1
+        counts = self._gather([planned if count else depth, count])
+        self.depth, self._since, self._total, self._distance = depth, 0, int(counts[:, 1].sum()), 1
         self._mark = None
         self.log.communication += time.perf_counter() - start
-        return max(1, int(told[:, 0].min()))
+        return max(1, int(counts[:, 0].min()))
 
     def meet(self, k: int, held: HeldRows) -> int:
         start = time.perf_counter()
@@ -113,21 +113,21 @@ class RankExchange(RowExchange):
     def _gather(self, numbers: list) -> np.ndarray:
         """float64 (ranks, numbers): what every rank gives."""
         mine = np.array(numbers, dtype=np.float64)
-        found = np.empty((self.comm.size, mine.size))
-        self.comm.Allgather(mine, found)
-        return found
+        rows = np.empty((self.comm.size, mine.size))
+        self.comm.Allgather(mine, rows)
+        return rows
 
     def _state(self, held: HeldRows) -> _State:
-        told = self._gather([held.count, held.capacity, held.planned, held.searched, held.may_leave])
-        rows, room, planned, searched, may_leave = told.astype(np.int64).T
+        counts = self._gather([held.count, held.capacity, held.planned, held.searched, held.may_leave])
+        rows, room, planned, searched, may_leave = counts.astype(np.int64).T
         return _State(rows, room, planned, searched > 0, may_leave > 0)
 
     def _deaths(self, k: int, rows: int) -> float:
-        """The share of all rows that left in a layer since the last meeting."""
+        """The share of all rows that left in a layer since the last exchange."""
         return 1 - (rows / max(1, self._total)) ** (1 / max(1, k - self._since))
 
     def _next(self, k: int, state: _State, changed: int, deaths: float) -> int:
-        """The next meeting: after as many layers as any rank wants to go; twice as many when nothing changes."""
+        """The next exchange: after as many layers as any rank wants to go; twice as many when nothing changes."""
         if state.rows.sum() <= 1:
             return self.depth
         self._distance = 1 if changed or deaths > QUIET else 2 * self._distance
@@ -136,9 +136,9 @@ class RankExchange(RowExchange):
 
     def _balance(self, k: int, held: HeldRows, state: _State, deaths: float) -> int:
         """Redistribute the rows when that pays; how many moved."""
-        wanted = partition.targets(state.rows, state.room)
-        moving = partition.moves(state.rows, wanted)
-        gain = float(state.rows.max() - wanted.max()) * _ahead(held.work[k:], deaths)
+        targets = partition.targets(state.rows, state.room)
+        moving = partition.moves(state.rows, targets)
+        gain = float(state.rows.max() - targets.max()) * _ahead(held.work[k:], deaths)
         cost = EXCHANGE + MOVE * held.neurons * float(max(moving.sum(axis=0).max(), moving.sum(axis=1).max()))
         gain, cost = (float(number) for number in self._gather([gain, cost]).max(axis=0))  # so that all agree
         if gain <= cost:
@@ -177,7 +177,7 @@ class RankExchange(RowExchange):
         compares them bit by bit, and answers which are equal: those leave, and their inputs are the owner's.
         """
         hashes = held.hashes()
-        own, places = np.unique(hashes, return_index=True)
+        own, firsts = np.unique(hashes, return_index=True)
         sizes = self._gather([own.size])[:, 0].astype(int)
         everyone = np.empty(int(sizes.sum()), np.uint64)
         self.comm.Allgatherv(own, [everyone, sizes])
@@ -189,12 +189,12 @@ class RankExchange(RowExchange):
         owner = ordered[first + (kinds % holders.astype(np.uint64)).astype(int)]
         mine = np.searchsorted(kinds, own)
         away = (holders[mine] > 1) & (owner[mine] != self.comm.rank)
-        asked = {int(other): places[away & (owner[mine] == other)] for other in np.unique(owner[mine][away])}
+        asked = {int(other): firsts[away & (owner[mine] == other)] for other in np.unique(owner[mine][away])}
         outgoing = dict(zip(asked, parcels(held, list(asked.values())), strict=True)) if asked else {}
         # The hashes travel as well, in the order of the rows, so that the owner finds its own.
-        told = {other: hashes[rows] for other, rows in asked.items()}
-        (arrived, counts), (which, _) = self._swap(outgoing), self._send(told, np.uint64)
-        rows = places[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
+        asked_hashes = {other: hashes[rows] for other, rows in asked.items()}
+        (arrived, counts), (which, _) = self._swap(outgoing), self._send(asked_hashes, np.uint64)
+        rows = firsts[np.searchsorted(own, np.concatenate([own[:0], *(which[other] for other in counts)]))]
         answer, came = _absorbed(held, rows, arrived)
         ends = np.cumsum([0, *counts.values()])
         answers = {other: answer[start:end] for other, start, end in zip(counts, ends, ends[1:], strict=False)}
@@ -235,12 +235,12 @@ class RankExchange(RowExchange):
         self.comm.Alltoall(lengths, come)
         ends, others = np.cumsum([0, *come]), np.flatnonzero(come)
         whole = np.empty(ends[-1], dtype) if memory is None else memory(int(ends[-1]))
-        found = {int(other): whole[ends[other] : ends[other + 1]] for other in others}
-        requests = [self.comm.Irecv(array, source=other) for other, array in found.items()]
+        parts = {int(other): whole[ends[other] : ends[other + 1]] for other in others}
+        requests = [self.comm.Irecv(array, source=other) for other, array in parts.items()]
         requests += [self.comm.Isend(array, dest=other) for other, array in outgoing.items() if array.size]
         for request in requests:
             self.world.wait(request)
-        return found, whole
+        return parts, whole
 
 
 def _ahead(work: np.ndarray, deaths: float) -> float:

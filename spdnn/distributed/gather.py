@@ -45,10 +45,10 @@ def with_values(world: World, result: Result | None, mine: Result | None) -> Res
     if world.rank:
         return None
     values = np.empty((result.alive.size, result.outputs), np.float32)
-    for place, one in enumerate(everyone):
+    for number, one in enumerate(everyone):
         if one is not None:
             values[np.searchsorted(result.alive, one[0])] = one[1]
-            everyone[place] = None
+            everyone[number] = None
     return replace(result, values=values)
 
 

@@ -1,4 +1,4 @@
-"""Copies of files on a disk of this node, made once by its leader, so that what is read again and again is near."""
+"""Copies of files on a disk of this node, by its leader alone, so that what is read again and again is near."""
 
 import contextlib
 import os
@@ -30,8 +30,8 @@ def staged(world: World, folder: str | None, *paths: str | None) -> Iterator[lis
     if not folder:
         yield list(paths)
         return
-    found = world.on_leaders(_copied, Path(folder), paths)
-    where, copies = found if world.local is None else world.local.bcast(found)
+    result = world.on_leaders(_copied, Path(folder), paths)
+    where, copies = result if world.local is None else world.local.bcast(result)
     try:
         yield copies
     finally:
@@ -53,9 +53,9 @@ def _copied(folder: Path, paths: tuple[str | None, ...]) -> tuple[str, list[str 
     where = tempfile.mkdtemp(prefix="spdnn-", dir=folder)
     try:
         copies = []
-        for place, path in enumerate(progress.bar(files, "stage files", len(files), "file")):
+        for number, path in enumerate(progress.bar(files, "stage files", len(files), "file")):
             # names may say what a file holds, and stay
-            near = Path(where, str(place))
+            near = Path(where, str(number))
             near.mkdir()
             copies.append(path and str(shutil.copyfile(path, near / path.name)))
         return where, copies

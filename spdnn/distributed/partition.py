@@ -46,23 +46,23 @@ def targets(rows: Sequence[int], room: Sequence[int]) -> np.ndarray:
     while low < high:  # the greatest level that the rows fill everywhere
         middle = (low + high + 1) // 2
         low, high = (middle, high) if np.minimum(room, middle).sum() <= rows.sum() else (low, middle - 1)
-    found = np.minimum(room, low)
-    left = int(rows.sum() - found.sum())
+    goal = np.minimum(room, low)
+    left = int(rows.sum() - goal.sum())
     order = np.argsort(-rows, kind="stable")
-    found[order[(found < room)[order]][:left]] += 1
-    return found
+    goal[order[(goal < room)[order]][:left]] += 1
+    return goal
 
 
-def moves(rows: Sequence[int], wanted: Sequence[int]) -> np.ndarray:
-    """int64 (ranks, ranks): how many rows rank i sends to rank j, the least that gives each as many as wanted."""
-    surplus = np.asarray(rows, np.int64) - np.asarray(wanted, np.int64)
-    found, to = np.zeros((surplus.size, surplus.size), np.int64), 0
+def moves(rows: Sequence[int], targets: Sequence[int]) -> np.ndarray:
+    """int64 (ranks, ranks): how many rows rank i sends to rank j, the least that gives each its target."""
+    surplus = np.asarray(rows, np.int64) - np.asarray(targets, np.int64)
+    moved, to = np.zeros((surplus.size, surplus.size), np.int64), 0
     for giver in np.flatnonzero(surplus > 0):
         while surplus[giver]:
             while surplus[to] >= 0:
                 to += 1
             sent = min(surplus[giver], -surplus[to])
-            found[giver, to] += sent
+            moved[giver, to] += sent
             surplus[giver] -= sent
             surplus[to] += sent
-    return found
+    return moved

@@ -40,7 +40,7 @@ from spdnn.records.run_record import (
 from spdnn.records.run_record import Engine as EngineNotes
 from spdnn.taskgraph.decomposition import ScheduleRequest
 
-SLACK = 1.05  # of the least memory that is told: what a rank holds already differs from try to try
+SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
 
 
@@ -78,24 +78,24 @@ class Ranks:
         them for itself. The source is the network's on leaders alone.
 
         Args:
-            read: reads inputs and network, and prepares it; given the inputs, it need not read these.
+            read: reads inputs and network, and prepares it; with the inputs as argument, it does not read these.
         """
         world = self.world
-        found = world.on_leaders(read, None)
+        loaded = world.on_leaders(read, None)
         start = time.perf_counter()
-        inputs, self.shared = share_inputs(world, found.inputs if world.leader else None)
+        inputs, self.shared = share_inputs(world, loaded.inputs if world.leader else None)
         shares = False
         if world.leader and world.local_size > 1 and not self.engine.copies_weights:
-            shares = found.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._allowed() - self.shared, room())
+            shares = loaded.prepared.network.nbytes <= min(WEIGHTS_SHARE * self._allowed() - self.shared, room())
         shares = world.local.bcast(shares)
-        own = world.together(lambda: found if shares or world.leader else read(inputs))
+        own = world.together(lambda: loaded if shares or world.leader else read(inputs))
         prepared = own.prepared if own else None
         self.weights = "one copy a node" if shares else "a copy a rank"
         if shares:
             prepared = share_prepared(world, self.engine, prepared)
             self.shared += prepared.network.shared_nbytes
         read_seconds, prepare_seconds = (own.read_seconds, own.prepare_seconds) if own else (0.0, 0.0)
-        read_seconds += time.perf_counter() - start if own is found else 0.0
+        read_seconds += time.perf_counter() - start if own is loaded else 0.0
         return Loaded(inputs, prepared, read_seconds, prepare_seconds, own.inputs_seconds if own else 0.0)
 
     def _allowed(self) -> int:
@@ -110,7 +110,7 @@ class Ranks:
     def options(self, threads: int, values: bool) -> Options:
         """Of one rank: an even share of the memory that windows leave on the node.
 
-        What is free is looked at by all ranks before any takes of it.
+        All ranks measure free memory before any takes of it.
         """
         world = self.world
         mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
@@ -132,9 +132,9 @@ class Ranks:
         session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
         exchange = self._exchange(session, prepared)
         timer, digests, result = _Times(), [], None
-        for turn in range(repeats):
+        for number in range(repeats):
             check_ended()
-            with progress_output.repeat(turn, repeats):
+            with progress_output.repeat(number, repeats):
                 mine, result = self._repeat(session, exchange, inputs, timer)
             digests.append(result.digest if result else "")
         measure.check_repeats(self.engine, digests)
@@ -142,27 +142,27 @@ class Ranks:
             session.tell(result)
         if options.values:
             result = with_values(world, result, mine)
-        told = self._told(exchange, mine, numbers, timer)
-        told |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
-        found = (session.found, session.span) if session is not None else None
+        rank = self._of_rank(exchange, mine, numbers, timer)
+        rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
+        reduced = (session.found, session.span) if session is not None else None
         del session
         if exchange:
             exchange.comm.Free()
         ceilings = measure.ceilings(self.engine, options, world.local_size)
         messages = messages_cost(world)
-        everyone = world.comm.gather((told, found, self.shared))
+        everyone = world.comm.gather((rank, reduced, self.shared))
         if world.rank:
             return None, None
-        found = self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages)
-        known = opened + found.samples.inference_seconds[0]
-        return replace(found, aside_seconds=time.perf_counter() - begun - known), result
+        measurement = self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages)
+        total = opened + measurement.samples.inference_seconds[0]
+        return replace(measurement, aside_seconds=time.perf_counter() - begun - total), result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
         try:
             return self.engine.open(prepared, inputs, options) if inputs.count else None
         except MemoryTooSmall as error:
             if self.device is not None or error.device:
-                raise  # of this rank's device, or of what it holds beside one: its own sentence tells
+                raise  # of this rank's device, or of what it holds besides one: its own sentence says
             ranks = self.world.local_size
             least = int(SLACK * (self.shared + ranks * error.least))
             raise MemoryTooSmall(
@@ -207,7 +207,7 @@ class Ranks:
         timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
         return mine, whole
 
-    def _told(self, exchange: RankExchange | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
+    def _of_rank(self, exchange: RankExchange | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
         """This rank's entry in the record, less what came before the repeats."""
         log = exchange.log if exchange else Log()
         self.log = log
@@ -235,13 +235,13 @@ class Ranks:
         self, prepared, inputs, options, result, digests, everyone, ceilings, messages
     ) -> measure.Measurement:
         """All ranks' figures together, on rank 0."""
-        ranks = [told for told, _, _ in everyone]
-        founds, spans = zip(*(found for _, found, _ in everyone if found), strict=True)
-        for told in ranks:
-            told["survivors"] = told["survivors"] or [0] * prepared.source.depth
-            if self.log.exchanges:  # a rank without inputs was at no meeting
-                told["edges_from_exchange"] = told["edges_from_exchange"] or 0
-        ranks = [OneRank(**told) for told in ranks]
+        ranks = [row for row, _, _ in everyone]
+        findings, spans = zip(*(reduced for _, reduced, _ in everyone if reduced), strict=True)
+        for row in ranks:
+            row["survivors"] = row["survivors"] or [0] * prepared.source.depth
+            if self.log.exchanges:  # a rank without inputs takes part in no exchange
+                row["edges_from_exchange"] = row["edges_from_exchange"] or 0
+        ranks = [OneRank(**row) for row in ranks]
         samples = RunSamples(
             [max(rank.read_seconds for rank in ranks)],
             [max(rank.prepare_seconds for rank in ranks)],
@@ -258,7 +258,7 @@ class Ranks:
             engine=EngineNotes(self.engine.name, result.notes),
             reductions=Reductions(
                 list(prepared.reductions),
-                {**prepared.found, **{name: _together(name, founds) for name in founds[0]}},
+                {**prepared.found, **{name: _together(name, findings) for name in findings[0]}},
             ),
             threads=options.threads,
             memory_limit_bytes=self.memory,
@@ -312,7 +312,7 @@ class _Times:
         self.proportional: int | None = None
 
 
-def _together(name: str, founds: list[dict]) -> dict:
-    """What the sessions found of one reduction: rows of all, seconds and looks of the rank that spent most."""
-    mine = [found[name] for found in founds]
+def _together(name: str, findings: list[dict]) -> dict:
+    """The findings of all sessions about one reduction: rows of all, seconds and looks of the rank that spent most."""
+    mine = [notes[name] for notes in findings]
     return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}

@@ -29,7 +29,7 @@ class Window:
     """Arrays in memory that the ranks of a node share. All ranks of the node make one together.
 
     Args:
-        arrays: on the leader, what to put there; not looked at on the others.
+        arrays: on the leader, what to put there; not read on the others.
 
     Attributes:
         arrays: the same on each rank, read-only.
@@ -47,10 +47,10 @@ class Window:
         memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
         memory = memory[-memory.ctypes.data % ALIGNMENT :]
         self.arrays = []
-        for place, (kind, shape), start, size in zip(range(len(specs)), specs, starts, sizes, strict=False):
+        for number, (kind, shape), start, size in zip(range(len(specs)), specs, starts, sizes, strict=False):
             view = memory[start : start + size].view(kind).reshape(shape)
             if world.leader:
-                view[...] = arrays[place]
+                view[...] = arrays[number]
             view.flags.writeable = False
             self.arrays.append(view)
         local.Barrier()
@@ -73,16 +73,16 @@ def share_inputs(world: World, inputs: Inputs | None) -> tuple[Inputs, int]:
         arrays = [rows]
         if inputs.kind == "csr":
             arrays = [rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64)]
-    found, near = _broadcast(world, (skeleton, world.leader and inputs.nbytes <= room()))
+    shared, near = _broadcast(world, (skeleton, world.leader and inputs.nbytes <= room()))
     window = Window(world, arrays) if near else _Copies(world, arrays)
-    if found.kind == "csr":
+    if shared.kind == "csr":
         values, indices, indptr = window.arrays
-        found.data = sp.csr_array((found.base, found.neurons), dtype=np.float32)
-        found.data.data, found.data.indices, found.data.indptr = values, indices, indptr
+        shared.data = sp.csr_array((shared.base, shared.neurons), dtype=np.float32)
+        shared.data.data, shared.data.indices, shared.data.indptr = values, indices, indptr
     else:
-        (found.data,) = window.arrays
-    found.window = window
-    return found, window.nbytes
+        (shared.data,) = window.arrays
+    shared.window = window
+    return shared, window.nbytes
 
 
 class _Copies:
@@ -156,13 +156,13 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
 
     Args:
         prepared: on the leader; its layers are read once, and released as they are copied. Other ranks need no source,
-            and get the prepared network in its place.
+            and get the prepared network instead.
     """
-    told = None
+    notes = None
     if world.leader:
         network = prepared.network
-        told = (prepared.reductions, prepared.found, network.description, network.depth)
-    reductions, found, description, depth = _broadcast(world, told)
+        notes = (prepared.reductions, prepared.found, network.description, network.depth)
+    reductions, findings, description, depth = _broadcast(world, notes)
     headers, arrays, windows = [], [], []
     groups = _groups(prepared.network, engine) if world.leader else None
     own = False
@@ -185,7 +185,7 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
         (last,) = windows[-1].arrays
     network = SharedNetwork(description, headers, arrays, own, last, windows)
     source = prepared.source if world.leader else network
-    return Prepared(source, network, reductions, found, network.layout)
+    return Prepared(source, network, reductions, findings, network.layout)
 
 
 def _groups(network: Network, engine: Engine) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:

@@ -26,8 +26,8 @@ SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it
 FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
 READ = 5.0  # seconds, at most, until it has read what this rank wrote
 GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
-LONGEST = 0.005  # seconds between two looks at what another rank does
-SPINS = 200  # looks without a pause, before a rank gives its core to others
+LONGEST = 0.005  # seconds between two checks of what another rank does
+SPINS = 200  # checks without a pause, before a rank gives its core to others
 
 
 def launched() -> int:
@@ -36,20 +36,20 @@ def launched() -> int:
     Raises:
         InputError: the launcher says something else than a number.
     """
-    told = next((os.environ[name] for name in SIZES if name in os.environ), None)
-    if told is None and "PMIX_RANK" in os.environ:  # srun --mpi=pmix tells the number in Slurm's own words
-        told = os.environ.get("SLURM_STEP_NUM_TASKS", os.environ.get("SLURM_NTASKS"))
-    if told is None:
+    value = next((os.environ[name] for name in SIZES if name in os.environ), None)
+    if value is None and "PMIX_RANK" in os.environ:  # srun --mpi=pmix tells the number in Slurm's own words
+        value = os.environ.get("SLURM_STEP_NUM_TASKS", os.environ.get("SLURM_NTASKS"))
+    if value is None:
         return 1
-    if not told.isdigit() or int(told) < 1:
-        raise InputError(f"the launcher says that it started {told!r} processes; it must be a number from 1")
-    return int(told)
+    if not value.isdigit() or int(value) < 1:
+        raise InputError(f"the launcher says that it started {value!r} processes; it must be a number from 1")
+    return int(value)
 
 
 def launched_rank() -> int:
     """This process's rank as the launcher tells it, before MPI is started; 0 without one."""
-    told = next((os.environ[name] for name in RANKS if name in os.environ), "0")
-    return int(told) if told.isdigit() else 0
+    value = next((os.environ[name] for name in RANKS if name in os.environ), "0")
+    return int(value) if value.isdigit() else 0
 
 
 class World:
@@ -69,18 +69,18 @@ class World:
         self.node = next((os.environ[name] for name in NODES if os.environ.get(name)), socket.gethostname())
         self.comm = self.local = None
         self.nodes = [self.node]
-        wanted = launched()
-        if wanted > 1:
-            self._connect(wanted)
+        size = launched()
+        if size > 1:
+            self._connect(size)
 
-    def _connect(self, wanted: int) -> None:
+    def _connect(self, size: int) -> None:
         mpi = self.mpi
         self.comm = mpi.COMM_WORLD
         self.size, self.rank = self.comm.size, self.comm.rank
-        if self.size != wanted:
+        if self.size != size:
             library = mpi.Get_library_version().split("\n")[0][:60].strip()
             raise Unavailable(
-                f"{wanted} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
+                f"{size} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
                 f"mpiexec of that MPI (that of this Python is beside {sys.executable})"
             )
         progress_output.on_rank(self.rank, self.size)
@@ -119,11 +119,11 @@ class World:
 
     def wait(self, request, patient: bool = False) -> None:
         """Until the request is through. A rank that waits long, or is `patient`, leaves its core to others."""
-        looks = SPINS if patient else 0
+        checks = SPINS if patient else 0
         while not request.Test():
-            looks += 1
-            if looks > SPINS:
-                time.sleep(min(LONGEST, 2e-5 * (looks - SPINS)))
+            checks += 1
+            if checks > SPINS:
+                time.sleep(min(LONGEST, 2e-5 * (checks - SPINS)))
 
     def barrier(self, patient: bool = False) -> float:
         """Until all ranks are here; the seconds that this one waited."""
@@ -166,7 +166,7 @@ class World:
 
 
 def _until_read(stream: TextIO) -> None:
-    """Wait until whoever reads a pipe has read it: a launcher that is told to end all first may lose what is in it."""
+    """Wait until whoever reads a pipe has read it: a launcher that has to end all first may lose what is in it."""
     deadline = time.monotonic() + READ
     with contextlib.suppress(OSError, ValueError):
         pipe = stream.fileno()
@@ -187,7 +187,7 @@ def world() -> World:
 
 
 def connected() -> World | None:
-    """The ranks of this run when they are several and have found one another, else None."""
+    """The ranks of this run when they are several and connected, else None."""
     return _world if _world is not None and _world.comm is not None else None
 
 

@@ -1,4 +1,4 @@
-"""The contract behind which every engine stands."""
+"""The contract of every engine."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Prepared:
     """A network in an engine's layout, and what each reduction found in it.
 
     Attributes:
-        source: the network as it was given.
+        source: the network before reductions.
         network: what the engine reads, layer by layer.
         reductions: the names that are on.
-        found: for each of them, what was found; fit for JSON.
+        found: for each of them, its findings; fit for JSON.
         layout: of each layer, what Engine.layout gave for it, in memory already; None: `open` makes it.
     """
 
@@ -76,13 +76,13 @@ class Prepared:
         Args:
             memory: see Engine.prepare; merged layers take a part of what it leaves, others are merged again when read.
         """
-        found, prepared = {}, network
+        findings, prepared = {}, network
         for name in reductions:
             room = max(0, limit_bytes(memory) - resident_bytes()) // KEPT_PART
             prepared, note = REDUCTIONS[name].prepare(prepared, room)
             if note is not None:
-                found[name] = note
-        return cls(network, prepared, reductions, found)
+                findings[name] = note
+        return cls(network, prepared, reductions, findings)
 
     @property
     def dead_from(self) -> int:
@@ -92,21 +92,21 @@ class Prepared:
         return dead_from(self.found["dead"]["layers_that_revive_zeros"], self.network.depth)
 
     def course(self) -> progress.Course:
-        """What progress is told by; made when a session opens, for it reads every header."""
+        """The layers for progress; built when a session opens, for it reads every header."""
         depth = range(self.network.depth)
-        given, prepared = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
-        return progress.Course.of(given, prepared)
+        source_edges, prepared_edges = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
+        return progress.Course.of(source_edges, prepared_edges)
 
     def first(self, depth: int) -> Prepared:
-        """Of the first `depth` layers; what was found is then of these, and its seconds of all that were prepared.
+        """Of the first `depth` layers; findings are then of these, and its seconds of all that were prepared.
 
         Raises:
             InputError: there are fewer.
         """
-        source, network, found = self.source.first(depth), self.network.first(depth), dict(self.found)
+        source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.found)
         for name, note in self.found.items():
-            found[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
-        return Prepared(source, network, self.reductions, found)
+            findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
+        return Prepared(source, network, self.reductions, findings)
 
 
 class Session(abc.ABC):
@@ -114,7 +114,7 @@ class Session(abc.ABC):
 
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
-        found: what was found of the reductions that depend on how many of the layers run; fit for JSON.
+        found: findings of the reductions that depend on how many layers run; fit for JSON.
         exchanges_rows: whether `run` takes an exchange, so that rows can move between ranks.
         batches: into how many batches the memory makes it split its inputs.
         least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
@@ -138,7 +138,7 @@ class Session(abc.ABC):
         to other ranks: it tells the survivors and work of rows while they were here, and `alive` need not ascend.
         """
 
-    def tell(self, result: Result) -> None:  # noqa: B027  most have told everything
+    def tell(self, result: Result) -> None:  # noqa: B027  most leave it to `run`
         """Add to the notes of the last run's result what is of no use to the run, and so not on its clock."""
 
 
@@ -193,7 +193,7 @@ class Engine(abc.ABC):
         (distributed/devices.py).
 
         Raises:
-            Unavailable: they cannot be told apart.
+            Unavailable: they cannot be distinguished.
         """
         return None
 

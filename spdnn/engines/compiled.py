@@ -1,7 +1,5 @@
 """The base of the engines on the compiled CPU kernels, and reading layers ahead of the one in use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

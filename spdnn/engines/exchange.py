@@ -5,8 +5,6 @@ layers. What happens there (spdnn/distributed/exchange.py) reaches the rows thro
 of messages, and what moves rows knows of no engine.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ class Parcel:
 
     Attributes:
         sizes: int64 (rows,), bytes of each; data: uint8, all of them, one after the other.
-        numbers: int64, the inputs that they stand for; row_of: int64, the row of each of these.
+        numbers: int64, the inputs that they represent; row_of: int64, the row of each of these.
     """
 
     sizes: np.ndarray
@@ -36,7 +34,7 @@ class HeldRows(abc.ABC):
 
     Attributes:
         capacity: rows that it has room for.
-        may_leave: whether rows of zeros have left, and need not be told of.
+        may_leave: whether rows of zeros have left, and are not exchanged.
         searched: whether this session has just searched for identical rows.
         planned: layers that it would go through next without a break.
         neurons: of a row, for what moving one costs.
@@ -64,7 +62,7 @@ class HeldRows(abc.ABC):
 
     @abc.abstractmethod
     def inputs(self) -> Representatives:
-        """Which of the rows stands for which inputs; may be written to, for rows that stay."""
+        """Which of the rows represents which inputs; may be written to, for rows that stay."""
 
     @abc.abstractmethod
     def hashes(self) -> np.ndarray:
@@ -88,7 +86,7 @@ class HeldRows(abc.ABC):
 
     @abc.abstractmethod
     def merged(self, rows: int) -> None:
-        """So many rows left, or came to stand for others', since equal ones were on other ranks."""
+        """So many rows left, or came to represent others', since equal ones were on other ranks."""
 
 
 class RowExchange(abc.ABC):

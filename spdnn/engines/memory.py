@@ -1,17 +1,15 @@
 """How much memory an engine may take: what this process holds, what is free, what the caller allows."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 
 from spdnn.common.errors import SpdnnError
 
-DEFAULT_SHARE = 0.7  # of the memory that is free when no limit was given
-INPUT_BYTES = 160  # of what is kept of every input, beside its features: its number, its row, its statistics, twice
+DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
+INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice
 
 
-def told_bytes(path: str, name: str) -> int | None:
+def kernel_bytes(path: str, name: str) -> int | None:
     """Bytes that a file of /proc tells in kB in its line `name`; None where it has no such line."""
     with open(path, encoding="ascii", errors="replace") as stream:
         return next((int(line.split()[1]) * 1024 for line in stream if line.startswith(f"{name}:")), None)
@@ -19,7 +17,7 @@ def told_bytes(path: str, name: str) -> int | None:
 
 def resident_bytes() -> int:
     """Bytes of this process in memory now, less what it shares with the other ranks of its node."""
-    return (told_bytes("/proc/self/status", "VmRSS") or 0) - shared_bytes()
+    return (kernel_bytes("/proc/self/status", "VmRSS") or 0) - shared_bytes()
 
 
 def give_back() -> None:
@@ -30,13 +28,13 @@ def give_back() -> None:
 
 def shared_bytes() -> int:
     """Bytes of shared-memory windows that this process has touched."""
-    return told_bytes("/proc/self/status", "RssShmem") or 0
+    return kernel_bytes("/proc/self/status", "RssShmem") or 0
 
 
 def proportional_bytes() -> int | None:
     """Bytes of this process, what it shares divided by those that share it; None where the system does not tell."""
     try:
-        return told_bytes("/proc/self/smaps_rollup", "Pss")
+        return kernel_bytes("/proc/self/smaps_rollup", "Pss")
     except OSError:
         return None
 
@@ -57,4 +55,4 @@ def limit_bytes(limit: int | None) -> int:
 
 def available_bytes() -> int | None:
     """Bytes that can be taken without swapping, by /proc/meminfo; None where it does not say."""
-    return told_bytes("/proc/meminfo", "MemAvailable")
+    return kernel_bytes("/proc/meminfo", "MemAvailable")

@@ -1,7 +1,5 @@
 """Engine `reference`: the float64 oracle behind the contract of the engines, for small cases and for comparison."""
 
-from __future__ import annotations
-
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.exchange import RowExchange
 from spdnn.problem.features import Inputs

@@ -1,7 +1,5 @@
 """The engines, by name. Listing them imports nothing that may be absent."""
 
-from __future__ import annotations
-
 import importlib
 import os
 
@@ -15,7 +13,7 @@ from spdnn.taskgraph.decomposition import ScheduleRequest
 
 __all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
 
-PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured beside our own engines
+PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured with our own engines
 CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
 ENGINES = {
     "cpu": "spdnn.engines.cpu.engine:CpuEngine",
@@ -46,10 +44,10 @@ def engine(name: str, usable: bool = True) -> Engine:
             f"engine {name!r} is not known: it must be one of {', '.join(ENGINES)} (spdnn engines lists them)"
         )
     module, kind = ENGINES[name].split(":")
-    found = getattr(importlib.import_module(module), kind)()
-    if usable and (reason := found.missing()):
+    one = getattr(importlib.import_module(module), kind)()
+    if usable and (reason := one.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}")
-    return found
+    return one
 
 
 def engines_that_cut() -> list[str]:

@@ -67,8 +67,8 @@ class Archive:
         while True:
             with self._lock, self._telling():
                 # tarfile keeps the members that it passed; only past them does it read on
-                known = self._tar.members
-                info = known[k] if k < len(known) else self._tar.next()
+                members = self._tar.members
+                info = members[k] if k < len(members) else self._tar.next()
                 if info is None:
                     self._check_end()
                     return
@@ -118,7 +118,7 @@ class Inflated(io.RawIOBase):
 
     def __init__(self, raw, spacing: int = 1 << 20, most: int = 512):
         self._raw, self._spacing, self._most = raw, spacing, most
-        self._marks = [(0, 0, zlib.decompressobj(31))]  # (place in the content, place in the file, state)
+        self._marks = [(0, 0, zlib.decompressobj(31))]  # (offset in the content, offset in the file, state)
         self._restore(0)
 
     def readable(self) -> bool:
@@ -157,8 +157,8 @@ class Inflated(io.RawIOBase):
         return self._at
 
     def _restore(self, mark: int) -> None:
-        self._at, place, state = self._marks[mark]
-        self._raw.seek(place)
+        self._at, offset, state = self._marks[mark]
+        self._raw.seek(offset)
         self._inflate, self._packed, self._ready = state.copy(), b"", memoryview(b"")
 
     def _more(self) -> bytes:
@@ -187,10 +187,10 @@ class Inflated(io.RawIOBase):
             if content:
                 return content
 
-    def _mark(self, place: int) -> None:
-        if place < self._marks[-1][0] + self._spacing:
+    def _mark(self, offset: int) -> None:
+        if offset < self._marks[-1][0] + self._spacing:
             return
-        self._marks.append((place, self._raw.tell(), self._inflate.copy()))
+        self._marks.append((offset, self._raw.tell(), self._inflate.copy()))
         if len(self._marks) > self._most:
             del self._marks[1::2]
             self._spacing *= 2

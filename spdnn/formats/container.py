@@ -1,6 +1,6 @@
 """The file that holds tensors: .safetensors, mapped and never copied, and our records of what is in it.
 
-A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and place) and the tensors' bytes.
+A file is 8 bytes (the header's length), a header in JSON (each tensor's type, shape and offset) and the tensors' bytes.
 Ours begin at a multiple of 64 and hold, in the header's metadata, a record: format, version, kind, what else a reader
 must know, and a digest of all that (BLAKE3, also of the tensors that the format names). A record without tensors may
 be a file of its own, in JSON.
@@ -65,17 +65,17 @@ class Tensors(Mapping):
         with sound(f"{path}: this is no sound .safetensors file"):
             size = os.fstat(self._file.fileno()).st_size
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-            self._start, self.metadata, self._places = _header(self._map, size)
-        self.types = {name: kind for name, (kind, _, _) in self._places.items()}
+            self._start, self.metadata, self._tensors = _header(self._map, size)
+        self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
         _MAPPED.add(self)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        kind, shape, start = self._places[name]
+        kind, shape, start = self._tensors[name]
         return np.frombuffer(self._map, TYPES[kind], math.prod(shape), self._start + start).reshape(shape)
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
-        """uint8: bytes of a tensor; their memory is given back when the last array of them is gone."""
-        first = self._start + self._places[name][2] + start
+        """uint8: bytes of a tensor; their memory is returned when the last array of them is gone."""
+        first = self._start + self._tensors[name][2] + start
         content = np.frombuffer(self._map, np.uint8, stop - start, first)
         page = first - first % mmap.PAGESIZE
         gone = weakref.finalize(content, self._map.madvise, mmap.MADV_DONTNEED, page, first + stop - start - page)
@@ -83,10 +83,10 @@ class Tensors(Mapping):
         return content
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._tensors)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._tensors)
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -103,8 +103,8 @@ def check_unchanged() -> None:
 
 
 def _state(file: io.BufferedReader) -> tuple:
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
@@ -123,7 +123,7 @@ def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("its metadata is not text by name")
-    places, spans = {}, []
+    tensors, spans = {}, []
     for name, entry in header.items():
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"tensor {name[:60]!r} has no dtype, shape and data_offsets, or more than these")
@@ -134,7 +134,7 @@ def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
             raise ValueError(f"tensor {name[:60]!r} has a shape or data_offsets that are no whole numbers")
         if span[1] - span[0] != math.prod(shape) * np.dtype(TYPES[kind]).itemsize:
             raise ValueError(f"tensor {name[:60]!r} has another size than its shape and type")
-        places[name] = kind, tuple(shape), span[0]
+        tensors[name] = kind, tuple(shape), span[0]
         spans.append(span)
     end = 0
     for first, stop in sorted(spans):
@@ -143,7 +143,7 @@ def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
         end = stop
     if 8 + length + end != size:
         raise ValueError(f"tensors of {end} bytes in a file that has {size - 8 - length} for them")
-    return 8 + length, metadata, places
+    return 8 + length, metadata, tensors
 
 
 def _whole(numbers) -> bool:
@@ -151,10 +151,10 @@ def _whole(numbers) -> bool:
 
 
 def _once(pairs: list[tuple]) -> dict:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a name in its header is there twice")
-    return found
+    return entries
 
 
 class Writer:
@@ -163,7 +163,7 @@ class Writer:
     Args:
         file: open for writing, empty.
         form, record: the format's name, and what the metadata tell besides what `finish` adds; None: no metadata.
-        reserve: bytes for the tensors' names and places, and what `finish` adds.
+        reserve: bytes for the tensors' names and offsets, and what `finish` adds.
     """
 
     def __init__(self, file: io.BufferedRandom, form: str | None, record: dict, reserve: int):
@@ -293,14 +293,14 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     with sound(f"{path}: the file is damaged or no store: its record is no JSON"):
         record = json.loads(text, object_pairs_hook=_once)
     if not isinstance(record, dict) or record.get("format") != form:
-        found = record.get("format") if isinstance(record, dict) else None
-        raise InputError(f"{path}: its format is {str(found)[:60]!r}, not {form!r}")
+        actual = record.get("format") if isinstance(record, dict) else None
+        raise InputError(f"{path}: its format is {str(actual)[:60]!r}, not {form!r}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {str(version)[:20]} of {form}; version {VERSION} is read here")
-    told = record.pop("digest", None)
-    found = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
-    if found != told:
-        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {found[:16]}..., it says {str(told)[:16]}...")
+    stored = record.pop("digest", None)
+    actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
+    if actual != stored:
+        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {str(stored)[:16]}...")
     return record, tensors
 
 

@@ -67,7 +67,7 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
 
 
 class _Images:
-    """Pixels as they come: a bit for each that was given, and apart, the values that are not 1."""
+    """Pixels as they come: a bit for each in the file, and apart, the values that are not 1."""
 
     def __init__(self, neurons: int):
         self.neurons, self.count = neurons, 0
@@ -75,23 +75,23 @@ class _Images:
         self._others: list[tuple[np.ndarray, ...]] = []
 
     def add(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> int | None:
-        """Take in some pixels (int64, int64, float32); or the position of the first that was given before."""
+        """Take in some pixels (int64, int64, float32); or the position of the first that came before."""
         if not rows.size:
             return None
         again = lines.repeated(rows * self.neurons + columns)
         self.count = max(self.count, int(rows.max()) + 1)
         self._grow(self.count)
         flat = self._bits.reshape(-1)
-        places = rows * self._bits.shape[1] + (columns >> 3)
+        indices = rows * self._bits.shape[1] + (columns >> 3)
         bits = np.uint8(128) >> (columns & 7).astype(np.uint8)
-        before = np.flatnonzero(flat[places] & bits)
+        before = np.flatnonzero(flat[indices] & bits)
         if before.size or again is not None:
             return min([*before[:1].tolist(), *([] if again is None else [again])])
-        if (places[1:] < places[:-1]).any():
-            order = np.argsort(places, kind="stable")
-            places, bits = places[order], bits[order]
-        starts = np.flatnonzero(np.diff(places, prepend=-1))
-        flat[places[starts]] |= np.bitwise_or.reduceat(bits, starts)
+        if (indices[1:] < indices[:-1]).any():
+            order = np.argsort(indices, kind="stable")
+            indices, bits = indices[order], bits[order]
+        starts = np.flatnonzero(np.diff(indices, prepend=-1))
+        flat[indices[starts]] |= np.bitwise_or.reduceat(bits, starts)
         if not (values == 1).all():
             other = values != 1
             self._others.append((rows[other], columns[other], values[other]))

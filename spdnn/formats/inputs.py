@@ -57,8 +57,8 @@ def read_inputs(path) -> Inputs:
         for block in container.blocks(array.reshape(-1).view(np.uint8), "read inputs"):
             digest.update(block.data)
     if digest.hexdigest() != expected:
-        found = digest.hexdigest()
-        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {found}, the store says {expected}")
+        actual = digest.hexdigest()
+        raise InputError(f"{path}: the inputs are damaged: their SHA-256 is {actual}, the store says {expected}")
     inputs = Inputs(data, neurons, count, description)
     inputs.sha256 = expected  # just computed; it need not be again
     return inputs

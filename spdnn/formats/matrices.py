@@ -45,20 +45,20 @@ def read_network(
     if layers is not None and layers < 1:
         raise InputError(f"{layers} layers asked for; a network has at least 1")
     if path.suffix == ".safetensors":
-        made = safetensors.read_layers(path, bias, clip, layers, last)
+        network = safetensors.read_layers(path, bias, clip, layers, last)
     else:
         names = _sources(path)[:layers]
         activations = layer_activations(len(names), clip, last)
-        made = [
+        network = [
             Layer.from_matrix(read_matrix(name), 0.0 if bias is None else bias, activation, str(name))
             for name, activation in zip(progress.bar(names, "read network", len(names)), activations, strict=True)
         ]
-    if layers is not None and len(made) < layers:
-        raise InputError(f"{path}: {layers} layers asked for; it has {len(made)}")
-    check_chain([layer.header for layer in made], str(path))
-    digest = digest_of_layers(layer.sha256() for layer in made)
+    if layers is not None and len(network) < layers:
+        raise InputError(f"{path}: {layers} layers asked for; it has {len(network)}")
+    check_chain([layer.header for layer in network], str(path))
+    digest = digest_of_layers(layer.sha256() for layer in network)
     kind = "safetensors" if path.suffix == ".safetensors" else "matrices"
-    return MemoryNetwork(made, {"source": kind, "path": path.name, "sha256": digest})
+    return MemoryNetwork(network, {"source": kind, "path": path.name, "sha256": digest})
 
 
 def read_inputs(path) -> Inputs:
@@ -110,15 +110,15 @@ def _dense(array) -> np.ndarray:
 def _sources(path: Path) -> list[Path]:
     """The files of the layers, in order."""
     if path.is_dir():
-        found = [file for file in listing(path) if file.name.endswith(LAYERS) and plain_file(file)]
-        kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in found})
+        files = [file for file in listing(path) if file.name.endswith(LAYERS) and plain_file(file)]
+        kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in files})
         if len(kinds) != 1:
             raise InputError(
                 f"{path}: it holds both .mtx and .npz files; a network's layers are of one kind"
                 if kinds
                 else f"{path}: no layers in it; they are .mtx, .mtx.gz or .npz files, or n{{N}}-l{{k}}.tsv"
             )
-        return sorted(found, key=lambda file: natural(file.name))
+        return sorted(files, key=lambda file: natural(file.name))
     if path.suffix != ".txt":
         return [path]
     listed = []
@@ -203,8 +203,8 @@ def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]
     while line and (line.startswith(b"%") or not line.strip()):
         number, line = number + 1, stream.readline()
     sizes = [int(part) for part in line.split() if part.isdigit() and len(part) < 19]
-    wanted = {"array": 2, "coordinate": 3}.get(layout)
-    if len(sizes) != wanted or len(line.split()) != wanted or min(sizes[:2]) < 1:
+    length = {"array": 2, "coordinate": 3}.get(layout)
+    if len(sizes) != length or len(line.split()) != length or min(sizes[:2]) < 1:
         said = lines.shown(line.decode("utf-8", "replace").strip())
         raise InputError(f"{where}:{number}: {said} is not the size; that is rows, columns and entries")
     check_widths(f"{where}:{number}", *sizes[:2])

@@ -104,14 +104,14 @@ def open_inputs(path, neurons: int | None = None, count: int | None = None) -> I
     if path.name.endswith((".tsv", ".tsv.gz")):
         return images.read_images(path, neurons, count)
     if container.is_store(path):
-        found = inputs.read_inputs(path)
+        opened = inputs.read_inputs(path)
     elif path.name.endswith((*matrices.LAYERS, ".npy")):
-        found = matrices.read_inputs(path)
+        opened = matrices.read_inputs(path)
     else:
         raise InputError(f"{path}: inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files")
-    if neurons is not None and found.neurons != neurons:
-        raise InputError(f"{path}: inputs of {found.neurons} neurons, not {neurons}")
-    return found if count is None else found.counted(count)
+    if neurons is not None and opened.neurons != neurons:
+        raise InputError(f"{path}: inputs of {opened.neurons} neurons, not {neurons}")
+    return opened if count is None else opened.counted(count)
 
 
 def _kind(path: Path) -> str:

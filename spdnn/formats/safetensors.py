@@ -35,7 +35,7 @@ def read_layers(
         raise InputError(f"{path}: no tensor in it is named '<prefix>.weight'; each layer needs one")
     if bias is not None and (own := [prefix for prefix in prefixes if prefix + "bias" in tensors]):
         raise InputError(f"{path}: bias {bias} given, but the file has biases of its own ({own[0]}bias)")
-    found, prefixes = [], prefixes[:layers]
+    layers_read, prefixes = [], prefixes[:layers]
     for prefix, activation in zip(prefixes, layer_activations(len(prefixes), clip, last), strict=True):
         weight = tensors[prefix + "weight"]
         if weight.ndim != 2:
@@ -46,8 +46,8 @@ def read_layers(
             own = tensors[prefix + "bias"]
             if own.shape != weight.shape[:1]:
                 raise InputError(f"{path}: {prefix}bias is {own.shape}; it must be {weight.shape[:1]}, as the outputs")
-        found.append(Layer.from_matrix(weight.T, own, activation, f"{path}: {prefix}weight"))
-    return found
+        layers_read.append(Layer.from_matrix(weight.T, own, activation, f"{path}: {prefix}weight"))
+    return layers_read
 
 
 def _is(name: str, part: str) -> bool:

@@ -21,7 +21,7 @@ def staged(folder: Path, names: list[str]) -> Iterator[Path]:
     Raises:
         SpdnnError: `folder` cannot be made or written to.
     """
-    made, stage = not folder.is_dir(), None
+    new, stage = not folder.is_dir(), None
     try:
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def staged(folder: Path, names: list[str]) -> Iterator[Path]:
     finally:
         if stage is not None:
             shutil.rmtree(stage, ignore_errors=True)
-        if made:
+        if new:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # which fails when there is anything in it
 

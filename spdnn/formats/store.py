@@ -3,7 +3,7 @@
 The record (container.py): format "spdnn-network", kind, description, and
     kind "radixnet": neurons, layers, bias, ymax (null: no clip), seed
     kind "layers":   sha256 (of all layers' digests, Network.sha256)
-    prepared (any kind, optional): what an engine's preparation found
+    prepared (any kind, optional): what an engine's preparation left
 
 The tensors of kind "layers". `data`: the bytes of each layer, one after the other, its parts at multiples of 64 bytes:
     offsets  int64 (outputs + 1,), but for layers whose outputs all have as many inputs
@@ -74,12 +74,12 @@ class StoreNetwork(Network):
 
     def header(self, k: int) -> Header:
         """As Network.header says. Raises InputError, as `layer`, for a layer with a bias for each output."""
-        known = self._headers[k]
-        if known is None:
+        header = self._headers[k]
+        if header is None:
             # A bias is copied: what is kept of a layer would keep all of its memory.
             bias = self.layer(k).bias.copy() if np.isnan(self._columns["bias"][k]) else None
-            known = self._headers[k] = self._header(k, bias)
-        return known
+            header = self._headers[k] = self._header(k, bias)
+        return header
 
     def _header(self, k: int, bias: np.ndarray | None) -> Header:
         c = self._columns
@@ -207,7 +207,7 @@ def read_network(path) -> Network:
 
 
 def read_prepared(path) -> tuple[Network, dict]:
-    """A prepared network and what `write_prepared` was told of it.
+    """A prepared network and what `write_prepared` got with it.
 
     Raises:
         InputError: as read_network; or the network was not prepared.
@@ -247,7 +247,7 @@ def write_layers(
 
     Args:
         layers: (k, layer), k from 0, each once; none may be missing at the end.
-        depth: how many there will be, when that is known; what: what progress calls it.
+        depth: how many there will be, or None; what: what progress calls it.
 
     Raises:
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
@@ -346,7 +346,7 @@ def _few(values: np.ndarray) -> list[np.ndarray] | None:
 
 def _write_classes(writer: container.Writer, network: Network | None, depth: int) -> tuple[dict, list[int]]:
     """Write where identical neurons were merged, arrays that are equal once; what tells of them, and whose is which."""
-    known, of, starts, sizes = {}, [], [], []
+    numbers, of, starts, sizes = {}, [], [], []
     writer.begin("classes")
     for k in range(depth):
         classes = network.neuron_classes(k) if network else None
@@ -355,14 +355,14 @@ def _write_classes(writer: container.Writer, network: Network | None, depth: int
             continue
         classes = np.ascontiguousarray(classes, index_dtype(network.header(k).outputs))
         digest = container.blake3(classes)
-        if digest not in known:
-            known[digest] = len(known)
+        if digest not in numbers:
+            numbers[digest] = len(numbers)
             starts.append(writer.append(classes))
             sizes.append(classes.size)
-        of.append(known[digest])
-    digests = np.array([_bytes(digest) for digest in known], np.uint8).reshape(-1, 32)
-    told = {"classes_start": np.array(starts, np.int64), "classes_size": np.array(sizes, np.int64)}
-    return {**told, "classes_blake3": digests}, of
+        of.append(numbers[digest])
+    digests = np.array([_bytes(digest) for digest in numbers], np.uint8).reshape(-1, 32)
+    tensors = {"classes_start": np.array(starts, np.int64), "classes_size": np.array(sizes, np.int64)}
+    return {**tensors, "classes_blake3": digests}, of
 
 
 def _with_padding(parts: list[np.ndarray]) -> Iterator[np.ndarray]:
@@ -380,10 +380,10 @@ def _bytes(digest: str) -> np.ndarray:
 
 
 def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None:
-    found, told = container.blake3(content), expected.tobytes().hex()
-    if found != told:
+    actual, stored = container.blake3(content), expected.tobytes().hex()
+    if actual != stored:
         raise InputError(
-            f"{where}: its bytes are damaged: their BLAKE3 is {found[:16]}..., the store says {told[:16]}..."
+            f"{where}: its bytes are damaged: their BLAKE3 is {actual[:16]}..., the store says {stored[:16]}..."
         )
 
 

@@ -88,7 +88,7 @@ def write_tensors(path, tensors: Mapping[str, np.ndarray]) -> None:
         with files.replacing(path) as temporary, open(temporary, "wb") as stream:
             np.savez(stream, **arrays)
         return
-    names = sum(map(len, arrays)) * 6 + 200 * len(arrays)  # as JSON, with their shapes and places
+    names = sum(map(len, arrays)) * 6 + 200 * len(arrays)  # as JSON, with their shapes and offsets
     with container.creating(path, reserve=names) as writer:
         for name, array in arrays.items():
             writer.write(name, array)

@@ -101,7 +101,7 @@ class TextNetwork(Network):
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
         layer_activations(1, clip, last)
         self._expected, self._neurons = neurons, None
-        self._found: dict[int, Member] = {}
+        self._members: dict[int, Member] = {}
         self._listed, self._headers, self._latest = False, {}, (-1, None)
         self._description: dict | None = None
         self._lock = threading.RLock()
@@ -117,7 +117,7 @@ class TextNetwork(Network):
     @property
     def depth(self) -> int:
         self._list()
-        return self._layers or len(self._found)
+        return self._layers or len(self._members)
 
     @property
     def inputs(self) -> int:
@@ -147,7 +147,7 @@ class TextNetwork(Network):
         with self._lock:
             number, layer = self._latest
             if number != k:
-                _, where, content = self._found[k + 1]
+                _, where, content = self._members[k + 1]
                 layer = self._parsed(k, where, content())
                 self._latest = k, layer
             return layer
@@ -156,8 +156,10 @@ class TextNetwork(Network):
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
         if self._last != "relu" or not isinstance(self._source, Archive):
             self._list()
-        found = list(self._found.items()) if self._listed else self._finding()
-        contents = ((k - 1, member[1], member[2]()) for k, member in found if self._layers is None or k <= self._layers)
+        members = list(self._members.items()) if self._listed else self._finding()
+        contents = (
+            (k - 1, member[1], member[2]()) for k, member in members if self._layers is None or k <= self._layers
+        )
         return in_order(lambda one: (one[0], self._parsed(*one)), contents, LAYERS)
 
     def _parsed(self, k: int, where: str, content: bytes) -> Layer:
@@ -180,12 +182,12 @@ class TextNetwork(Network):
 
     def _finding(self) -> Iterator[tuple[int, Member]]:
         """Find the layers one by one, and check that together they are a network."""
-        self._found, self._neurons = {}, None
+        self._members, self._neurons = {}, None
         for member in self._source.members():
             if name := NAME.fullmatch(member[0]):
                 self._take(int(name[1]), int(name[2]), member)
                 yield int(name[2]), member
-                if self._layers is not None and all(k in self._found for k in range(1, self._layers + 1)):
+                if self._layers is not None and all(k in self._members for k in range(1, self._layers + 1)):
                     break
         self._check_numbers()
         self._listed = True
@@ -200,16 +202,16 @@ class TextNetwork(Network):
         checks.check_widths(member[1], neurons)
         if k < 1:
             raise InputError(f"{member[1]}: layer number {k}; layers are numbered from 1")
-        if k in self._found:
-            raise InputError(f"{member[1]}: layer {k} is there twice; the other is {self._found[k][1]}")
-        self._neurons, self._found[k] = neurons, member
+        if k in self._members:
+            raise InputError(f"{member[1]}: layer {k} is there twice; the other is {self._members[k][1]}")
+        self._neurons, self._members[k] = neurons, member
 
     def _check_numbers(self) -> None:
-        if not self._found:
+        if not self._members:
             raise InputError(f"{self.path}: no layers in it; their files are named n{{N}}-l{{k}}.tsv")
-        count, most = len(self._found), max(self._found)
-        wanted = most if self._layers is None else min(self._layers, most)
-        missing = [k for k in range(1, wanted + 1) if k not in self._found]
+        count, most = len(self._members), max(self._members)
+        last = most if self._layers is None else min(self._layers, most)
+        missing = [k for k in range(1, last + 1) if k not in self._members]
         if missing:
             raise InputError(
                 f"{self.path}: layer file n{self._neurons}-l{missing[0]}.tsv is missing, though that of layer {most} "

@@ -24,19 +24,19 @@ UNKNOWN = (Cache(1, 32 << 10, 1), Cache(2, 256 << 10, 1), Cache(3, 64 << 20, 1 <
 @cache
 def caches(folder: Path = SYSFS) -> tuple[Cache, ...]:
     """The data caches of a core, the nearest first, as Linux tells them in sysfs; empty where it does not."""
-    found = []
+    result = []
     first = min(os.sched_getaffinity(0))
     for index in sorted(folder.glob(f"cpu{first}/cache/index*")):
-        told = {}
+        sizes = {}
         for name in ("level", "type", "size", "shared_cpu_list"):
             try:
-                told[name] = (index / name).read_text(encoding="ascii").strip()
+                sizes[name] = (index / name).read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError):
                 break
         else:
-            if told["type"] != "Instruction":
-                found.append(Cache(int(told["level"]), _bytes(told["size"]), _count(told["shared_cpu_list"])))
-    return tuple(sorted(found, key=lambda one: one.level))
+            if sizes["type"] != "Instruction":
+                result.append(Cache(int(sizes["level"]), _bytes(sizes["size"]), _count(sizes["shared_cpu_list"])))
+    return tuple(sorted(result, key=lambda one: one.level))
 
 
 def _bytes(size: str) -> int:

@@ -65,10 +65,10 @@ def level(name: str | None = None):
     Raises:
         InputError: this processor cannot run the level, or there is none of that name.
     """
-    found = {candidate.name: candidate for candidate in levels()}
-    wanted = name or os.environ.get("SPDNN_ISA") or next(iter(found))
-    if wanted not in found:
+    available = {candidate.name: candidate for candidate in levels()}
+    chosen = name or os.environ.get("SPDNN_ISA") or next(iter(available))
+    if chosen not in available:
         raise InputError(
-            f"instruction-set level {wanted!r} cannot run here: it must be one of {', '.join(found)} (SPDNN_ISA)"
+            f"instruction-set level {chosen!r} cannot run here: it must be one of {', '.join(available)} (SPDNN_ISA)"
         )
-    return found[wanted]
+    return available[chosen]

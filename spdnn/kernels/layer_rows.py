@@ -15,14 +15,14 @@ def equal_rows(offsets, indices, values, bias, classes, firsts) -> int:
     parts = [indices] if values.size != indices.size else [indices, values.view(np.uint32)]
     hashes = degrees.astype(np.uint64) * _MIX[0]
     position = np.arange(indices.size) - np.repeat(offsets[:-1], degrees)
-    for turn, part in enumerate(parts, 1):
+    for number, part in enumerate(parts, 1):
         mixed = (part.astype(np.uint64) + np.uint64(1)) * _MIX[position % _MIX.size]
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-        hashes ^= (sums[offsets[1:]] - sums[offsets[:-1]]) * _MIX[turn]
+        hashes ^= (sums[offsets[1:]] - sums[offsets[:-1]]) * _MIX[number]
     if bias.size == own.size:
         hashes ^= bias.view(np.uint32).astype(np.uint64) * _MIX[3]
-    _, found, groups = np.unique(hashes, return_index=True, return_inverse=True)
-    first = found[groups]
+    _, first_of, groups = np.unique(hashes, return_index=True, return_inverse=True)
+    first = first_of[groups]
     copies = np.flatnonzero(first != own)
     same = degrees[copies] == degrees[first[copies]]
     if bias.size == own.size:
@@ -54,19 +54,19 @@ def on_classes(offsets, indices, values, classes, to, new_indices, sums) -> int:
     keys = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if keys.size else np.empty(0, np.int64)
     if values.size == indices.size and keys.size:
-        found = np.add.reduceat(values[order].astype(np.float64), starts)
+        summed = np.add.reduceat(values[order].astype(np.float64), starts)
     else:
-        found = np.diff(starts, append=keys.size) * np.float64(values[0] if values.size else 0)
+        summed = np.diff(starts, append=keys.size) * np.float64(values[0] if values.size else 0)
     keys = keys[starts]
     to[:] = np.searchsorted(keys, np.arange(rows + 1) * inputs)
     new_indices[: keys.size] = keys % inputs
     with np.errstate(over="ignore"):
-        sums[: keys.size] = found
+        sums[: keys.size] = summed
     return keys.size if np.isfinite(sums[: keys.size]).all() else -1
 
 
 def radixnet_rows(groups, shift, indices) -> None:
-    """Each row of `groups` merged with the one `shift` places on; all of them as often as `indices` has room."""
+    """Each row of `groups` merged with the one `shift` rows on; all of them as often as `indices` has room."""
     merged = np.sort(np.concatenate([groups, np.roll(groups, -shift, axis=0)], axis=1), axis=1)
     indices.reshape(-1, merged.size)[:] = merged.reshape(-1)
 
@@ -79,16 +79,16 @@ def resample(lines, start, taps, out) -> None:
             out += tap * lines[:, k, start + t : start + t + out.shape[1]]
 
 
-def threshold(block, wanted, real, imaginary, level, bits) -> None:
+def threshold(block, indices, real, imaginary, level, bits) -> None:
     """Which |y|^2 of some columns of `block` exceed `level`, y = column times `real` + i times `imaginary`, a bit each.
 
     The last row of `real` and the first of `imaginary` take the same row of the block.
     """
     step = max(1, (1 << 15) // real.shape[1])  # so that real and imaginary parts stay in the L2 cache
-    for start in range(0, len(wanted), step):
-        columns = block[:, wanted[start : start + step]]
+    for start in range(0, len(indices), step):
+        columns = block[:, indices[start : start + step]]
         y, z = columns[: len(real)].T @ real, columns[len(real) - 1 :].T @ imaginary
-        bits[wanted[start : start + step]] = np.packbits(y * y + z * z > level, axis=1)
+        bits[indices[start : start + step]] = np.packbits(y * y + z * z > level, axis=1)
 
 
 def _edges(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ CPU, CUDA = "cpu", "cuda"
 CPU_KINDS, CUDA_KINDS = (1, 3), (2, 13)  # of DLPack: pinned host memory is the host's, managed memory a GPU's
 
 
-class Given(NamedTuple):
+class Operand(NamedTuple):
     """An array as the kernels take it.
 
     Attributes:
@@ -27,7 +27,7 @@ class Given(NamedTuple):
     back: Callable[[Any], Any]
 
 
-def given(value: Any, name: str, dtypes: tuple = DTYPES, dimensions: tuple[int, ...] | None = None) -> Given:
+def operand(value: Any, name: str, dtypes: tuple = DTYPES, dimensions: tuple[int, ...] | None = None) -> Operand:
     """`value` as the kernels take it.
 
     Args:
@@ -39,19 +39,19 @@ def given(value: Any, name: str, dtypes: tuple = DTYPES, dimensions: tuple[int, 
             no multiple of its element's size.
         Unavailable: on a GPU, and CuPy is missing.
     """
-    found = native(value, name)
-    array = found.array
+    result = native(value, name)
+    array = result.array
     if array.dtype not in dtypes:
         offered = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
         raise InputError(f"{name} is of {array.dtype}; it must be of {offered}")
     if dimensions is not None and array.ndim not in dimensions:
-        wanted = " or ".join(str(number) for number in dimensions)
-        raise InputError(f"{name} has {array.ndim} dimensions; it must have {wanted}")
+        allowed = " or ".join(str(number) for number in dimensions)
+        raise InputError(f"{name} has {array.ndim} dimensions; it must have {allowed}")
     if address(array) % array.dtype.itemsize:
         raise InputError(f"{name} starts at an address that is no multiple of {array.dtype.itemsize} bytes; copy it")
     if not array.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous (strides {array.strides} of shape {array.shape}); copy it first")
-    return found
+    return result
 
 
 def address(array: Any) -> int:
@@ -59,13 +59,13 @@ def address(array: Any) -> int:
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 
-def native(value: Any, name: str) -> Given:
-    """`value` as NumPy's or CuPy's array on the same memory, of whatever shape and dtype. Raises as `given` does."""
+def native(value: Any, name: str) -> Operand:
+    """`value` as NumPy's or CuPy's array on the same memory, of whatever shape and dtype. Raises as `operand` does."""
     library = type(value).__module__.split(".")[0]
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array; its filled() is an array without a mask")
     if isinstance(value, np.ndarray):
-        return Given(np.asarray(value), CPU, lambda array: array)  # a np.matrix has two dimensions, whatever is done
+        return Operand(np.asarray(value), CPU, lambda array: array)  # a np.matrix has two dimensions, whatever is done
     if not hasattr(value, "__dlpack__") or isinstance(value, type):
         raise InputError(f"{name} is a {type(value).__name__}; it must be an array (NumPy, CuPy, torch, DLPack)")
     if getattr(value, "is_neg", bool)():  # torch's, which DLPack does not tell
@@ -80,8 +80,8 @@ def native(value: Any, name: str) -> Given:
         raise InputError(f"{name} is on a device that is neither the processor nor an NVIDIA GPU (DLPack type {kind})")
     back = sys.modules["torch"].from_dlpack if library == "torch" else lambda array: array
     if kind in CUDA_KINDS:
-        return Given(source if library == "cupy" else cupy().from_dlpack(source), CUDA, back)
-    return Given(array, CPU, back)
+        return Operand(source if library == "cupy" else cupy().from_dlpack(source), CUDA, back)
+    return Operand(array, CPU, back)
 
 
 def cupy():

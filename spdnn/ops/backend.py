@@ -9,7 +9,7 @@ from spdnn.ops.topology import Topology
 
 
 class Backend(abc.ABC):
-    """The operations on arrays of one place.
+    """The operations on arrays of one device.
 
     All arguments were checked: shapes, one dtype (float32 or float16; `bias` float32), C-contiguous. `batch` is always
     there; values that the batch shares have a first dimension of 1. M x K is the topology's shape. Every sum is float32

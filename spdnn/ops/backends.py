@@ -1,4 +1,4 @@
-"""Which backend runs an operation: the place of its arrays says so. A GPU's is imported when it is asked for."""
+"""Which backend runs an operation: the device of its arrays says so. A GPU's is imported when it is asked for."""
 
 import os
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.ops.arrays import Given, address, given
+from spdnn.ops.arrays import Operand, address, operand
 from spdnn.ops.backend import Backend
 from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.topology import Topology
@@ -42,14 +42,14 @@ def topology(mask: Any) -> Topology:
     return mask.topology if isinstance(mask, SparseMatrix) else mask
 
 
-def matches(A: SparseMatrix, dense: Given, name: str) -> None:
+def matches(A: SparseMatrix, dense: Operand, name: str) -> None:
     if dense.array.dtype != A.dtype:
         raise InputError(f"{name} is of {dense.array.dtype}, and the sparse matrix of {A.dtype}; they must be the same")
     if dense.device != A.device:
         raise InputError(f"{name} is on {dense.device}, and the sparse matrix on {A.device}; its to() moves it")
 
 
-def alike(one: Given, other: Given, name: str, second: str) -> None:
+def alike(one: Operand, other: Operand, name: str, second: str) -> None:
     if one.array.dtype != other.array.dtype or one.device != other.device:
         raise InputError(
             f"{name} is of {one.array.dtype} on {one.device}, and {second} of {other.array.dtype} on {other.device}; "
@@ -57,7 +57,7 @@ def alike(one: Given, other: Given, name: str, second: str) -> None:
         )
 
 
-def queries(topology: Topology, q: Given, k: Given) -> int | None:
+def queries(topology: Topology, q: Operand, k: Operand) -> int | None:
     """The batch of q and k, which fit the topology."""
     alike(q, k, "Q", "K")
     if q.array.shape[-2] != topology.rows or k.array.shape[-2] != topology.shape[1]:
@@ -74,19 +74,19 @@ def times(topology: Topology) -> str:
     return f"{topology.shape[0]} x {topology.shape[1]}"
 
 
-def lead(one: Given, dimensions: int) -> int | None:
+def lead(one: Operand, dimensions: int) -> int | None:
     return one.array.shape[0] if one.array.ndim > dimensions else None
 
 
 def batch(sizes: dict[str, int | None]) -> int | None:
     """How many matrices there are; None: no operand has a batch."""
-    known = {name: size for name, size in sizes.items() if size is not None}
-    if 0 in known.values():
-        raise InputError(f"{next(name for name in known if not known[name])} is a batch of no matrices")
-    if len(set(known.values())) > 1:
-        told = ", ".join(f"{name} has {size}" for name, size in known.items())
-        raise InputError(f"batches of different sizes: {told}")
-    return next(iter(known.values()), None)
+    present = {name: size for name, size in sizes.items() if size is not None}
+    if 0 in present.values():
+        raise InputError(f"{next(name for name in present if not present[name])} is a batch of no matrices")
+    if len(set(present.values())) > 1:
+        listed = ", ".join(f"{name} has {size}" for name, size in present.items())
+        raise InputError(f"batches of different sizes: {listed}")
+    return next(iter(present.values()), None)
 
 
 def batched(array: Any, dimensions: int) -> Any:
@@ -104,16 +104,16 @@ def contiguous(array: Any) -> Any:
     return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.copy(order="C")
 
 
-def own(matrix: SparseMatrix) -> Given:
+def own(matrix: SparseMatrix) -> Operand:
     """A matrix's values as an argument."""
-    return Given(matrix.values, matrix.device, lambda array: array)
+    return Operand(matrix.values, matrix.device, lambda array: array)
 
 
 def output(
     run: Backend,
     shape: tuple[int, ...],
     batch: int | None,
-    beside: Given,
+    like: Operand,
     out: Any = None,
     apart: Sequence[Any | None] = (),
     same: Any = None,
@@ -122,7 +122,7 @@ def output(
 
     Args:
         shape: of one matrix; batch: how many there are, or None.
-        beside: the operand whose dtype, place and library it has.
+        like: the operand whose dtype, device and library it has.
         apart: operands that it must share no memory with.
         same: an operand that it may be, but not overlap in part.
 
@@ -131,18 +131,18 @@ def output(
     """
     whole = shape if batch is None else (batch, *shape)
     if out is None:
-        made = run.empty(whole, beside.array.dtype)
-        return made if batch is not None else made[None], beside.back(made)
-    found = given(out, "out", (beside.array.dtype,), (len(whole),))
-    if found.array.shape != whole or found.device != beside.device:
-        raise InputError(f"out is {found.array.shape} on {found.device}; it must be {whole} on {beside.device}")
-    if isinstance(found.array, np.ndarray) and not found.array.flags.writeable:
+        new = run.empty(whole, like.array.dtype)
+        return new if batch is not None else new[None], like.back(new)
+    target = operand(out, "out", (like.array.dtype,), (len(whole),))
+    if target.array.shape != whole or target.device != like.device:
+        raise InputError(f"out is {target.array.shape} on {target.device}; it must be {whole} on {like.device}")
+    if isinstance(target.array, np.ndarray) and not target.array.flags.writeable:
         raise InputError("out is read-only; it must be an array that can be written")
-    if any(array is not None and _overlap(found.array, array) for array in apart):
+    if any(array is not None and _overlap(target.array, array) for array in apart):
         raise InputError("out shares memory with an operand; it must be apart from them")
-    if same is not None and address(same) != address(found.array) and _overlap(found.array, same):
+    if same is not None and address(same) != address(target.array) and _overlap(target.array, same):
         raise InputError("out shares a part of its memory with an operand; it must be that operand or apart from it")
-    return found.array if batch is not None else found.array[None], out
+    return target.array if batch is not None else target.array[None], out
 
 
 def _overlap(one: Any, other: Any) -> bool:
@@ -150,15 +150,15 @@ def _overlap(one: Any, other: Any) -> bool:
     return first < second + other.nbytes and second < first + one.nbytes
 
 
-def bias(bias: Any, size: int, beside: Given) -> Any | None:
+def bias(bias: Any, size: int, like: Operand) -> Any | None:
     if bias is None:
         return None
-    found = given(bias, "bias", FLOAT32, (1,))
-    if found.array.shape != (size,):
-        raise InputError(f"bias has shape {found.array.shape}; it must be ({size},)")
-    if found.device != beside.device:
-        raise InputError(f"bias is on {found.device}, and the dense operand on {beside.device}")
-    return found.array
+    vector = operand(bias, "bias", FLOAT32, (1,))
+    if vector.array.shape != (size,):
+        raise InputError(f"bias has shape {vector.array.shape}; it must be ({size},)")
+    if vector.device != like.device:
+        raise InputError(f"bias is on {vector.device}, and the dense operand on {like.device}")
+    return vector.array
 
 
 def number(value: Any, name: str) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.formats import smtx
-from spdnn.ops.arrays import DTYPES, given, native
+from spdnn.ops.arrays import DTYPES, native, operand
 from spdnn.ops.topology import Topology
 from spdnn.problem.network import check_sparse
 
@@ -23,17 +23,17 @@ def rounded(values: Any, dtype) -> Any:
     Raises:
         InputError: no such dtype, values that are no real numbers, or one that becomes infinite.
     """
-    wanted = _dtype(dtype)
-    if values.dtype == wanted:
+    target = _dtype(dtype)
+    if values.dtype == target:
         return values
     if values.dtype.kind not in "fiub":
         raise InputError(f"values are of {values.dtype}; they must be real numbers")
     with np.errstate(over="ignore"):
-        made = values.astype(wanted)
-    beyond = (abs(made) == np.inf) & (abs(values) != np.inf)
+        result = values.astype(target)
+    beyond = (abs(result) == np.inf) & (abs(values) != np.inf)
     if bool(beyond.any()):
-        raise InputError(f"a value of {float(values[beyond][0]):g} does not fit into {wanted}")
-    return made
+        raise InputError(f"a value of {float(values[beyond][0]):g} does not fit into {target}")
+    return result
 
 
 def of_scipy(matrix, dtype, index_bits: int | None) -> tuple[Topology, np.ndarray]:
@@ -121,9 +121,9 @@ def to_scipy(topology: Topology, values: Any):
     _on_host(values)
     _one(values, "SciPy")
     columns, offsets = topology.columns.astype(np.int32), topology.offsets.copy()  # see of_scipy
-    made = scipy.sparse.csr_array((values.astype(np.float32, copy=False), columns, offsets), shape=topology.shape)
-    made.has_canonical_format = True
-    return made
+    result = scipy.sparse.csr_array((values.astype(np.float32, copy=False), columns, offsets), shape=topology.shape)
+    result.has_canonical_format = True
+    return result
 
 
 def to_dense(topology: Topology, values: Any) -> np.ndarray:
@@ -148,12 +148,12 @@ def to_smtx(topology: Topology, path) -> None:
 
 def _dtype(dtype) -> np.dtype:
     try:
-        wanted = np.dtype(dtype)
+        result = np.dtype(dtype)
     except TypeError:
-        wanted = None
-    if wanted not in DTYPES:
+        result = None
+    if result not in DTYPES:
         raise InputError(f"dtype {dtype!r}: it must be {' or '.join(map(str, DTYPES))}")
-    return wanted
+    return result
 
 
 def _of_entries(shape, rows, columns, values, dtype, index_bits) -> tuple[Topology, np.ndarray]:
@@ -196,8 +196,8 @@ def _values(tensor, dtype) -> Any:
         tensor = tensor.float()
     if tensor.device.type == "cpu":
         return tensor.numpy()
-    wanted = torch.float16 if np.dtype(dtype) == np.float16 else torch.float32
-    return given(tensor.to(wanted), "values").array
+    target = torch.float16 if np.dtype(dtype) == np.float16 else torch.float32
+    return operand(tensor.to(target), "values").array
 
 
 def _one(values: Any, library: str) -> None:

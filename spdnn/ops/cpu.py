@@ -1,4 +1,4 @@
-"""The operations on the processor: the compiled kernels, all threads, tiles found by timing them (tuning.py)."""
+"""The operations on the processor: the compiled kernels, all threads, tiles chosen by timing them (tuning.py)."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary
 
 @cache
 def _loaded(level: str | None) -> tuple[ModuleType, str]:
-    """The compiled kernels and the name of their level; looked at once, for a call may take less time than looking."""
+    """The compiled kernels and the name of their level; asked for once, for a call may take less time than asking."""
     name = dispatch.level(level).name
     from spdnn.kernels import _cpu
 
@@ -38,12 +38,12 @@ def _loaded(level: str | None) -> tuple[ModuleType, str]:
 _forked = False  # off a process that had the kernels
 
 
-def _told_of_fork() -> None:
+def _after_fork() -> None:
     global _forked
     _forked = _forked or "spdnn.kernels._cpu" in sys.modules
 
 
-os.register_at_fork(after_in_child=_told_of_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class CpuBackend(Backend):
@@ -53,7 +53,7 @@ class CpuBackend(Backend):
         threads: of each call. It is one in a process that was forked off one that had loaded the kernels: OpenMP's
             threads are not in it, and OpenMP would wait for them for ever.
         swizzle: deal rows out by descending length; without, in their own order.
-        setting: of every call, in place of what tuning finds; fit for the operation.
+        setting: of every call, instead of what tuning finds; fit for the operation.
     """
 
     def __init__(self, threads: int, swizzle: bool = True, setting: Any = None):
@@ -69,28 +69,28 @@ class CpuBackend(Backend):
 
     def spmm(self, topology, values, b, bias, low, high, out) -> None:
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
-        given = self._where(topology), (values, b, bias, low, high, out)
-        self._tuned("spmm", topology, (b.shape[2], b.shape[0]), given, "the product")
+        arguments = self._where(topology), (values, b, bias, low, high, out)
+        self._tuned("spmm", topology, (b.shape[2], b.shape[0]), arguments, "the product")
 
     def sddmm(self, topology, q, k, scale, out) -> None:
         self._tuned("sddmm", topology, (q.shape[2], q.shape[0]), (self._where(topology), (q, k, scale, out)), "Q K^T")
 
     def softmax(self, topology, values, scale, out) -> None:
-        told = self.kernels.softmax(self.level, topology.offsets, values, scale, out, self.threads)
-        self._noted("softmax", None, told, "a row's softmax (all of its values are -inf, or +inf is among them)")
+        outcome = self.kernels.softmax(self.level, topology.offsets, values, scale, out, self.threads)
+        self._noted("softmax", None, outcome, "a row's softmax (all of its values are -inf, or +inf is among them)")
 
     def gather(self, values, permutation, out) -> None:
         self.kernels.gather_values(self.level, values, permutation, out, self.threads)
         self.notes = {"operation": "gather"}
 
     def attention(self, topology, q, k, v, scale, out) -> None:
-        given = self._where(topology), (q, k, v, scale, out)
-        self._tuned("attention", topology, (q.shape[2] + v.shape[2], q.shape[0]), given, "attention")
+        arguments = self._where(topology), (q, k, v, scale, out)
+        self._tuned("attention", topology, (q.shape[2] + v.shape[2], q.shape[0]), arguments, "attention")
 
     def depthwise(self, x, weights, bias, low, high, stride, nhwc, out) -> None:
         bias = np.zeros(len(weights), np.float32) if bias is None else bias
-        told = self.kernels.depthwise(self.level, x, weights, bias, low, high, stride, nhwc, out, self.threads)
-        self._noted("depthwise", None, told, "the convolution")
+        outcome = self.kernels.depthwise(self.level, x, weights, bias, low, high, stride, nhwc, out, self.threads)
+        self._noted("depthwise", None, outcome, "the convolution")
 
     def bias_activation(self, x: np.ndarray, bias: np.ndarray, low: float, high: float) -> None:
         """In place: bias (M,) is added to the rows of x (batch, M, N) float32, then clipped.
@@ -104,21 +104,25 @@ class CpuBackend(Backend):
         return topology.offsets, topology.columns, order
 
     def _tuned(
-        self, operation: str, topology: Topology, sizes: tuple[int, int], given: tuple[tuple, tuple], what: str
+        self, operation: str, topology: Topology, sizes: tuple[int, int], arguments: tuple[tuple, tuple], what: str
     ) -> None:
         """Run with the setting of the class that the call belongs to, small work on one thread.
 
         Args:
             sizes: multiply-adds of a nonzero; matrices of the batch.
-            given: where the nonzeros are, and the other arguments of the kernel; the last is the output.
+            arguments: where the nonzeros are, and the other arguments of the kernel; the last is the output.
             what: is NaN, in the error's sentence.
         """
-        kernel, work, dtype = getattr(self.kernels, operation), topology.nnz * sizes[0] * sizes[1], given[1][-1].dtype
+        kernel, work, dtype = (
+            getattr(self.kernels, operation),
+            topology.nnz * sizes[0] * sizes[1],
+            arguments[1][-1].dtype,
+        )
         threads = self.threads if work >= LEAST_SHARED else 1
 
         def run(setting: Any) -> tuple[np.ndarray, bool]:
             chosen = setting if isinstance(setting, tuple) else (setting,)
-            return kernel(self.level, *given[0], *given[1], *chosen, threads)
+            return kernel(self.level, *arguments[0], *arguments[1], *chosen, threads)
 
         def seconds(setting: Any) -> float:
             began = time.perf_counter()
@@ -127,11 +131,11 @@ class CpuBackend(Backend):
 
         setting = self.setting
         if setting is None:
-            known = _settings.setdefault(topology, {})
+            cached = _settings.setdefault(topology, {})
             alike = operation, sizes, dtype.char, self.level, threads, os.environ.get("SPDNN_TUNING")
-            if alike not in known:
-                known[alike] = self._setting(operation, topology, sizes, dtype, threads, seconds)
-            setting = known[alike]
+            if alike not in cached:
+                cached[alike] = self._setting(operation, topology, sizes, dtype, threads, seconds)
+            setting = cached[alike]
         self._noted(operation, setting, run(setting), what)
 
     def _setting(
@@ -152,13 +156,13 @@ class CpuBackend(Backend):
         key = f"{cpu_name()} {self.level} t{threads} {code} {operation} {kind} {shape}"
         return tuning.chosen(key, settings, 2 * topology.nnz * sizes[0] * sizes[1], seconds)
 
-    def _noted(self, operation: str, setting: Any, told: tuple[np.ndarray, bool], what: str) -> None:
-        """Keep what the kernel told.
+    def _noted(self, operation: str, setting: Any, outcome: tuple[np.ndarray, bool], what: str) -> None:
+        """Keep the kernel's outcome.
 
         Raises:
             InputError: a result was NaN.
         """
-        busy, nan = told
+        busy, nan = outcome
         self.notes = {
             "operation": operation,
             "instruction_set": self.level,

@@ -3,10 +3,10 @@
 Everything is put on the caller's current CuPy stream and nothing is waited for, but when a topology or a permutation is
 placed on the device, which happens once, and when the settings of an operation are timed, once for each class of shapes
 (tuning.py). While a graph is captured neither can happen: what is not placed then is refused (call each operation once
-before), and settings that are not known are the usual ones. A call checks its arguments
+before), and settings without a stored choice are the usual ones. A call checks its arguments
 and takes the host tens of microseconds; what is called again and again on the same arrays is `bound` once.
 
-NaN is not looked for, since that would be a wait: where the processor's backend raises, here it propagates.
+NaN is not searched for, since that would be a wait: where the processor's backend raises, here it propagates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spdnn.ops.backend import Backend
 from spdnn.ops.cuda_launches import Launch, Placed, Plan
 from spdnn.ops.topology import Topology
 
-BIAS = {"spmm": 2, "depthwise": 1}  # its place after the first argument; where there is none, a zero stands for all
+BIAS = {"spmm": 2, "depthwise": 1}  # its index after the first argument; where there is none, a zero represents all
 _here = threading.local()  # a backend's current stream is its own, so threads have backends of their own
 
 
@@ -42,10 +42,10 @@ def current() -> CudaBackend:
 
     cuda = cupy().cuda
     ordinal = int(cuda.Device().id)
-    known = vars(_here).setdefault("backends", {})
-    if ordinal not in known:
-        known[ordinal] = CudaBackend(cupy_device.open_device(ordinal), cuda.get_current_stream)
-    return known[ordinal]
+    backends = vars(_here).setdefault("backends", {})
+    if ordinal not in backends:
+        backends[ordinal] = CudaBackend(cupy_device.open_device(ordinal), cuda.get_current_stream)
+    return backends[ordinal]
 
 
 class CudaBackend(Backend):
@@ -54,7 +54,7 @@ class CudaBackend(Backend):
     Args:
         device: arrays are its own.
         stream: gives the stream to launch on, asked at every call; by default the device's main one.
-        setting: of every call that it suits, in place of what tuning finds.
+        setting: of every call that it suits, instead of what tuning finds.
     """
 
     def __init__(self, device: Device, stream: Callable[[], Any] | None = None, setting: Any = None):
@@ -64,7 +64,7 @@ class CudaBackend(Backend):
         self._kept: dict[int, Any] = {}  # by the id of a topology or a permutation, as long as that lives
         self._late: list = []  # what was kept, and may still be read on another stream than its memory goes back to
         self._first, self._several = None, False  # the first stream that was launched on; whether there were others
-        self._found: dict[tuple, Any] = {}  # settings, of calls alike: asked for once
+        self._settings: dict[tuple, Any] = {}  # settings, of calls alike: asked for once
         self._zero = device.upload(np.zeros(1, np.float32))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -134,7 +134,7 @@ class CudaBackend(Backend):
             return self.setting
         dtype, topology = arguments[-1].dtype, arguments[0] if isinstance(arguments[0], Topology) else None
         asked = operation, plan.settings, plan.sizes, plan.operations, dtype
-        if asked not in self._found:
+        if asked not in self._settings:
             if len(plan.settings) > 1 and self._capturing():
                 return plan.settings[0]
             shape = tuning.shape_class(*plan.sizes, sparsity=topology.sparsity if topology else None)
@@ -144,8 +144,8 @@ class CudaBackend(Backend):
             usual = plan.settings[0]  # which tells the loads that addresses and the width allow
             key = f"{properties.name} {properties.software} {code} {operation} {dtype}{bits} {shape} {usual}"
             with self.device.on(self._stream()):
-                self._found[asked] = tuning.chosen(key, plan.settings, plan.operations, self._timer(plan))
-        return self._found[asked]
+                self._settings[asked] = tuning.chosen(key, plan.settings, plan.operations, self._timer(plan))
+        return self._settings[asked]
 
     def _timer(self, plan: Plan) -> Callable[[Any], float]:
         """What times a setting, on the current stream."""
@@ -170,14 +170,14 @@ class CudaBackend(Backend):
             placed = self._once(permutation, lambda: self.device.upload(permutation))
             return make(self.device, values, placed, out)
         if operation in BIAS:
-            place = BIAS[operation]
-            others[place] = (self._zero, 0) if others[place] is None else (others[place], 1)
+            index = BIAS[operation]
+            others[index] = (self._zero, 0) if others[index] is None else (others[index], 1)
         if isinstance(first, Topology):
             return make(self.device, self._once(first, lambda: Placed(self.device, first)), first, *others)
         return make(self.device, first, *others)
 
-    def _once(self, owner: Any, place: Callable[[], Any]) -> Any:
-        """What `place` makes of a topology or a permutation, made once while that lives."""
+    def _once(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes of a topology or a permutation, made once while that lives."""
         if id(owner) not in self._kept:
             if self._capturing():
                 raise InputError(
@@ -189,7 +189,7 @@ class CudaBackend(Backend):
                 self.device.idle()
                 del late
             with self.device.on(self._now()):
-                self._kept[id(owner)] = place()
+                self._kept[id(owner)] = make()
             weakref.finalize(owner, _forget, weakref.ref(self), id(owner))  # not our own keeper, or threads' stay
         return self._kept[id(owner)]
 
@@ -216,8 +216,8 @@ def _forget(backend: weakref.ref, owner: int) -> None:
     CuPy's pool gives the memory out again on the stream where it was taken, in that stream's order. Work on another
     stream may still read it: then it goes back when something is placed the next time.
     """
-    found = backend()
-    if found is not None:
-        placed = found._kept.pop(owner, None)
-        if found._several:
-            found._late.append(placed)
+    own = backend()
+    if own is not None:
+        placed = own._kept.pop(owner, None)
+        if own._several:
+            own._late.append(placed)

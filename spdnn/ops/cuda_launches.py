@@ -17,10 +17,10 @@ from spdnn.kernels.cuda.ops import THREADS, Tile
 from spdnn.ops.topology import Topology
 
 WARPS = THREADS // 32
-MOST_PLACES = 1 << 32  # that staged indices reach, in vectors of B
+MOST_VECTORS = 1 << 32  # that staged indices reach, in vectors of B
 USUAL_COLUMNS = 64  # of the tile that is taken without a search, where there are so many
 LEAST_SPAN, MOST_PARTS = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
-IN_TURN, TOGETHER = 0, 1  # tile after tile, or tiles dealt out over the multiprocessors (`placed` in ops_spmm.cu)
+SEQUENTIAL, TOGETHER = 0, 1  # tile after tile, or tiles dealt out over the multiprocessors (`placed` in ops_spmm.cu)
 WAVES = 32  # blocks on a multiprocessor of kernels that stride over their work
 
 
@@ -34,7 +34,7 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An operation on given arrays.
+    """An operation on its arrays.
 
     Attributes:
         settings: that suit, fit for JSON; the first is the usual one.
@@ -64,7 +64,7 @@ class Placed:
         }
 
     def row_arguments(self) -> dict[str, Any]:
-        """Those of a kernel that looks at no column."""
+        """Those of a kernel that reads no column."""
         return {name: self.arguments[name] for name in ("offsets", "order")}
 
 
@@ -82,7 +82,7 @@ def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, lo
     def launch(setting: tuple[int, ...]) -> Launch:
         *cut, dealt = setting
         tile = Tile(*cut)
-        scaled = inner * (width // tile.vector) <= MOST_PLACES
+        scaled = inner * (width // tile.vector) <= MOST_VECTORS
         scale, unit = (width // tile.vector, tile.vector) if scaled else (1, width)
         over = multiprocessors if dealt else 1
         blocks = grid(_ceil(rows, tile.rows), _ceil(width, tile.columns) * batch, over)
@@ -100,7 +100,9 @@ def spmm_settings(dtype: np.dtype, width: int, size: int) -> tuple[tuple[int, ..
     covering = [tile.columns for tile in tiles if tile.columns >= width]
     fit = [tile for tile in tiles if tile.columns <= min(covering, default=width)]
     usual = next((tile for tile in fit if tile.columns >= min(width, USUAL_COLUMNS)), fit[-1])
-    return tuple((*tile, dealt) for dealt in (TOGETHER, IN_TURN) for tile in sorted(fit, key=lambda one: one != usual))
+    return tuple(
+        (*tile, dealt) for dealt in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda one: one != usual)
+    )
 
 
 def grid(groups: int, tiles: int, multiprocessors: int) -> int:
@@ -181,8 +183,8 @@ def depthwise(device: Device, x, weights, bias, low, high, stride, nhwc, out) ->
     if nhwc:
         across = min(ops.MOST_ACROSS, channels // size)
         tiles = _ceil(channels, across * size)
-        places = _ceil(images * out_height * _ceil(out_width, ops.RUN), THREADS // across)
-        blocks, arguments["across"] = tiles * min(places, _ceil(most, tiles)), across
+        tasks = _ceil(images * out_height * _ceil(out_width, ops.RUN), THREADS // across)
+        blocks, arguments["across"] = tiles * min(tasks, _ceil(most, tiles)), across
     else:
         blocks = min(most, _ceil(images * channels * _ceil(out_height, ops.RUN) * out_width, THREADS))
     kernel = ops.depthwise(dtype, size, nhwc)

@@ -33,14 +33,14 @@ def topologies(archive: str | Path, problems: Iterable[Problem], method: str = M
     Raises:
         InputError: no archive there, a broken one, a matrix that is no sound .smtx, or not of the table's shape.
     """
-    path, wanted = existing(archive, "DLMC archive or folder"), {}
+    path, members = existing(archive, "DLMC archive or folder"), {}
     for problem in problems:
         if problem.shape.network in MODELS and problem.shape.matrix:
             for name in _names(problem, method):
-                wanted.setdefault(name, problem)
-    found = {}
-    for name, content in _contents(path, wanted):
-        problem = wanted[name]
+                members.setdefault(name, problem)
+    result = {}
+    for name, content in _contents(path, members):
+        problem = members[name]
         where = f"{path}: {name}"
         shape, offsets, columns = smtx.parse(content, where)
         if shape != (problem.shape.rows, problem.shape.columns):
@@ -48,10 +48,10 @@ def topologies(archive: str | Path, problems: Iterable[Problem], method: str = M
                 f"{where}: {shape[0]} x {shape[1]}, and the table has {problem.shape.rows} x {problem.shape.columns}"
             )
         try:
-            found[key(problem)] = Topology(shape, offsets, columns)
+            result[key(problem)] = Topology(shape, offsets, columns)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-    return found
+    return result
 
 
 def key(problem: Problem) -> tuple:
@@ -65,11 +65,11 @@ def _names(problem: Problem, method: str) -> list[str]:
     return [f"{folder}/{problem.shape.matrix}{ending}.smtx" for ending in ENDINGS]
 
 
-def _contents(path: Path, wanted: dict[str, Problem]):
-    """(name, bytes) of the members that are wanted."""
+def _contents(path: Path, problems: dict[str, Problem]):
+    """(name, bytes) of the members in `problems`."""
     if path.is_dir():
         base = path / "dlmc" if (path / "dlmc").is_dir() else path
-        for name in wanted:
+        for name in problems:
             if (base / name).is_file():
                 yield name, (base / name).read_bytes()
         return
@@ -77,7 +77,7 @@ def _contents(path: Path, wanted: dict[str, Problem]):
         for member in archive:
             parts = PurePosixPath(member.name).parts
             name = "/".join(parts[1:] if parts[:1] == ("dlmc",) else parts)
-            if name in wanted and member.isfile():
+            if name in problems and member.isfile():
                 if member.size > LARGEST:
                     raise InputError(f"{path}: {name} has {member.size:,} bytes; a matrix has at most {LARGEST:,}")
                 yield name, archive.extractfile(member).read()

@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.ops import convert
-from spdnn.ops.arrays import CPU, CUDA, cupy, given
+from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
 
 
@@ -28,22 +28,22 @@ class SparseMatrix:
         Raises:
             InputError: values of another shape or dtype, or NaN among them.
         """
-        found = given(values, "values", dimensions=(1, 2))
-        if found.array.shape[-1] != topology.nnz or (not found.array.shape[0] and found.array.ndim == 2):
+        stored = operand(values, "values", dimensions=(1, 2))
+        if stored.array.shape[-1] != topology.nnz or (not stored.array.shape[0] and stored.array.ndim == 2):
             raise InputError(
-                f"values have shape {found.array.shape}; a matrix of {topology.nnz} nonzeros needs ({topology.nnz},), "
+                f"values have shape {stored.array.shape}; a matrix of {topology.nnz} nonzeros needs ({topology.nnz},), "
                 f"a batch of them (batch, {topology.nnz})"
             )
-        self.topology, self.values, self._device = topology, found.array, found.device
+        self.topology, self.values, self._device = topology, stored.array, stored.device
         if self.values.size and bool((self.values != self.values).any()):
             raise InputError("values hold NaN; a sparse matrix must have none")
 
     @classmethod
     def of(cls, topology: Topology, values: Any, device: str) -> SparseMatrix:
-        """As the constructor, of values that a kernel made: nothing is looked at."""
-        made = cls.__new__(cls)
-        made.topology, made.values, made._device = topology, values, device
-        return made
+        """As the constructor, of values from a kernel: nothing is checked."""
+        matrix = cls.__new__(cls)
+        matrix.topology, matrix.values, matrix._device = topology, values, device
+        return matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class SparseMatrix:
         """Of a SciPy sparse matrix or array (CSR, COO and the others); stored zeros stay nonzeros of the topology.
 
         Values of CSR that are of `dtype` are not copied, so what changes them in place (SciPy's eliminate_zeros too)
-        changes both; of another dtype they are rounded to it. DIA has no place for stored zeros. CSR with columns that
+        changes both; of another dtype they are rounded to it. DIA cannot hold stored zeros. CSR with columns that
         are unsorted, and entries given twice, are refused: matrix.sort_indices() and matrix.sum_duplicates() mend them.
 
         Raises:

@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.ops import checks
-from spdnn.ops.arrays import given
+from spdnn.ops.arrays import operand
 from spdnn.ops.backends import backend
 from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.streams import on_callers_stream
@@ -44,13 +44,13 @@ def spmm(
         2 nnz N operations for each matrix of the batch. The bits do not depend on threads, tiles or the batch.
 
     Raises:
-        InputError: shapes, dtypes or places that do not match, or NaN (on a GPU NaN is not looked for: it stays NaN).
+        InputError: shapes, dtypes or places that do not match, or NaN (on a GPU NaN is not searched for: it stays NaN).
         Unavailable: the kernels or the device are missing.
 
     Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section V.
     """
     checks.sparse(A, "A")
-    b = given(B, "B", dimensions=(2, 3))
+    b = operand(B, "B", dimensions=(2, 3))
     (M, K), N = A.shape, b.array.shape[-1]
     checks.matches(A, b, "B")
     if b.array.shape[-2] != K:
@@ -58,10 +58,10 @@ def spmm(
     batch = checks.batch({"A": A.batch, "B": checks.lead(b, 2)})
     run, low, high = backend(b.device, threads), *checks.bounds(activation)
     added = checks.bias(bias, M, b)
-    made, result = checks.output(run, (M, N), batch, b, out, (A.values, b.array, added))
-    if made.size:
+    target, result = checks.output(run, (M, N), batch, b, out, (A.values, b.array, added))
+    if target.size:
         values, dense = checks.batched(A.values, 1), checks.spread(b.array, 2, batch)
-        run.spmm(A.topology, values, dense, added, low, high, made)
+        run.spmm(A.topology, values, dense, added, low, high, target)
     return result
 
 
@@ -88,13 +88,13 @@ def sddmm(
     Source: the same, section VI.
     """
     topology = checks.topology(mask)
-    q, k = given(Q, "Q", dimensions=(2, 3)), given(K, "K", dimensions=(2, 3))
+    q, k = operand(Q, "Q", dimensions=(2, 3)), operand(K, "K", dimensions=(2, 3))
     batch = checks.queries(topology, q, k)
     run, factor = backend(q.device, threads), checks.number(scale, "scale")
-    made, _ = checks.output(run, (topology.nnz,), batch, q, out, (q.array, k.array))
-    if made.size:
-        run.sddmm(topology, checks.spread(q.array, 2, batch), checks.spread(k.array, 2, batch), factor, made)
-    return SparseMatrix.of(topology, made if batch is not None else made[0], q.device)
+    target, _ = checks.output(run, (topology.nnz,), batch, q, out, (q.array, k.array))
+    if target.size:
+        run.sddmm(topology, checks.spread(q.array, 2, batch), checks.spread(k.array, 2, batch), factor, target)
+    return SparseMatrix.of(topology, target if batch is not None else target[0], q.device)
 
 
 @on_callers_stream
@@ -114,10 +114,10 @@ def softmax(A: SparseMatrix, scale: float = 1.0, out: Any = None, threads: int |
     """
     checks.sparse(A, "A")
     run, factor, values = backend(A.device, threads), checks.number(scale, "scale"), checks.own(A)
-    made, _ = checks.output(run, (A.nnz,), A.batch, values, out, same=A.values)
-    if made.size:
-        run.softmax(A.topology, checks.batched(A.values, 1), factor, made)
-    return SparseMatrix.of(A.topology, made if A.batch is not None else made[0], A.device)
+    target, _ = checks.output(run, (A.nnz,), A.batch, values, out, same=A.values)
+    if target.size:
+        run.softmax(A.topology, checks.batched(A.values, 1), factor, target)
+    return SparseMatrix.of(A.topology, target if A.batch is not None else target[0], A.device)
 
 
 @on_callers_stream
@@ -133,10 +133,10 @@ def transpose(A: SparseMatrix, out: Any = None, threads: int | None = None) -> S
     checks.sparse(A, "A")
     topology, permutation = A.topology.transposed
     run = backend(A.device, threads)
-    made, _ = checks.output(run, (A.nnz,), A.batch, checks.own(A), out, (A.values,))
-    if made.size:
-        run.gather(checks.batched(A.values, 1), permutation, made)
-    return SparseMatrix.of(topology, made if A.batch is not None else made[0], A.device)
+    target, _ = checks.output(run, (A.nnz,), A.batch, checks.own(A), out, (A.values,))
+    if target.size:
+        run.gather(checks.batched(A.values, 1), permutation, target)
+    return SparseMatrix.of(topology, target if A.batch is not None else target[0], A.device)
 
 
 @on_callers_stream
@@ -171,7 +171,7 @@ def attention(
     Source: the same, section VIII-A; fused, Dao et al., "FlashAttention", NeurIPS 2022, on a sparse mask.
     """
     topology = checks.topology(mask)
-    q, k, v = (given(array, name, dimensions=(2, 3)) for array, name in ((Q, "Q"), (K, "K"), (V, "V")))
+    q, k, v = (operand(array, name, dimensions=(2, 3)) for array, name in ((Q, "Q"), (K, "K"), (V, "V")))
     checks.queries(topology, q, k)
     checks.alike(q, v, "Q", "V")
     if v.array.shape[-2] != topology.shape[1]:
@@ -184,9 +184,9 @@ def attention(
         scores = sddmm(topology, Q, K, scale, threads=threads)
         return spmm(softmax(scores, out=scores.values, threads=threads), V, out=out, threads=threads)
     run, operands = backend(q.device, threads), [one.array for one in (q, k, v)]
-    made, result = checks.output(run, (topology.rows, v.array.shape[-1]), batch, q, out, operands)
-    if made.size:
-        run.attention(topology, *(checks.spread(array, 2, batch) for array in operands), scale, made)
+    target, result = checks.output(run, (topology.rows, v.array.shape[-1]), batch, q, out, operands)
+    if target.size:
+        run.attention(topology, *(checks.spread(array, 2, batch) for array in operands), scale, target)
     return result
 
 
@@ -219,7 +219,7 @@ def depthwise_conv(
 
     Source: the same, section VIII-B (MobileNet).
     """
-    x, w = given(X, "X", dimensions=(4,)), given(weights, "weights", dimensions=(3,))
+    x, w = operand(X, "X", dimensions=(4,)), operand(weights, "weights", dimensions=(3,))
     nhwc, stride = checks.choice(layout, "layout", LAYOUTS) == "NHWC", int(checks.choice(stride, "stride", STRIDES))
     images, height, width = x.array.shape[0], *(x.array.shape[1:3] if nhwc else x.array.shape[2:])
     channels = x.array.shape[3 if nhwc else 1]
@@ -231,9 +231,9 @@ def depthwise_conv(
     run, low, high = backend(x.device, threads), *checks.bounds(activation)
     height, width = ((size - 1) // stride + 1 for size in (height, width))
     shape, added = (height, width, channels) if nhwc else (channels, height, width), checks.bias(bias, channels, x)
-    made, result = checks.output(run, shape, images, x, out, (x.array, w.array, added))
-    if made.size and x.array.size:
-        run.depthwise(x.array, w.array, added, low, high, stride, nhwc, made)
+    target, result = checks.output(run, shape, images, x, out, (x.array, w.array, added))
+    if target.size and x.array.size:
+        run.depthwise(x.array, w.array, added, low, high, stride, nhwc, target)
     return result
 
 
@@ -248,7 +248,7 @@ def spmm_gradients(A: SparseMatrix, B: Any, dC: Any, threads: int | None = None)
         InputError, Unavailable: see spmm.
     """
     checks.sparse(A, "A")
-    dense, grown = given(B, "B", dimensions=(2,)), given(dC, "dC", dimensions=(2,))
+    dense, grown = operand(B, "B", dimensions=(2,)), operand(dC, "dC", dimensions=(2,))
     if A.batch is not None:
         raise InputError(f"A is a batch of {A.batch} matrices; gradients are of one: with_values(values[i])")
     for one, name in ((dense, "B"), (grown, "dC")):
@@ -278,7 +278,7 @@ def sddmm_gradients(
         InputError, Unavailable: see spmm.
     """
     checks.sparse(dS, "dS")
-    q, k = given(Q, "Q", dimensions=(2, 3)), given(K, "K", dimensions=(2, 3))
+    q, k = operand(Q, "Q", dimensions=(2, 3)), operand(K, "K", dimensions=(2, 3))
     checks.matches(dS, q, "Q")
     checks.queries(dS.topology, q, k)
     checks.batch({"dS": dS.batch, "Q": checks.lead(q, 2), "K": checks.lead(k, 2)})

@@ -128,18 +128,18 @@ def problems(
     _check_known("set", sets, SETS)
     _check_known("phase", phases, PHASES)
     _check_known("network", networks or (), dict.fromkeys(shape.network for shape in shapes))
-    found = []
+    chosen = []
     for shape in shapes:
         if shape.set not in sets or (networks is not None and shape.network not in networks):
             continue
         for phase in phases:
             if getattr(shape, phase) is not None:
-                found += [
+                chosen += [
                     Problem(shape, s, phase, seed) for s in map(_percent, sets[shape.set] or SPARSITIES[shape.set])
                 ]
-    if not found:
+    if not chosen:
         raise InputError("no problem is left: the sets, networks and phases chosen have none in common")
-    return found
+    return chosen
 
 
 def drawn(rows: int, columns: int, sparsity: float, lengths: str, random: np.random.Generator) -> Topology:
@@ -188,13 +188,13 @@ def read_shapes(path: str | Path | None = None) -> list[Shape]:
         Unavailable: the default table is absent.
     """
     path = tables.table("ops-problems.csv") if path is None else existing(path, "table of problems")
-    found: list[Shape] = []
+    shapes: list[Shape] = []
     for cell, where in tables.rows(path, COLUMNS):
         shape = _shape(cell, where)
-        if any((one.set, one.network, one.layer) == (shape.set, shape.network, shape.layer) for one in found):
+        if any((one.set, one.network, one.layer) == (shape.set, shape.network, shape.layer) for one in shapes):
             raise InputError(f"{where}: {shape.network} {shape.layer} is there twice")
-        found.append(shape)
-    return found
+        shapes.append(shape)
+    return shapes
 
 
 def _shape(cell: dict[str, str], where: str) -> Shape:
@@ -224,7 +224,7 @@ def _percent(sparsity: float) -> float:
     return sparsity
 
 
-def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+def _check_known(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
     for name in names:
-        if name not in known:
-            raise InputError(f"{what} {name!r} is not known: it must be one of {', '.join(known)}")
+        if name not in allowed:
+            raise InputError(f"{what} {name!r} is not known: it must be one of {', '.join(allowed)}")

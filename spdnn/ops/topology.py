@@ -138,14 +138,14 @@ def _size(size, what: str) -> int:
 
 def _whole(array, what: str, dtype=None) -> np.ndarray:
     try:
-        found = np.asarray(array)
+        result = np.asarray(array)
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} are no array ({' '.join(str(error).split())})") from error
-    if not found.size and found.ndim == 1:  # an empty list has the type of float64
-        found = found.astype(np.int64)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise InputError(f"{what} must be a list of whole numbers, not {found.ndim}-dimensional {found.dtype}")
-    return np.ascontiguousarray(found if dtype is None else found.astype(dtype, copy=False))
+    if not result.size and result.ndim == 1:  # an empty list has the type of float64
+        result = result.astype(np.int64)
+    if result.ndim != 1 or result.dtype.kind not in "iu":
+        raise InputError(f"{what} must be a list of whole numbers, not {result.ndim}-dimensional {result.dtype}")
+    return np.ascontiguousarray(result if dtype is None else result.astype(dtype, copy=False))
 
 
 def _index_type(width: int, bits: int | None) -> np.dtype:

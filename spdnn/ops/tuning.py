@@ -1,6 +1,6 @@
-"""Which tile a kernel takes: found by timing the few that are worth trying, once for each device and class of shapes.
+"""Which tile a kernel takes: chosen by timing the few that are worth trying, once for each device and class of shapes.
 
-The choice changes no bit of a result, so what was found is kept, in memory and in a file of the user's cache, and a run
+The choice changes no bit of a result, so the choice is kept, in memory and in a file of the user's cache, and a run
 that finds nothing there differs from one that does in time alone. Small work takes the kernel's default: trying would
 cost more than it could save.
 
@@ -23,19 +23,19 @@ LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
 ROUNDS = 3  # of timing each candidate in turn, after one that warms up
 FORMAT = 1
 
-_known: dict[str, Any] = {}
+_settings: dict[str, Any] = {}
 _read: set[Path | None] = set()
 _lock = threading.Lock()
 
 
 def shape_class(*sizes: int, sparsity: float | None = None) -> str:
     """Sizes to the nearest power of two, the sparsity to the nearest 5 %: what shares a choice."""
-    told = "x".join(str(2 ** round(math.log2(size))) if size > 0 else "0" for size in sizes)
-    return told if sparsity is None else f"{told}@{5 * round(20 * sparsity)}"
+    rounded = "x".join(str(2 ** round(math.log2(size))) if size > 0 else "0" for size in sizes)
+    return rounded if sparsity is None else f"{rounded}@{5 * round(20 * sparsity)}"
 
 
 def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callable[[Any], float]) -> Any:
-    """The candidate to use: known, or the fastest in a few rounds of all of them in turn.
+    """The candidate to use: a stored choice, or the fastest in a few rounds of all of them in turn.
 
     Args:
         key: everything that the choice may depend on: device, kernels, operation, dtypes, class of shapes.
@@ -46,37 +46,37 @@ def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callab
     Raises:
         InputError: SPDNN_TUNING is another word.
     """
-    wanted = os.environ.get("SPDNN_TUNING") or "on"
-    if wanted not in ("on", "off", "forget"):
-        raise InputError(f"SPDNN_TUNING={wanted!r}: it must be on, off or forget")
-    if wanted == "off" or len(candidates) == 1 or operations < LEAST_OPERATIONS:
+    mode = os.environ.get("SPDNN_TUNING") or "on"
+    if mode not in ("on", "off", "forget"):
+        raise InputError(f"SPDNN_TUNING={mode!r}: it must be on, off or forget")
+    if mode == "off" or len(candidates) == 1 or operations < LEAST_OPERATIONS:
         return candidates[0]
     with _lock:
-        _load(wanted == "forget")
-        if _known.get(key) in candidates:
-            return candidates[candidates.index(_known[key])]  # a file may hold 64.0 or 1, which are 64 and True
+        _load(mode == "forget")
+        if _settings.get(key) in candidates:
+            return candidates[candidates.index(_settings[key])]  # a file may hold 64.0 or 1, which are 64 and True
         best = _fastest(candidates, seconds)
-        _known[key] = best
+        _settings[key] = best
         _save()
     return best
 
 
 def path() -> Path | None:
     """The file in which choices are kept; None where the user has no home (a container's user without a name)."""
-    told = os.environ.get("SPDNN_TUNED")
+    value = os.environ.get("SPDNN_TUNED")
     try:
-        return Path(told) if told else Path.home() / ".cache" / "spdnn" / "tuned.json"
+        return Path(value) if value else Path.home() / ".cache" / "spdnn" / "tuned.json"
     except RuntimeError:
         return None
 
 
 def _fastest(candidates: Sequence[Any], seconds: Callable[[Any], float]) -> Any:
     best = [math.inf] * len(candidates)
-    for turn in range(1 + ROUNDS):
-        for place, candidate in enumerate(candidates):
+    for number in range(1 + ROUNDS):
+        for index, candidate in enumerate(candidates):
             took = seconds(candidate)
-            if turn:
-                best[place] = min(best[place], took)
+            if number:
+                best[index] = min(best[index], took)
     return candidates[best.index(min(best))]
 
 
@@ -86,7 +86,7 @@ def _load(forget: bool) -> None:
         return
     _read.add(path())
     if not forget:
-        _known.update({**_kept(), **_known})
+        _settings.update({**_kept(), **_settings})
 
 
 def _kept() -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _save() -> None:
         return
     try:
         path().parent.mkdir(parents=True, exist_ok=True)
-        choices = {**_kept(), **_known}
+        choices = {**_kept(), **_settings}
         write_text(path(), json.dumps({"format": FORMAT, "choices": choices}, indent=1, sort_keys=True) + "\n")
     except (OSError, SpdnnError):
         pass

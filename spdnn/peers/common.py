@@ -19,8 +19,8 @@ from spdnn.records.files import write_record
 from spdnn.records.run_record import RunRecord, Verdict
 
 OURS = "cpu"
-# Seconds looked at, and at most; processor time over them that is none. Of threads on other cores the system knows the
-# time to a tick, up to 10 ms, so a look is longer.
+# Seconds of a check, and at most; processor time over them that is none. Of threads on other cores the system knows the
+# time to a tick, up to 10 ms, so a check is longer.
 REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
 
 
@@ -34,7 +34,7 @@ class Comparison:
     """What all parts of one comparison share.
 
     Attributes:
-        threads: of each program; libraries: names of those beside ours.
+        threads: of each program; libraries: names of those to compare with ours.
         seconds: of timing each problem, at least.
         command: that makes the records again.
         identity: 16 hexadecimal digits, in each record.
@@ -70,14 +70,14 @@ def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, 
     return [name for name in PEERS if not reasons[name]], {name: reason for name, reason in reasons.items() if reason}
 
 
-def in_turn(
+def alternated(
     programs: dict[str, tuple[Callable, Callable]],
     goes_on: Callable[[int], bool],
     warm: bool = False,
     each: int = 1,
     settle: bool = False,
 ) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
-    """(seconds, digests of the outputs) of each program, all of them run in turn, round after round.
+    """(seconds, digests of the outputs) of each program, all of them alternating, round after round.
 
     Args:
         programs: by name: what runs once and is timed, and what takes the digest of its output and is not.
@@ -136,9 +136,9 @@ class Row(NamedTuple):
     verdict: str
 
 
-def rows(found: Sequence[RunRecord]) -> list[Row]:
+def rows(records: Sequence[RunRecord]) -> list[Row]:
     """The rows of one problem's records, of which ours is the first."""
-    ours = found[0].seconds
+    ours = records[0].seconds
     return [
         Row(
             _label(record),
@@ -147,7 +147,7 @@ def rows(found: Sequence[RunRecord]) -> list[Row]:
             ratios(ours, record.seconds),
             "pass",  # without one there is no record
         )
-        for record in found
+        for record in records
     ]
 
 

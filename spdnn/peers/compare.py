@@ -1,9 +1,9 @@
-"""Peers in the same run: other libraries and our kernels on the same problem, timed in turn and each verified.
+"""Peers in the same run: other libraries and our kernels on the same problem, timed alternately and each verified.
 
 Two comparisons. One fused layer on dense features, every program's layouts made outside the clock; and a whole network,
-every program through the contract of the engines. What is timed in turn, again and again, is slowed alike by whatever
-else the machine does, so pairs of samples give ratios that can be trusted where single times cannot. An output is
-verified before its program is timed, and every timed output must equal the verified one to the bit.
+every program through the contract of the engines. What is timed alternately, again and again, is slowed alike by
+whatever else the machine does, so pairs of samples give ratios that can be trusted where single times cannot. An output
+is verified before its program is timed, and every timed output must equal the verified one to the bit.
 """
 
 from spdnn.peers.common import Comparison, installed, rows, write_records

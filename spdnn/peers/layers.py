@@ -15,7 +15,7 @@ from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
 from spdnn.measure import run as measure
-from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_record
+from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
@@ -108,7 +108,7 @@ def compare_layers(widths: Iterable[int], count: int | None, comparison: Compari
         InputError: a width that the formula does not define.
         SpdnnError: an output is wrong, or changed while it was timed.
     """
-    found = []
+    records = []
     for neurons in widths:
         formula = RadixNet(neurons, DEPTH)
         k = formula.block
@@ -116,8 +116,8 @@ def compare_layers(widths: Iterable[int], count: int | None, comparison: Compari
         size = count or max(layouts.TILES[-1], FEATURE_BYTES // (4 * neurons))
         rows = np.random.default_rng(SEED).random((size, neurons), dtype=np.float32)
         inputs = Inputs(rows, description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0})
-        found += _one_width(network, inputs, comparison)
-    return found
+        records += _one_width(network, inputs, comparison)
+    return records
 
 
 def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list[RunRecord]:
@@ -134,7 +134,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
         results[name], outputs[name] = _layer_result(program, rows), _row_digest(rows)
     verdicts = {name: verify.judge(result, truth) for name, result in results.items()}
     end = time.perf_counter() + comparison.seconds
-    samples, digests = in_turn(
+    samples, digests = alternated(
         {name: (program.run, program.digest) for name, program in programs.items()},
         lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
     )

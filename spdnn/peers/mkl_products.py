@@ -1,6 +1,6 @@
 """oneMKL on one product: its inspected sparse product, and its dense one, called through libmkl_rt.
 
-sparse_dot_mkl makes a handle for every call; here it is made, told what it is for and optimised once, outside the
+sparse_dot_mkl makes a handle for every call; here it is made and optimised for its use once, outside the
 clock, as oneMKL's guide has it ("Inspector-executor sparse BLAS routines").
 """
 

@@ -1,4 +1,4 @@
-"""Whole models with sparse arithmetic beside the same models with dense: the records of one model, timed in turn.
+"""Whole models with sparse arithmetic next to the same models with dense: the records of one model, timed in turn.
 
 The two share all code but the products, so each is the other's check: where their outputs agree and the operations were
 verified against float64 (tests/ops/models compares whole models with it), a record may exist.
@@ -13,7 +13,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
-from spdnn.peers.common import Comparison, check_same, in_turn
+from spdnn.peers.common import Comparison, alternated, check_same
 from spdnn.peers.product_checks import digest
 from spdnn.peers.products import Ceilings, shared_parts, stay_awake
 from spdnn.records.operation_record import (
@@ -77,20 +77,20 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
     worst, entries = _difference(name, *outputs.values()), int(outputs["sparse"].size)
     del outputs
     end = time.perf_counter() + comparison.seconds
-    samples, digests = in_turn(
+    samples, digests = alternated(
         {one: (lambda one=one: ready.run(one), digest) for one in ARITHMETICS},
         lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
         settle=True,
     )
     shared = shared_parts("model", ready.about, comparison, Ceilings(threads).now())
-    found = []
+    records = []
     for one, kind in ARITHMETICS.items():
         check_same(f"{name}, {one}", digests[one], verified[one])
         useful = ready.flops("sparse")
         version = shared["environment"].versions.get("spdnn", "of a checkout")
         notes, done = {"threads_set": f"{threads} of the model", "arithmetic": one}, max(ready.flops(one), useful) // 2
         rule = f"largest difference of the two arithmetics <= {TOLERANCE:g} of the largest output"
-        found.append(
+        records.append(
             OperationRecord(
                 **shared,
                 case=f"model.{name}.{one}.t{threads}",
@@ -106,7 +106,7 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
                 imbalance=None,
             )
         )
-    return found
+    return records
 
 
 def _difference(name: str, first: np.ndarray, second: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
-from spdnn.peers.common import OURS, Comparison, check_same, in_turn, judged_record
+from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.records.run_record import RunRecord, RunSamples
@@ -35,7 +35,7 @@ def compare_networks(
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
-        repeats: rounds in which each runs once, after a first run that is verified and not timed; they take the place
+        repeats: rounds in which each runs once, after a first run that is verified and not timed; they replace those
             of the comparison's seconds.
         name: of network and inputs, as cases are named.
 
@@ -57,11 +57,11 @@ def compare_networks(
     results = {key: runner.session.run() for key, runner in runners.items()}
     truth = measure.truth_for(network, inputs, results[OURS])
     verdicts = {key: verify.judge(result, truth) for key, result in results.items()}
-    samples, digests = in_turn(
+    samples, digests = alternated(
         {key: (runner.session.run, lambda result: result.digest) for key, runner in runners.items()},
         lambda rounds: rounds < repeats,
     )
-    found = []
+    measured = []
     for key, runner in runners.items():
         check_same(key, digests[key], results[key].digest)
         spent = RunSamples([runner.read_seconds], [runner.prepare_seconds], samples[key])
@@ -69,12 +69,12 @@ def compare_networks(
             runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
         )
         case = f"peers-{name}.{key}.t{options.threads}"
-        found.append((case, measurement, results[key], verdicts[key]))
+        measured.append((case, measurement, results[key], verdicts[key]))
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {label: measure.ceilings(engine(runner.engine), options) for label, runner in runners.items()}
     records = [
         judged_record(case, replace(measurement, machine=ceilings[label]), result, verdict, comparison)
-        for label, (case, measurement, result, verdict) in zip(runners, found, strict=True)
+        for label, (case, measurement, result, verdict) in zip(runners, measured, strict=True)
     ]
     return records, refused
 

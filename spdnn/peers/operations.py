@@ -24,7 +24,7 @@ def compare(settings: dict, command: str, archive: str | None = None) -> list[Op
     chosen = problems(settings["sets"], settings["phases"], settings["networks"], settings["seed"])
     comparison = Comparison(settings["threads"], libraries, settings["seconds"], command)
     groups = compare_products(chosen, settings["operations"], comparison, archive)
-    found = [record for group in groups for record in group]
+    records = [record for group in groups for record in group]
     for name in settings["models"]:
-        found += compare_model(name, comparison)
-    return found
+        records += compare_model(name, comparison)
+    return records

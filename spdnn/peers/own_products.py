@@ -1,4 +1,4 @@
-"""One product of a user's own matrix beside other libraries: reading the matrix, and the records of all programs."""
+"""One product of a user's own matrix with other libraries: reading the matrix, and the records of all programs."""
 
 import re
 from pathlib import Path

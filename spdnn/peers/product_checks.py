@@ -39,8 +39,8 @@ class Truth:
         Raises:
             SpdnnError: an entry is wrong.
         """
-        found = out[:, self.kept] if self.of_columns else out[self.kept]
-        worst = _worst(found, self.right, self.tolerance)
+        actual = out[:, self.kept] if self.of_columns else out[self.kept]
+        worst = _worst(actual, self.right, self.tolerance)
         if self.of_columns and self.sampled:
             worst = max(worst, _worst(out @ self.signs, self.right_sums, self.sums_tolerance))
         if not worst <= 1:
@@ -48,7 +48,7 @@ class Truth:
                 f"program {name} gave a wrong output of {self.product.operation}: an error of {worst:.3g} times its "
                 "tolerance"
             )
-        checked = found.size if out.size else 0
+        checked = actual.size if out.size else 0
         seed = SEED if self.sampled else None
         return Verification("float64", int(out.size), int(checked), seed, self.rule, float(worst), True, digest(out))
 
@@ -85,13 +85,13 @@ def digest(out: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(out).data).hexdigest()
 
 
-def _worst(found: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> float:
+def _worst(actual: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> float:
     """The largest error over its tolerance; infinite where a value is not a number."""
-    if not found.size:
+    if not actual.size:
         return 0.0
-    if not np.isfinite(found).all():
+    if not np.isfinite(actual).all():
         return float("inf")
-    return float((abs(found - right) / tolerance).max())
+    return float((abs(actual - right) / tolerance).max())
 
 
 def _sample(whole: int, part: int) -> np.ndarray:

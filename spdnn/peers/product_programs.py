@@ -14,7 +14,7 @@ from spdnn.ops.cpu import CpuBackend
 from spdnn.peers.mkl_products import MklDense, MklSparse, Sampler, dense_matrix
 from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product, Program, held
 
-GATHERED_BYTES = 1 << 20  # of rows that einsum is given at once: they stay in a cache
+GATHERED_BYTES = 1 << 20  # of rows that einsum gets at once: they stay in a cache
 
 
 class Ours(Program):
@@ -177,7 +177,9 @@ PROGRAMS: dict[str, dict[str, type[Program]]] = {
     "spmm": {one.name: one for one in (Ours, OursInOrder, MklSparse, Torch, ScipySparse, NumpyDense, MklDense)},
     "sddmm": {one.name: one for one in (Ours, OursInOrder, Torch, NumpyGathered, NumpyDense, MklDense)},
 }
-LIBRARIES = tuple(dict.fromkeys(name for found in PROGRAMS.values() for name, one in found.items() if one.kind != OURS))
+LIBRARIES = tuple(
+    dict.fromkeys(name for programs in PROGRAMS.values() for name, one in programs.items() if one.kind != OURS)
+)
 
 
 def _spread(parts: Any) -> float | None:
@@ -191,8 +193,8 @@ def _blas(threads: int) -> tuple[str, dict]:
     from threadpoolctl import threadpool_info
 
     of_numpy = [one for one in threadpool_info() if one["user_api"] == "blas" and "numpy" in one["filepath"]]
-    known = of_numpy[0] if of_numpy else {"internal_api": "BLAS", "version": "not told"}
-    version = f"{known['internal_api']} {known['version']}"
-    if "architecture" in known:
-        version += f" ({known['architecture']})"
+    library = of_numpy[0] if of_numpy else {"internal_api": "BLAS", "version": "not told"}
+    version = f"{library['internal_api']} {library['version']}"
+    if "architecture" in library:
+        version += f" ({library['architecture']})"
     return version, {"threads_set": f"threadpoolctl, {threads}", "layout": "dense, by rows, numpy.matmul"}

@@ -1,6 +1,6 @@
-"""Sparse operations for deep learning beside other libraries: every program on one product, timed in turn, verified.
+"""Sparse operations for deep learning and other libraries: all programs on one product, timed alternately, verified.
 
-What is timed is one call with everything in place: the matrix in the program's own layout, handles made and optimised,
+What is timed is one call with everything ready: the matrix in the program's own layout, handles made and optimised,
 the output allocated (where a library takes one). All programs have the same number of threads. An output is verified
 before its program is timed, and every timed output must equal the verified one to the bit.
 """
@@ -23,7 +23,7 @@ from spdnn.measure import run as measure
 from spdnn.ops import dlmc
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
-from spdnn.peers.common import Comparison, check_same, in_turn
+from spdnn.peers.common import Comparison, alternated, check_same
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
@@ -50,7 +50,7 @@ LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples 
 # Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (engines/peers/mkl.py): long enough for the
 # next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
 SPINS = "40000"
-MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that stands
+MACHINE_SECONDS, MACHINE_AGE = 0.1, 10.0  # of measuring the machine, and of how long that counts
 MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dense operands and matrices
 MEMORY_SHARE = 0.8  # of what is free
 
@@ -72,7 +72,7 @@ class Ceilings:
 
 
 def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:
-    """(libraries to run beside ours, why each of the others cannot run here).
+    """(libraries to run with ours, why each of the others cannot run here).
 
     Args:
         names: 'auto' for all that are installed, or a list.
@@ -109,9 +109,9 @@ def compare_products(
     chosen, ceilings = list(chosen), Ceilings(comparison.threads)
     stored = dlmc.topologies(archive, chosen) if archive else {}
     for problem in chosen:
-        known = stored.get(dlmc.key(problem))
-        topology = problem.topology() if known is None else known
-        about = described(problem, topology, "generated" if known is None else "dlmc")
+        stored_one = stored.get(dlmc.key(problem))
+        topology = problem.topology() if stored_one is None else stored_one
+        about = described(problem, topology, "generated" if stored_one is None else "dlmc")
         for operation in operations:
             product = product_of(operation, problem, topology, comparison.threads)
             yield one_product(product, about, comparison, ceilings)
@@ -140,18 +140,18 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
                 programs[name], spent[name] = measure.timed(program, product)
                 held.callback(programs[name].close)
         verdicts = {name: truth.judge(name, one.array(one.run())) for name, one in programs.items()}
-        told: dict[str, list[float]] = {name: [] for name in programs}
+        outputs: dict[str, list[float]] = {name: [] for name in programs}
 
         def ending(name: str, program: Program):
             def take(out: Any) -> str:
                 if (spread := program.imbalance()) is not None:
-                    told[name].append(spread)
+                    outputs[name].append(spread)
                 return digest(program.array(out))
 
             return take
 
         end = time.perf_counter() + comparison.seconds
-        samples, digests = in_turn(
+        samples, digests = alternated(
             {name: (one.run, ending(name, one)) for name, one in programs.items()},
             lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
             warm=True,
@@ -162,7 +162,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
             check_same(name, digests[name], verdicts[name].digest)
         shared = shared_parts(product.operation, about, comparison, ceilings.now())
         return [
-            _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], told[name])
+            _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], outputs[name])
             for name, one in programs.items()
         ]
 
@@ -244,7 +244,7 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
 def product_of(
     operation: str, problem: Problem, topology: Topology, threads: int, values: np.ndarray | None = None
 ) -> Product:
-    """The product of a problem; its values are drawn where none are given."""
+    """The product of a problem; its values are drawn unless there are some."""
     values, (rows, inner) = problem.values(topology) if values is None else values, topology.shape
     if operation == "spmm":
         return Product(operation, topology, values, problem.dense(inner, "B"), None, threads)
@@ -271,10 +271,10 @@ def _check_memory(product: Product) -> None:
 
 
 def _topology_digest(topology: Topology) -> str:
-    found = hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
-    found.update(topology.offsets.data)
-    found.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
-    return found.hexdigest()
+    digest = hashlib.sha256(f"{topology.shape[0]} {topology.shape[1]} ".encode())
+    digest.update(topology.offsets.data)
+    digest.update(np.ascontiguousarray(topology.columns.astype(np.int32)).data)
+    return digest.hexdigest()
 
 
 def _blas_threads(threads: int):
@@ -286,4 +286,4 @@ def _blas_threads(threads: int):
 
 
 def _class(name: str) -> type[Program]:
-    return next(found[name] for found in PROGRAMS.values() if name in found)
+    return next(programs[name] for programs in PROGRAMS.values() if name in programs)

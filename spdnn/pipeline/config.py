@@ -138,16 +138,16 @@ def cases(config: dict) -> list[Case]:
     pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
     pairs = pairs or itertools.product(config["engines"], config["reductions"])
     settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
-    found = [
+    cases = [
         Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None, *cut)
         for problem, setting, ranks, partition in itertools.product(
             problems, settings, config["ranks"], config["partition"]
         )
         for cut in _cuts(setting[0], config)
     ]
-    if not found and not config.get("ops"):
+    if not cases and not config.get("ops"):
         raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(cases))
 
 
 def _cuts(name: str, config: dict) -> list[tuple]:

@@ -2,7 +2,7 @@
 
 Upper bounds of simple models, not predictions: a job that asks for too little is killed, one that asks for too much
 waits a little longer. Constants were measured (docs/results.md; two cores of an AMD EPYC, Zen 5) and are rounded up;
-times are then multiplied by SLOWER. Of networks of one's own only the sizes of their files are known here.
+times are then multiplied by SLOWER. Of networks of one's own this module has only the sizes of their files.
 A job's memory is also what its run may plan with (`allowed`), so too low an estimate costs batches, not the job.
 """
 
@@ -13,7 +13,7 @@ from spdnn.engines.registry import Engine, engine
 from spdnn.pipeline.config import Case
 from spdnn.problem import challenge
 
-SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, beside ours
+SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, besides ours
 PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is kept of each of 60,000 inputs
 EDGE_BYTES = 8  # of a layer in memory: index and value
 # For each original edge of a RadiX-Net whose neurons were merged (docs/explanation/reductions.md: 6 to 8 times fewer).
@@ -110,7 +110,7 @@ def allowed(megabytes: int) -> int:
 
 
 def _size(case: Case) -> tuple[int, int] | None:
-    """(neurons, inputs) of a case with a built-in network; None for one's own, which nothing is known of."""
+    """(neurons, inputs) of a case with a built-in network; None for one's own."""
     if case.inputs.startswith("own-"):
         return None
     return int(case.network.rsplit("-", 1)[1]), case.count or challenge.INPUTS

@@ -4,8 +4,6 @@ Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019; 
 the digests are of the category lists as text (one number a line, each line ended by a newline).
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 
@@ -75,13 +73,13 @@ def problem(neurons: int, layers: int) -> Problem:
     Raises:
         InputError: it is not one of the twelve.
     """
-    found = Problem(neurons, layers)
-    if found not in PROBLEMS:
+    one = Problem(neurons, layers)
+    if one not in PROBLEMS:
         raise InputError(
             f"{neurons} neurons x {layers} layers is not an official problem: neurons must be one of "
             f"{', '.join(map(str, WIDTHS))} and layers one of {', '.join(map(str, DEPTHS))}"
         )
-    return found
+    return one
 
 
 def edges_per_second(inputs: int, edges: int, seconds: float) -> float:

@@ -28,7 +28,7 @@ class Inputs:
 
     Attributes:
         total: of all inputs; `count` is of those that are run here, which `part` makes fewer.
-        cut_from: the digest of the inputs that these are the first of, computed from their rows here; None: not known.
+        cut_from: the digest of the inputs that these are the first of, computed from their rows here; or None.
         numbers: int64 (count,), which they are of the whole; None: all.
 
     Raises:
@@ -95,22 +95,22 @@ class Inputs:
         if count < 1:
             raise InputError(f"{count} inputs asked for; there must be at least 1")
         data = self.data[:count] if count < self.base else self.data
-        found = Inputs(data, self.neurons, count, {**self.description, "count": count})
-        found.cut_from = self.cut_from
+        inputs = Inputs(data, self.neurons, count, {**self.description, "count": count})
+        inputs.cut_from = self.cut_from
         if count < self.base and "official_sha256" in self.description:
-            found.cut_from = self.sha256  # whether they are official is asked of the rows, never of a description
-        return found
+            inputs.cut_from = self.sha256  # whether they are official is asked of the rows, never of a description
+        return inputs
 
     def part(self, numbers: np.ndarray) -> Inputs:
         """The inputs `numbers` (int64, ascending, 0-based), which keep their numbers; no row is copied."""
-        found = copy.copy(self)
-        found.numbers, found.count = np.asarray(numbers, dtype=np.int64), len(numbers)
-        return found
+        part = copy.copy(self)
+        part.numbers, part.count = np.asarray(numbers, dtype=np.int64), len(numbers)
+        return part
 
     def numbered(self, start: int, stop: int) -> np.ndarray:
         """int64: the numbers of inputs start..stop-1 of these, counted from 0 in the whole that these are a part of."""
-        places = slice(start, min(stop, self.count))
-        return np.arange(places.start, places.stop) if self.numbers is None else self.numbers[places]
+        span = slice(start, min(stop, self.count))
+        return np.arange(span.start, span.stop) if self.numbers is None else self.numbers[span]
 
     def stored(self, rows: np.ndarray) -> np.ndarray:
         """The stored rows (int64) behind the inputs `rows` (0-based)."""
@@ -138,7 +138,7 @@ class Inputs:
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's are given."""
+        """The digest of the stored rows; of packed bits, just of their bytes, as the challenge's files are."""
         digest = hashlib.sha256()
         arrays = (
             [self.data]

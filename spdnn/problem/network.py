@@ -64,7 +64,7 @@ IDENTITY = Activation("none")
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of a layer without reading its weights."""
+    """Facts of a layer without its weights."""
 
     inputs: int
     outputs: int
@@ -266,7 +266,7 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     def header(self, k: int) -> Header:
-        """What is known of layer k (0-based) without its weights."""
+        """Facts of layer k (0-based) without its weights."""
 
     @abc.abstractmethod
     def layer(self, k: int) -> Layer:
@@ -306,7 +306,7 @@ class Network(abc.ABC):
         return False
 
     def release(self, k: int) -> None:  # noqa: B027  most networks hold no layer
-        """Layer k is not needed soon: memory that can be filled again may be given back."""
+        """Layer k is not needed soon: memory that can be filled again may be returned."""
 
     def layers(self) -> Iterator[Layer]:
         for k in range(self.depth):

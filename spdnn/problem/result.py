@@ -13,15 +13,15 @@ from spdnn.common.errors import InputError
 from spdnn.problem.network import Network
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
-BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their places, twice for their classes
+BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their rows, twice for their classes
 
 
 class RowStatistics(NamedTuple):
-    """Of last rows, an entry for each; kept in place of their values.
+    """Of last rows, an entry for each; kept instead of their values.
 
     Attributes:
         row_sum, row_projection: float64; the projection is on the fixed pseudo-random `projection_weights`, so that it
-            knows the places of values.
+            knows the positions of values.
         row_min, row_max: float32.
         row_hash: uint64, of the bits of the row; hashes of different engines are not comparable.
     """
@@ -40,14 +40,17 @@ class RowStatistics(NamedTuple):
     @classmethod
     def of(cls, rows: np.ndarray) -> RowStatistics:
         """Of float32 or float64 rows (count, outputs), in NumPy."""
-        found, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
+        statistics, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
         for start in range(0, len(rows), BLOCK):
             part = slice(start, start + BLOCK)
             block = rows[part].astype(np.float64)
-            found.row_sum[part], found.row_projection[part] = block.sum(axis=1), block @ weights
-        found.row_min[:], found.row_max[:] = rows.min(axis=1, initial=np.inf), rows.max(axis=1, initial=-np.inf)
-        found.row_hash[:] = row_hashes(rows)
-        return found
+            statistics.row_sum[part], statistics.row_projection[part] = block.sum(axis=1), block @ weights
+        statistics.row_min[:], statistics.row_max[:] = (
+            rows.min(axis=1, initial=np.inf),
+            rows.max(axis=1, initial=-np.inf),
+        )
+        statistics.row_hash[:] = row_hashes(rows)
+        return statistics
 
     @classmethod
     def joined(cls, parts: Sequence[RowStatistics]) -> RowStatistics:
@@ -135,7 +138,7 @@ class Result:
 
 
 class LastRows(NamedTuple):
-    """What a batch leaves; one row may stand for several inputs.
+    """What a batch leaves; one row may represent several inputs.
 
     Attributes:
         alive: int64, the inputs whose last row has a nonzero value; row_of: int64, the row of each of them.
@@ -153,7 +156,7 @@ class LastLayer:
 
     Attributes:
         outputs: of the original network.
-        counts: float64 (outputs here,), how many of the original outputs each stands for.
+        counts: float64 (outputs here,), how many of the original outputs each represents.
         weights: float64 (outputs here,), for projections: the sum of `projection_weights` over these.
     """
 
@@ -187,30 +190,30 @@ class LastLayer:
         """
         alive = np.concatenate([batch.alive for batch in batches])
         statistics = RowStatistics.joined([batch.statistics.at(batch.row_of) for batch in batches])
-        places = None
+        position = None
         if (np.diff(alive) < 0).any():  # rows came from other batches
             order = np.argsort(alive)
-            places = np.empty_like(order)
-            places[order] = np.arange(order.size)
+            position = np.empty_like(order)
+            position[order] = np.arange(order.size)
             alive, statistics = alive[order], statistics.at(order)
-        kept = self._values(batches, places) if values else None
+        kept = self._values(batches, position) if values else None
         return Result(inputs, self.outputs, alive, *statistics, values=kept, **counted)
 
-    def _values(self, batches: Sequence[LastRows], places: np.ndarray | None) -> np.ndarray:
+    def _values(self, batches: Sequence[LastRows], position: np.ndarray | None) -> np.ndarray:
         """float32 (inputs, outputs of the original network); `values_bytes` tells what it holds.
 
         Args:
-            places: int64, where each of the inputs goes; None: they stay in their order.
+            position: int64, where each of the inputs goes; None: they stay in their order.
         """
-        found, place = np.empty((sum(batch.alive.size for batch in batches), self.outputs), np.float32), 0
+        values, first = np.empty((sum(batch.alive.size for batch in batches), self.outputs), np.float32), 0
         most = max(1, BLOCK_BYTES // (8 * self.outputs))
         for batch in batches:
             for start in range(0, batch.row_of.size, most):
                 block = batch.values[batch.row_of[start : start + most]]
-                where = slice(place, place + len(block)) if places is None else places[place : place + len(block)]
-                found[where] = block if self._classes is None else block[:, self._classes]
-                place += len(block)
-        return found
+                where = slice(first, first + len(block)) if position is None else position[first : first + len(block)]
+                values[where] = block if self._classes is None else block[:, self._classes]
+                first += len(block)
+        return values
 
 
 def values_bytes(inputs: int, outputs: int) -> int:

@@ -1,7 +1,5 @@
 """The contract of an exact reduction: work that a network's own data lets one leave out without changing results."""
 
-from __future__ import annotations
-
 import abc
 
 from spdnn.problem.network import Network

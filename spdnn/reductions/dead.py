@@ -4,8 +4,6 @@ They may leave from the layer on after which activation(bias) is 0 everywhere. W
 engine closes the gaps when the work on dead rows has reached the cost of closing them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from spdnn.common import progress

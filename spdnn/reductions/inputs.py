@@ -4,8 +4,6 @@ Equal rows of features have equal rows ever after, so one of them, the represent
 almost all rows become one: after some layers, every survivor of a RadiX-Net is the same row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -35,7 +33,7 @@ class Representatives:
     Attributes:
         numbers: int64, ascending inputs that still have a row.
         row_of: int64, the row of each of them.
-        weights: int64 (rows,), for how many inputs each row stands.
+        weights: int64 (rows,), how many inputs each row represents.
         moved: whether inputs came in, so that rows need not be in the order of their inputs.
     """
 
@@ -46,13 +44,13 @@ class Representatives:
 
     def keep(self, kept: np.ndarray) -> None:
         """Rows that are not `kept` (bool) leave, and their inputs with them; the others close up in order."""
-        if not self.moved and self.weights.size == self.numbers.size:  # each input still has the row at its place
+        if not self.moved and self.weights.size == self.numbers.size:  # each input still has the row of its index
             self.numbers = self.numbers[kept]
             self.row_of, self.weights = np.arange(self.numbers.size), np.ones(self.numbers.size, np.int64)
             return
-        place = np.cumsum(kept) - 1
+        index = np.cumsum(kept) - 1
         stay = kept[self.row_of]
-        self.numbers, self.row_of = self.numbers[stay], place[self.row_of[stay]]
+        self.numbers, self.row_of = self.numbers[stay], index[self.row_of[stay]]
         self.weights = self.weights[kept]
 
     def merge(self, representative: np.ndarray) -> np.ndarray:
@@ -64,14 +62,14 @@ class Representatives:
         return kept
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(numbers, places): the inputs that `rows` (int64, distinct) stand for, and the place in `rows` of each."""
-        place = np.full(self.weights.size, -1)
-        place[rows] = np.arange(rows.size)
-        found = place[self.row_of]
-        return self.numbers[found >= 0], found[found >= 0]
+        """(numbers, indices): the inputs that `rows` (int64, distinct) represent, and the index in `rows` of each."""
+        index = np.full(self.weights.size, -1)
+        index[rows] = np.arange(rows.size)
+        kept = index[self.row_of]
+        return self.numbers[kept >= 0], kept[kept >= 0]
 
     def add(self, numbers: np.ndarray, rows: np.ndarray, count: int) -> None:
-        """Inputs `numbers` come in, those of row rows[i] at place i; there are then `count` rows."""
+        """Inputs `numbers` come in, those of row rows[i] at index i; there are then `count` rows."""
         numbers, row_of = np.concatenate([self.numbers, numbers]), np.concatenate([self.row_of, rows])
         order = np.argsort(numbers, kind="stable")
         self.numbers, self.row_of = numbers[order], row_of[order]
@@ -125,9 +123,9 @@ def representatives(hashes: np.ndarray, same: Callable[[np.ndarray, np.ndarray],
     order = np.argsort(hashes, kind="stable")
     starts = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]]))
     firsts = order[np.repeat(starts, np.diff(np.append(starts, hashes.size)))]
-    found = np.arange(hashes.size)
+    result = np.arange(hashes.size)
     like = firsts != order
     rows, first = order[like], firsts[like]
     equal = same(rows, first)
-    found[rows[equal]] = first[equal]
-    return found
+    result[rows[equal]] = first[equal]
+    return result

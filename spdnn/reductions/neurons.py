@@ -4,8 +4,6 @@ The next layer's indices are mapped onto the classes of equal outputs, and edges
 pays whenever there are such outputs, and is done once, in *prepare*.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -35,7 +33,7 @@ class IdenticalNeurons(Reduction):
 
     def first(self, note: dict, source: Network, network: Network, layers: int) -> dict:
         """What is left is then of these layers, and the seconds of all that were prepared."""
-        return {**note, **neurons_found(source, network), "layers_prepared": layers}
+        return {**note, **merge_notes(source, network), "layers_prepared": layers}
 
 
 class MergedNetwork(Network):
@@ -57,25 +55,25 @@ class MergedNetwork(Network):
         return self._source.depth
 
     def header(self, k: int) -> Header:
-        known = self._layers[k]
-        if known is None:
+        layer = self._layers[k]
+        if layer is None:
             return self._source.header(k)
-        return known.header if isinstance(known, Layer) else known
+        return layer.header if isinstance(layer, Layer) else layer
 
     def layer(self, k: int) -> Layer:
-        known = self._layers[k]
-        if isinstance(known, Layer):
-            return known
+        merged = self._layers[k]
+        if isinstance(merged, Layer):
+            return merged
         layer = self._source.layer(k)
-        return layer if known is None else merge_layer(layer, self._classes[k - 1] if k else None)[0]
+        return layer if merged is None else merge_layer(layer, self._classes[k - 1] if k else None)[0]
 
     def in_memory(self, k: int) -> bool:
         return isinstance(self._layers[k], Layer) or (self._layers[k] is None and self._source.in_memory(k))
 
     def release(self, k: int) -> None:
-        known = self._layers[k]
-        if isinstance(known, Layer):
-            self._layers[k] = known.header
+        layer = self._layers[k]
+        if isinstance(layer, Layer):
+            self._layers[k] = layer.header
 
     def neuron_classes(self, k: int) -> np.ndarray | None:
         return self._classes[k]
@@ -86,7 +84,7 @@ class _PastFloat32(Exception):
 
 
 def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, dict]:
-    """The network with each group of identical neurons of a layer computed once, and what was found; fit for JSON.
+    """The network with each group of identical neurons of a layer computed once, and notes; fit for JSON.
 
     Two output neurons are identical when they have the same inputs, weights, bias and activation: their values are then
     equal for any input. The next layer's indices are mapped onto the classes; edges that fall on one class are summed
@@ -99,10 +97,10 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
         memory: bytes of merged layers to keep; others are merged again when they are read.
     """
     start = time.perf_counter()
-    layers, classes, previous, held, told = [], [], None, 0, {}
+    layers, classes, previous, held, notes = [], [], None, 0, {}
     try:
-        found = _distinct_rows(network, memory)
-        for layer, distinct, own in progress.bar(found, "prepare, identical neurons", network.depth):
+        rows = _distinct_rows(network, memory)
+        for layer, distinct, own in progress.bar(rows, "prepare, identical neurons", network.depth):
             merged, previous = _on_classes(distinct, own, previous)
             if previous is not None and classes and np.array_equal(previous, classes[-1]):
                 previous = classes[-1]  # one array for all layers that agree
@@ -110,9 +108,9 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
             layers.append(None if merged is layer else merged if held <= memory else merged.header)
             classes.append(previous)
     except _PastFloat32:
-        layers, told = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
-    merged = network if all(known is None for known in layers) else MergedNetwork(network, layers, classes)
-    return merged, {**neurons_found(network, merged), **told, "seconds": time.perf_counter() - start}
+        layers, notes = [None], {"left_as_it_is": f"weights of layer {len(layers) + 1} would add up past float32"}
+    merged = network if all(one is None for one in layers) else MergedNetwork(network, layers, classes)
+    return merged, {**merge_notes(network, merged), **notes, "seconds": time.perf_counter() - start}
 
 
 def _distinct_rows(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
@@ -127,7 +125,7 @@ def _distinct_rows(network: Network, memory: float) -> Iterator[tuple[Layer, Lay
     return in_order(distinct, range(network.depth), ahead)
 
 
-def neurons_found(source: Network, merged: Network) -> dict:
+def merge_notes(source: Network, merged: Network) -> dict:
     """How many neurons and edges a network has, and how many are left of them where identical ones were merged."""
     headers = [merged.header(k) for k in range(merged.depth)]
     return {
@@ -181,7 +179,7 @@ def _distinct(layer: Layer) -> tuple[Layer, np.ndarray | None]:
 def _on_classes(
     layer: Layer, classes: np.ndarray | None, previous: np.ndarray | None
 ) -> tuple[Layer, np.ndarray | None]:
-    """A layer that `_distinct` found, on the classes of its inputs; there rows may be equal that were not before."""
+    """A layer that `_distinct` left, on the classes of its inputs; there rows may be equal that were not before."""
     if previous is not None:
         inputs = int(previous.max()) + 1
         indices, sums = np.empty(layer.edges, index_dtype(inputs)), np.empty(layer.edges, np.float32)

@@ -1,7 +1,5 @@
 """The exact reductions, by name, in the order in which they are taken and counted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from spdnn.common.errors import InputError

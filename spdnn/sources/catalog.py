@@ -52,13 +52,13 @@ class Source:
             with open(file, "rb") as stream:
                 zipped = self.digest_of == "content" and stream.read(2) == b"\x1f\x8b"
             with gzip.open(file) if zipped else open(file, "rb") as stream:
-                found = hashlib.new(self.algorithm, usedforsecurity=False)
+                digest = hashlib.new(self.algorithm, usedforsecurity=False)
                 while chunk := stream.read(CHUNK):
-                    found.update(chunk)
+                    digest.update(chunk)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             return f"broken gzip data ({error})"
-        if found.hexdigest() != self.digest:
-            return f"{self.algorithm} {found.hexdigest()}, not {self.digest}"
+        if digest.hexdigest() != self.digest:
+            return f"{self.algorithm} {digest.hexdigest()}, not {self.digest}"
         return None
 
 
@@ -72,16 +72,16 @@ def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
     lines = file.read_text(encoding="utf-8").splitlines()
     if not lines or tuple(lines[0].split("\t")) != COLUMNS:
         raise InputError(f"{file}, line 1: the columns must be {', '.join(COLUMNS)}, separated by tabs")
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for number, line in enumerate(lines[1:], start=2):
         try:
             source = _source(line.split("\t"))
-            if source.name in found:
+            if source.name in sources:
                 raise ValueError(f"{source.name!r} is there twice")
         except ValueError as error:
             raise InputError(f"{file}, line {number}: {error}") from None
-        found[source.name] = source
-    return found
+        sources[source.name] = source
+    return sources
 
 
 def _source(cells: list[str]) -> Source:
@@ -102,5 +102,5 @@ def _source(cells: list[str]) -> Source:
         raise ValueError(f"bytes {size!r} must be a positive whole number, or empty")
     if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
         raise ValueError(f"path {path!r} must be relative and must not leave its folder")
-    known = int(size) if size else None
-    return Source(name, tuple(urls.split()), algorithm, digest, digest_of, known, path, note)
+    nbytes = int(size) if size else None
+    return Source(name, tuple(urls.split()), algorithm, digest, digest_of, nbytes, path, note)

@@ -23,7 +23,7 @@ from spdnn.problem.features import Inputs
 SEED = 12
 FIELD = 256  # units of the picture's side at any size
 CELLS = (20, 21, 22, 23, 24, 25, 26)  # units that one of the 8 cells of a digit may be stretched to
-SHIFTS = 33  # places in a direction, evenly over the room that is left
+SHIFTS = 33  # positions in a direction, evenly over the room that is left
 LEVELS = (336, 1024)  # the range of a picture's threshold, in 1/64 of a grey level
 SIDES = (16, 32, 64, 128, 256)
 BATCH = 1 << 22  # pixels computed at a time
@@ -93,8 +93,8 @@ def _weights(side: int) -> np.ndarray:
     shares = []
     for cell in CELLS:
         room = FIELD - 8 * cell
-        for place in range(SHIFTS):
-            start = room * place // (SHIFTS - 1)
+        for index in range(SHIFTS):
+            start = room * index // (SHIFTS - 1)
             position = (centre - 2 * start - cell) * 64 // (2 * cell)  # in 64ths of a cell, 0 at the first's centre
             shares.append(np.maximum(64 - np.abs(position[:, None] - 64 * np.arange(8)), 0))
     return (np.array(shares) / 64).astype(np.float32)

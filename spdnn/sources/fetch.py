@@ -29,8 +29,8 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems tha
 
 def cache_folder() -> Path:
     """Where downloads are kept unless told otherwise: $SPDNN_DATA, or ~/.cache/spdnn."""
-    told = os.environ.get("SPDNN_DATA")
-    return Path(told) if told else Path.home() / ".cache" / "spdnn"
+    folder = os.environ.get("SPDNN_DATA")
+    return Path(folder) if folder else Path.home() / ".cache" / "spdnn"
 
 
 def fetch(

@@ -1,6 +1,6 @@
 """The official inputs: the 60,000 MNIST training images, resized as one wide image and made binary.
 
-The images stand side by side in one 28 x 28n array, which is resized to s x s*n by padding its Fourier
+The images lie side by side in one 28 x 28n array, which is resized to s x s*n by padding its Fourier
 transform with zeros; a pixel is one where the modulus exceeds half of the one largest modulus. In MATLAB:
     F = fft2(reshape(X, 28, 28*n));
     G = zeros(s, s*n);  G([1:15, s-12:s], [1:14*n+1, s*n-14*n+2 : s*n]) = F;
@@ -21,7 +21,7 @@ threshold is all zero. And y is a trigonometric polynomial of degree 14 in the r
 rows is at most its maximum over 64 of them / cos(14 pi/64) (Ehlich and Zeller, 1964).
 Two passes (the largest modulus, then the bits) compute the columns twice instead of keeping 3.4 GB at s = 256.
 
-The formula was found by comparison with the official images, whose bits it gives at every size.
+The formula comes from a comparison with the official images, whose bits it gives at every size.
 """
 
 import contextlib
@@ -52,14 +52,14 @@ GRID = 32  # every official side is a multiple of it
 COARSE = 64  # rows whose maximum bounds that of all rows
 CHUNK = 1 << 15  # modulus values computed at a time, so that real and imaginary parts stay in the L2 cache
 BLOCK = 1 << 13  # columns of a phase that one task of the thread pool takes
-FIRST = 1 << 6  # columns of a block that are looked at before the others
+FIRST = 1 << 6  # columns of a block that are checked before the others
 TAPS = 16  # points that the kernel reaches
 REACH = TAPS // 4  # pairs of points on either side
 SHAPE = math.pi * TAPS * (1 - SIDE / (4 * GRID))  # of the kernel: its main lobe ends where frequencies fold back
 
 
 def locate_mnist(path: str | os.PathLike | None = None, folder: str | os.PathLike | None = None) -> Path:
-    """The MNIST training images on this machine: `path` when given, else fetched once into `folder`.
+    """The MNIST training images on this machine: `path` unless None, else fetched once into `folder`.
 
     Args:
         path: an idx file, plain or .gz, accepted by the digest of its content.
@@ -100,8 +100,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
     if len(content) != 16 + count * SIDE * SIDE:
         expected = 16 + count * SIDE * SIDE
         raise InputError(f"{file}: {len(content)} bytes of content; its header promises {expected}")
-    if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise InputError(f"{file}: the SHA-256 of its content is {found}, not {sha256} as of MNIST")
+    if sha256 is not None and (digest := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InputError(f"{file}: the SHA-256 of its content is {digest}, not {sha256} as of MNIST")
     return np.frombuffer(content, dtype=np.uint8, offset=16).reshape(count, SIDE, SIDE)
 
 
@@ -168,12 +168,12 @@ class _Vertical:
 
     def __init__(self, side: int, nyquist: np.ndarray):
         row, old = np.arange(side)[:, None], np.arange(SIDE)
-        turn = row / side - old / SIDE
+        shift = row / side - old / SIDE
         sign = (-1.0) ** old
         u = np.sin(2 * np.pi * (SIDE // 2) * row / side) / SIDE
         matrix = 1 + sign * np.cos(2 * np.pi * (SIDE // 2) * row / side)
         for k in range(1, SIDE // 2):
-            matrix += 2 * np.cos(2 * np.pi * k * turn)
+            matrix += 2 * np.cos(2 * np.pi * k * shift)
         matrix /= SIDE
         self.nyquist = nyquist
         self.real = np.vstack([matrix.T, -u.T * (sign @ nyquist)])
@@ -266,7 +266,7 @@ def _norm2(columns: np.ndarray, nyquist: np.ndarray) -> np.ndarray:
 
 
 class _Largest:
-    """The largest |y|^2 so far, `value`: of every block it is given, only the columns that may exceed it."""
+    """The largest |y|^2 so far, `value`: of every block, only the columns that may exceed it."""
 
     def __init__(self, vertical: _Vertical):
         self.vertical, self.value, self.lock = vertical, 0.0, threading.Lock()
@@ -274,14 +274,14 @@ class _Largest:
     def add(self, block: np.ndarray) -> None:
         bound = _norm2(block, self.vertical.nyquist)
         highest = np.argpartition(bound, -min(FIRST, bound.size))[-min(FIRST, bound.size) :]
-        self._look(block, highest)  # they raise the value that the others must exceed
+        self._raise(block, highest)  # they raise the value that the others must exceed
         bound[highest] = 0
-        self._look(block, np.flatnonzero(bound > self.value))
+        self._raise(block, np.flatnonzero(bound > self.value))
 
-    def _look(self, block: np.ndarray, wanted: np.ndarray) -> None:
+    def _raise(self, block: np.ndarray, chosen: np.ndarray) -> None:
         size = CHUNK // COARSE
-        for start in range(0, len(wanted), size):
-            columns = block[:, wanted[start : start + size]]
+        for start in range(0, len(chosen), size):
+            columns = block[:, chosen[start : start + size]]
             coarse = self.vertical.modulus2(columns, coarse=True).max(axis=1)
             largest = coarse.max()
             if self.vertical.step > 1:
@@ -294,8 +294,8 @@ class _Largest:
 
 def _threshold(block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray) -> None:
     """Set `bits`, uint8 (columns, s/8), a view of the block's columns, where |y|^2 > `level`."""
-    wanted = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
-    dispatch.on_rows().threshold(block, wanted, vertical.real, vertical.imaginary, level, bits)
+    columns = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
+    dispatch.on_rows().threshold(block, columns, vertical.real, vertical.imaginary, level, bits)
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager:

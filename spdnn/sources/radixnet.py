@@ -4,7 +4,7 @@ With m = log2(N / 16) and K = N / 16, block t holds the m layers k = 0..m-1; p_0
 argsort of N numbers of MATLAB's default generator (Mersenne Twister, seed 5489), drawn once per block in order:
     W[p_t[i], j] = 1/16  iff  (i - j) mod K is 0 or 2^k.
 Source: Kepner and Robinett, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks", 2019; the
-permutations were found by comparison with the official files, which this reproduces byte for byte.
+permutations come from a comparison with the official files, which this reproduces byte for byte.
 """
 
 import threading
@@ -102,7 +102,7 @@ class RadixNet(Network):
             return self._held[t]
 
     def _numbers(self, t: int) -> np.ndarray:
-        """float64 (neurons,), what orders block t, which is not the first: from the nearest place before it."""
+        """float64 (neurons,), what orders block t, which is not the first: from the nearest position before it."""
         before = [cursor for cursor in self._cursors if cursor.drawn < t]
         if before:
             cursor = max(before, key=lambda one: one.drawn)

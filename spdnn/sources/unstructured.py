@@ -22,7 +22,7 @@ class Unstructured(Network):
     Args:
         neurons: MOST to challenge.MAX_WIDTH.
         layers: at least 1.
-        seed: 0 to 2^32 - 1; with it and the layer's number the layer is given (NumPy's frozen generator).
+        seed: 0 to 2^32 - 1; with it and the layer's number the layer is fixed (NumPy's frozen generator).
 
     Raises:
         InputError: a number out of these ranges.

@@ -74,10 +74,10 @@ def _timed(device: Device, work: Work, record: RunRecord) -> tuple[Device, dict]
         return device, {}
     spent, computed = np.zeros(work.layers), device.lanes(work.rows) * work.edges
     total = float((computed * device.rates(work.layers)).sum()) + work.inputs * device.seconds_per_input
-    tasks, closing, known, starts = 0, 0.0, 0.0, set()
+    tasks, closing, explained, starts = 0, 0.0, 0.0, set()
     for one in timeline:
         seconds = one.end - one.begin
-        known += seconds
+        explained += seconds
         if one.kind == Kind.LAYER:
             part = computed[one.first : one.last]
             spent[one.first : one.last] += seconds * part / part.sum() if part.sum() else 0.0
@@ -86,15 +86,15 @@ def _timed(device: Device, work: Work, record: RunRecord) -> tuple[Device, dict]
         elif one.kind == Kind.COMPACT:
             closing += seconds
     # The clock of the tasks is of one repeat, the time of the run the median of several.
-    factor = min(1.0, total / known) if known else 1.0
+    factor = min(1.0, total / explained) if explained else 1.0
     rates = np.divide(spent * factor, computed, out=np.zeros(work.layers), where=computed > 0)
-    turn = max(0.0, total - known * factor) / max(1, tasks)
+    each = max(0.0, total - explained * factor) / max(1, tasks)
     tried = TaskCosts(work, device, compact_bytes_per_second=1.0)
     moved = float(tried.compacts(work.rows)[sorted(starts)].sum())
-    told = {"seconds_per_task": turn, "compact_bytes_per_second": moved / (closing * factor) if closing else None}
-    rest = (known - closing) * factor - float(spent.sum()) * factor + (0.0 if moved else closing * factor)
+    entries = {"seconds_per_task": each, "compact_bytes_per_second": moved / (closing * factor) if closing else None}
+    rest = (explained - closing) * factor - float(spent.sum()) * factor + (0.0 if moved else closing * factor)
     device = replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=max(0.0, rest) / work.inputs)
-    return device, told if moved else {**told, "compact_bytes_per_second": None}
+    return device, entries if moved else {**entries, "compact_bytes_per_second": None}
 
 
 def notes_of(record: RunRecord) -> TaskgraphNotes:

@@ -5,18 +5,18 @@ Among those that are as good as equally fast, the simplest: predictions are not 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.taskgraph.decomposition import (
+    BATCHES_EACH,
     BUFFERS,
     GRAPH,
     PIPELINE,
     RESIDENT,
     SCHEDULES,
     STREAM,
-    TURNS,
     Decomposition,
     Room,
     ScheduleRequest,
@@ -28,13 +28,13 @@ from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simu
 EQUAL = 1.02  # of two that differ by less than this factor, the simpler is taken
 MORE_BUFFERS = (BUFFERS, 3, 4)
 SHORT = 4  # of the largest layers: bytes of stages that leave more of the memory to features
-MORE_TURNS = (2, 4)  # times TURNS batches for each device, where devices draw them or wait for each other
+MORE_BATCHES = (2, 4)  # times BATCHES_EACH batches for each device, where devices draw them or wait for each other
 UNFIT = "does not fit"
 
 
 @dataclass(frozen=True)
 class Considered:
-    """One that was looked at.
+    """One that was considered.
 
     Attributes:
         settings: those of `cut`.
@@ -49,10 +49,10 @@ class Considered:
     least: float | None = None
 
     def __str__(self) -> str:
-        told = {"buffers": "buffers of weights", "pipeline": "devices in a pipeline"}
+        labels = {"buffers": "buffers of weights", "pipeline": "devices in a pipeline"}
         batches = self.settings.get("batches")
         words = [f"{batches} batch{'es' if batches > 1 else ''}"] if batches else []
-        words += [f"{self.settings[name]} {what}" for name, what in told.items() if self.settings.get(name)]
+        words += [f"{self.settings[name]} {what}" for name, what in labels.items() if self.settings.get(name)]
         if self.settings.get("buffers") and self.settings.get("stages"):
             words.append(f"{self.settings['stages']} stages")
         return ", ".join([self.schedule, *words])
@@ -60,7 +60,7 @@ class Considered:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A decomposition, its predicted run, one sentence that says why, and what else was looked at."""
+    """A decomposition, its predicted run, one sentence that says why, and the other candidates."""
 
     decomposition: Decomposition
     predicted: Simulated
@@ -79,41 +79,43 @@ class _Search:
     seen: set[Decomposition] = field(default_factory=set)
 
     def add(self, schedule: str, settings: dict, decomposition: Decomposition) -> None:
-        told = settings | {"batches": decomposition.batches, "buffers": decomposition.buffers}
-        told["stages"] = len(decomposition.stages)
+        notes = settings | {"batches": decomposition.batches, "buffers": decomposition.buffers}
+        notes["stages"] = len(decomposition.stages)
         if decomposition in self.seen:
             return
         self.seen.add(decomposition)
         least = least_seconds(decomposition, self.costs, self.cores)
         if self.best and least * EQUAL >= self.best[2].seconds:
             why = f"no faster than {least:.4g} s, even if nothing waited"
-            self.considered.append(Considered(schedule, told, None, why, least))
+            self.considered.append(Considered(schedule, notes, None, why, least))
             return
         predicted = simulate(decomposition, self.costs, self.cores)
-        self.considered.append(Considered(schedule, told, predicted.seconds))
+        self.considered.append(Considered(schedule, notes, predicted.seconds))
         if self.best is None or predicted.seconds * EQUAL < self.best[2].seconds:
             self.best = self.considered[-1], decomposition, predicted
 
 
-def unmeasured(request: ScheduleRequest, sizes: Sizes, memory: int | None, **given) -> tuple[Decomposition, str] | None:
+def unmeasured(
+    request: ScheduleRequest, sizes: Sizes, memory: int | None, **options
+) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
 
     Args:
-        given: further ones of `cut`.
+        options: further ones of `cut`.
 
     Raises:
         InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
     """
     if request.schedule and request.schedule != PIPELINE and (request.pipeline or 1) == 1:
-        made = cut(request.schedule, sizes, request.devices, memory=memory, **request.asked, **given)
-        return made, f"{request.schedule} was asked for"
+        decomposition = cut(request, sizes, memory, **options)
+        return decomposition, f"{request.schedule} was asked for"
     if request.schedule is None and request.devices == 1 and not request.buffers:
         try:
-            made = cut(RESIDENT, sizes, memory=memory, **request.asked, **given)
+            decomposition = cut(replace(request, schedule=RESIDENT), sizes, memory, **options)
         except MemoryTooSmall:
             return None
-        return made, "resident: all weights fit the one device there is, and nothing is faster"
+        return decomposition, "resident: all weights fit the one device there is, and nothing is faster"
     return None
 
 
@@ -142,15 +144,18 @@ def choose(
         MemoryTooSmall: none fits; the sentence is of the one that needs least.
     """
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
-    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "join": request.join, "also": also}
-    given = {"pipeline": request.pipeline, "batches": request.batches, "buffers": request.buffers}
-    given["stage_bytes"] = stage_bytes
+    more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
+    asked = {"pipeline": request.pipeline, "batches": request.batches, "buffers": request.buffers}
+    asked["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
-    for name, settings in _candidates(request.schedule, request.devices, given, short):
+    for name, settings in _candidates(request.schedule, request.devices, asked, short):
         if (name, settings["pipeline"]) in stays and settings["buffers"] and not request.buffers:
             continue  # weights that fit are not streamed
         try:
-            decomposition = cut(name, sizes, request.devices, memory=memory, **settings, **more)
+            candidate = replace(
+                request, schedule=name, **{key: settings[key] for key in ("pipeline", "batches", "buffers")}
+            )
+            decomposition = cut(candidate, sizes, memory, stage_bytes=settings["stage_bytes"], **more)
         except MemoryTooSmall as error:
             search.considered.append(Considered(name, settings, None, UNFIT))
             smallest = error if smallest is None or error.least < smallest.least else smallest
@@ -167,23 +172,23 @@ def choose(
     return Chosen(decomposition, predicted, _why(taken, search.considered), search.considered)
 
 
-def _candidates(schedule: str | None, devices: int, given: dict, short: int | None) -> Iterator[tuple[str, dict]]:
-    """(schedule, settings of `cut`), the simplest first; what is given is kept, and None is what `cut` makes of it.
+def _candidates(schedule: str | None, devices: int, asked: dict, short: int | None) -> Iterator[tuple[str, dict]]:
+    """(schedule, settings of `cut`), the simplest first, with what the request has; `cut` interprets None.
 
     Args:
         short: bytes of short stages, where memory is promised, so that what stages leave is worth having.
     """
     for name in SCHEDULES if schedule is None else (schedule,):
         free = schedule is None
-        if free and ((name == RESIDENT and given["buffers"]) or (name == PIPELINE and devices == 1)):
+        if free and ((name == RESIDENT and asked["buffers"]) or (name == PIPELINE and devices == 1)):
             continue
         parts = [n for n in range(2, devices + 1) if not devices % n] if free and name == PIPELINE else [None]
         waits = name == PIPELINE or (name == GRAPH and devices > 1)
-        batches = [None, *(n * TURNS * devices for n in MORE_TURNS)] if waits else [None]
+        batches = [None, *(n * BATCHES_EACH * devices for n in MORE_BATCHES)] if waits else [None]
         stages = [math.inf] if short is None or name == RESIDENT else [math.inf, short]
         options = {"pipeline": parts, "batches": batches, "buffers": _BUFFERS[name], "stage_bytes": stages}
-        known = [[given[key]] if given[key] else values for key, values in options.items()]
-        for values in product(*known):
+        choices = [[asked[key]] if asked[key] else values for key, values in options.items()]
+        for values in product(*choices):
             settings = dict(zip(options, values, strict=True))
             if settings["buffers"] or settings["stage_bytes"] != short:  # weights that stay are as large in any stages
                 yield name, settings
@@ -193,7 +198,7 @@ _BUFFERS = {RESIDENT: [None], STREAM: [*MORE_BUFFERS], GRAPH: [None, *MORE_BUFFE
 
 
 def _why(taken: Considered, considered: list[Considered]) -> str:
-    """What stands against the others, in one sentence."""
+    """Why not the others, in one sentence."""
     if len(considered) == 1:
         return f"{taken}: nothing else was left to choose"
     reasons = []

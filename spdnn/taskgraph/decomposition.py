@@ -28,7 +28,7 @@ LONGEST = 64
 BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
 JOINED = 32  # layers after which batches may go on together: by then most rows that die have died
 TASKS = 3  # of a batch for each stage, at most, few others aside
-TURNS = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
+BATCHES_EACH = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
 MOST = 1 << 20  # of batches, buffers and devices
 
 
@@ -103,11 +103,6 @@ class ScheduleRequest:
         if any(not isinstance(number, int) or number < 1 for number in numbers):
             raise InputError(f"{self}: each number must be an integer from 1, or None")
 
-    @property
-    def asked(self) -> dict:
-        """What of it `cut` and `choose` take by name, whatever the schedule."""
-        return {"pipeline": self.pipeline, "batches": self.batches, "buffers": self.buffers, "join": self.join}
-
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -170,7 +165,7 @@ class Decomposition:
 
     @property
     def grows(self) -> bool:
-        """Whether what a group does next is known only when it is through with a batch."""
+        """Whether what a group does next is decided only when it is through with a batch."""
         return self.drawn or self.joined is not None
 
     @property
@@ -197,11 +192,11 @@ class Decomposition:
     def buffer_bytes(self, sizes: Sizes, device: int) -> list[int]:
         """Bytes of each buffer of a device: of the largest stage that it ever holds."""
         first, last = self.range_of(device)
-        found = [0] * (last - first if self.buffers is None else min(self.buffers, last - first))
+        nbytes = [0] * (last - first if self.buffers is None else min(self.buffers, last - first))
         for stage in range(first, last):
             buffer = self.buffer_of(device, stage)
-            found[buffer] = max(found[buffer], sum(sizes.weights[slice(*self.stages[stage])]))
-        return found
+            nbytes[buffer] = max(nbytes[buffer], sum(sizes.weights[slice(*self.stages[stage])]))
+        return nbytes
 
     def memory(self, sizes: Sizes, device: int) -> int:
         """Bytes on that device: weights, features of its slots, and what it holds anyway."""
@@ -221,7 +216,7 @@ class Decomposition:
 
 
 def _chained(spans: Sequence[tuple[int, int]], what: str, of: str, end: int | None = None) -> None:
-    """Raise InputError unless spans follow each other from 0 on, none empty, to `end` where that is known."""
+    """Raise InputError unless spans follow each other from 0 on, none empty, to `end` unless that is None."""
     starts = [0, *(last for _, last in spans[:-1])]
     sound = spans and all(first == start < last for (first, last), start in zip(spans, starts, strict=True))
     if not sound or (end is not None and spans[-1][1] != end):
@@ -247,15 +242,15 @@ def stages_of(
     weights: Sequence[int], leaving: bool, most_bytes: float = math.inf, most: int = LONGEST
 ) -> tuple[tuple[int, int], ...]:
     """All layers in stages of at most `pass_length` and `most` layers and, but for single layers, `most_bytes`."""
-    found, k = [], 0
+    stages, k = [], 0
     while k < len(weights):
         last, held = k + 1, weights[k]
         while last < min(len(weights), k + min(most, pass_length(k, leaving))) and held + weights[last] <= most_bytes:
             held += weights[last]
             last += 1
-        found.append((k, last))
+        stages.append((k, last))
         k = last
-    return tuple(found)
+    return tuple(stages)
 
 
 def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ...]:
@@ -278,66 +273,62 @@ def ranges_of(costs: Sequence[float], devices: int) -> tuple[tuple[int, int], ..
 
 def _ranges(costs: Sequence[float], most: float, devices: int) -> list[tuple[int, int]]:
     """Ranges of at most `most` each, filled one after the other; at least `devices` of them, where stages are left."""
-    found, first, held = [], 0, 0.0
+    ranges, first, held = [], 0, 0.0
     for stage, cost in enumerate(costs):
-        spare = len(costs) - stage <= devices - 1 - len(found)  # as many stages are left as devices without one
+        spare = len(costs) - stage <= devices - 1 - len(ranges)  # as many stages are left as devices without one
         if stage > first and (held + cost > most * (1 + 1e-12) or spare):
-            found.append((first, stage))
+            ranges.append((first, stage))
             first, held = stage, 0.0
         held += cost
-    return [*found, (first, len(costs))]
+    return [*ranges, (first, len(costs))]
 
 
 def cut(
-    schedule: str,
+    request: ScheduleRequest,
     sizes: Sizes,
-    devices: int = 1,
-    *,
-    pipeline: int | None = None,
-    batches: int | None = None,
-    buffers: int | None = None,
     memory: int | None = None,
+    *,
     leaving: bool = True,
     stage_bytes: float = math.inf,
     costs: Sequence[float] | None = None,
-    join: bool = False,
     also: Room | None = None,
 ) -> Decomposition:
-    """The decomposition of a schedule, with batches as large as the memory allows where their number is not given.
+    """The decomposition of a schedule, with batches as large as the memory allows unless the request has their number.
 
     Args:
-        devices: in all; pipeline: that each batch passes through (default: all for `pipeline`, else 1).
-        buffers: of weights on a device; None: all stay, but with `stream`, and with `graph` where they do not fit.
-        memory: bytes that a device has; None: enough.
+        request: names a schedule. Where it has no `pipeline`, that is all devices for `pipeline`, else 1. Where it has
+            no `buffers`, all weights stay, but with `stream`, and with `graph` where they do not fit. Batches may
+            `join` after JOINED layers, where rows leave and a group has several batches.
+        memory: bytes that a device has; None: enough. The request's own is not read.
         leaving: rows may leave between stages, so stages are short where many do.
         stage_bytes: of weights that a stage has at most, but for single layers.
         costs: of each layer, for ranges of equal cost; None: their bytes.
-        join: batches may go on together after JOINED layers, where rows leave and a group has several batches.
         also: another room that it must fit.
 
     Raises:
         InputError: numbers that do not fit each other.
         MemoryTooSmall: not even one tile fits beside the weights; the sentence says the least that does.
     """
-    pipeline = pipeline or (devices if schedule == PIPELINE else 1)
-    _check(schedule, devices, pipeline, batches, buffers)
+    schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
+    pipeline = request.pipeline or (devices if schedule == PIPELINE else 1)
+    _check(request, pipeline)
     costs = sizes.weights if costs is None else costs
     rooms = [Room(sizes, memory)] if memory is not None else []
     rooms += [also] if also else []
     tightest = min((room.memory - room.sizes.held_bytes for room in rooms), default=None)
 
-    def made(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
-        fine = max(1, sizes.layers // (TURNS * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
+    def decomposed(buffers: int | None, most: float, costs: Sequence[float]) -> Decomposition:
+        fine = max(1, sizes.layers // (BATCHES_EACH * pipeline)) if pipeline > 1 else LONGEST  # for ranges of even cost
         stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
         slots, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
         drawn = schedule == GRAPH
-        turns = TURNS * pipeline if pipeline > 1 else TURNS if drawn and groups > 1 else 1
+        each = BATCHES_EACH * pipeline if pipeline > 1 else BATCHES_EACH if drawn and groups > 1 else 1
         whole = Decomposition(schedule, sizes.inputs, sizes.tile, stages, ranges, groups, buffers, slots, drawn)
-        least = batches or min(groups * turns, _over(sizes.inputs, sizes.tile))
+        least = batches or min(groups * each, _over(sizes.inputs, sizes.tile))
         alone = _batched(whole, sizes, rooms, least, batches)
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
-        if not (join and leaving and later and pipeline == 1 and alone.batches > groups):
+        if not (request.join and leaving and later and pipeline == 1 and alone.batches > groups):
             return alone
         try:
             return _batched(replace(whole, joined=later), sizes, rooms, least, batches)
@@ -355,18 +346,17 @@ def cut(
     small = []
     for attempt in attempts:
         try:
-            return made(*attempt)
+            return decomposed(*attempt)
         except MemoryTooSmall as error:
             small.append(error)
     raise min(small, key=lambda error: error.least)
 
 
-def _check(schedule: str, devices: int, pipeline: int, batches: int | None, buffers: int | None) -> None:
-    if schedule not in SCHEDULES:
-        raise InputError(f"schedule {schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
-    given = {"devices": devices, "devices in a pipeline": pipeline, "batches": batches, "buffers of weights": buffers}
-    for what, number in given.items():
-        if number is not None and not 1 <= number <= MOST:
+def _check(request: ScheduleRequest, pipeline: int) -> None:
+    schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
+    numbers = {"devices": devices, "devices in a pipeline": pipeline, "batches": batches, "buffers of weights": buffers}
+    for what, number in numbers.items():
+        if number is not None and number > MOST:
             raise InputError(f"{number:,} {what}: there may be 1 to {MOST:,}")
     if devices % pipeline:
         raise InputError(f"{devices} devices cannot be shared out to pipelines of {pipeline}")
@@ -383,30 +373,30 @@ def _batched(whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: i
         MemoryTooSmall: they do not fit.
     """
     each = _over(sizes.inputs, least)
-    made = replace(whole, batch=_whole(each, sizes.tile))
-    if made.batches < _over(sizes.inputs, each):  # more were asked for than whole tiles make
-        made = replace(whole, batch=each)
-    tight = [room for room in rooms if _excess(made, room) > 0]
+    batched = replace(whole, batch=_whole(each, sizes.tile))
+    if batched.batches < _over(sizes.inputs, each):  # more were asked for than whole tiles make
+        batched = replace(whole, batch=each)
+    tight = [room for room in rooms if _excess(batched, room) > 0]
     if not tight:
-        return made
+        return batched
     if most:
-        raise _small(made, tight[0], f"{made.batches} batches", made.most_memory(tight[0].sizes))
-    tiles = most = _over(made.batch, sizes.tile)
-    made = replace(whole, batch=tiles * sizes.tile)
-    while (excess := max(_excess(made, room) for room in rooms)) > 0:
+        raise _small(batched, tight[0], f"{batched.batches} batches", batched.most_memory(tight[0].sizes))
+    tiles = most = _over(batched.batch, sizes.tile)
+    batched = replace(whole, batch=tiles * sizes.tile)
+    while (excess := max(_excess(batched, room) for room in rooms)) > 0:
         tiles -= excess
         if tiles < 1:
-            raise _small(made, tight[0], f"batches of {sizes.tile} inputs", _least(whole, tight[0].sizes, most))
-        made = replace(whole, batch=tiles * sizes.tile)
+            raise _small(batched, tight[0], f"batches of {sizes.tile} inputs", _least(whole, tight[0].sizes, most))
+        batched = replace(whole, batch=tiles * sizes.tile)
     # As many for each group: one that had more than the others would be waited for.
     needed = whole.groups * _over(_over(_over(sizes.inputs, sizes.tile), tiles), whole.groups)
     even = replace(whole, batch=_whole(_over(sizes.inputs, needed), sizes.tile))
-    return even if all(_excess(even, room) <= 0 for room in rooms) else made
+    return even if all(_excess(even, room) <= 0 for room in rooms) else batched
 
 
-def _excess(made: Decomposition, room: Room) -> int:
+def _excess(batched: Decomposition, room: Room) -> int:
     """Tiles of a batch that do not fit the room, at least; 0 or less where all do."""
-    return _over(made.most_memory(room.sizes) - room.memory, room.sizes.tile * made._held(room.sizes))
+    return _over(batched.most_memory(room.sizes) - room.memory, room.sizes.tile * batched._held(room.sizes))
 
 
 def _least(whole: Decomposition, sizes: Sizes, most: int) -> int:
@@ -415,10 +405,10 @@ def _least(whole: Decomposition, sizes: Sizes, most: int) -> int:
     return min(replace(whole, batch=count * sizes.tile).most_memory(sizes) for count in tiles)
 
 
-def _small(made: Decomposition, room: Room, batches: str, needed: int) -> MemoryTooSmall:
+def _small(whole: Decomposition, room: Room, batches: str, needed: int) -> MemoryTooSmall:
     return MemoryTooSmall(
-        f"device memory of {room.memory:,} bytes is too small for the schedule {made.schedule} with {batches}"
-        f"{f' and {made.buffers} buffers of weights' if made.buffers else ''}: it needs {needed:,} (--device-memory)",
+        f"device memory of {room.memory:,} bytes is too small for the schedule {whole.schedule} with {batches}"
+        f"{f' and {whole.buffers} buffers of weights' if whole.buffers else ''}: it needs {needed:,} (--device-memory)",
         needed,
         room.device,
     )

@@ -10,7 +10,7 @@ from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import COMPUTE, Graph, Kind, Task
 
 Lane = tuple[int, str]  # of a task: its device, and which of the device's lanes
-SIGNALS_SECONDS = 0.1  # between two looks at signals, where there is nothing to do
+SIGNALS_SECONDS = 0.1  # between two checks for signals, where there is nothing to do
 
 
 class Execution:
@@ -18,7 +18,7 @@ class Execution:
 
     Attributes:
         graph: grows while batches are drawn or joined.
-        left: tasks that are known and not done.
+        left: tasks that exist and are not done.
     """
 
     def __init__(self, decomposition: Decomposition):
@@ -88,11 +88,11 @@ def run_serially(execution: Execution, work: Work, choose: Callable[[list[Task]]
 
 def lanes_of(decomposition: Decomposition) -> list[Lane]:
     """The lanes that a run of this decomposition uses."""
-    found = [(device, COMPUTE) for device in range(decomposition.devices)]
+    lanes = [(device, COMPUTE) for device in range(decomposition.devices)]
     if decomposition.streamed:
-        found += [(device, Kind.COPY.value) for device in range(decomposition.devices)]
+        lanes += [(device, Kind.COPY.value) for device in range(decomposition.devices)]
     moved_to = (device for device in range(decomposition.devices) if device % len(decomposition.ranges))
-    return [*found, *((device, Kind.MOVE.value) for device in moved_to)]
+    return [*lanes, *((device, Kind.MOVE.value) for device in moved_to)]
 
 
 def run_threads(execution: Execution, work: Work, lanes: Sequence[Lane], check: Callable[[], None]) -> None:

@@ -6,9 +6,9 @@
     move          a batch from a device to the next                 after what is before it, when the next has a slot
     park          the few rows that are left of a batch wait in the device's pool, and its slot is free
     join          all that waits in the pool takes a slot, and goes on as one batch
-    collect       what is told of a batch's last rows, to the host
+    collect       the outcome of a batch's last rows, to the host
 
-Tasks are numbered as they are made, and wait for earlier ones alone: no cycle can be made. A decomposition whose
+Tasks are numbered as they come, and wait for earlier ones alone: there is no cycle. A decomposition whose
 batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
 """
 
@@ -61,15 +61,15 @@ class Task:
 
     @property
     def lane(self) -> tuple[int, str]:
-        """(device, lane): tasks of one lane take turns, those of different lanes go on at once. A move is its target's,
-        which knows when it has a slot."""
+        """(device, lane): tasks of one lane follow each other, those of different lanes go on at once. A move has the
+        lane of its target, whose slots say when."""
         if self.kind == Kind.MOVE:
             return self.target[0], Kind.MOVE.value
         return self.device, Kind.COPY.value if self.kind == Kind.COPY else COMPUTE
 
 
 class _Device:
-    """What is known of a device while tasks are made for it."""
+    """A device while tasks are added for it."""
 
     def __init__(self, slots: int):
         self.content: dict[int, int] = {}  # of a buffer: the stage
@@ -120,32 +120,32 @@ class Graph:
         return graph
 
     def add(self, batch: int, group: int) -> list[Task]:
-        """The tasks of a batch that passes through that group; as far as it is known where it goes."""
-        made, before, self.groups[batch] = len(self.tasks), None, group
+        """The tasks of a batch that passes through that group; as far as the graph says where it goes."""
+        number, before, self.groups[batch] = len(self.tasks), None, group
         self._left.remove(batch)
         for position, (first, last) in enumerate(self.decomposition.ranges):
             device, last = self.decomposition.device(group, position), self.decomposition.joined or last
             before = self._through(batch, device, range(first, last), before)
-        return self.tasks[made:]
+        return self.tasks[number:]
 
     def begin(self) -> None:
-        """Add the batches that are known before anything has run."""
+        """Add the batches that begin before anything has run."""
         d = self.decomposition
         for batch in range(min(d.groups, d.batches) if d.grows else d.batches):
             self.add(batch, batch % d.groups)
 
     def go_on(self, done: Task, rows: int | None = None) -> list[Task]:
-        """The tasks that are known now that `done` is: of the batch, where it may be joined to others, and of the next.
+        """The tasks that follow `done`: of the batch, where it may be joined to others, and of the next.
 
         Args:
             rows: of the batch that are left; needed where batches are joined.
         """
-        made, d = len(self.tasks), self.decomposition
+        number, d = len(self.tasks), self.decomposition
         if d.joined is not None and (done.kind, done.stage) == (Kind.COMPACT, d.joined - 1):
             self._join_or_go_on(done, rows)
         elif d.grows and done.kind in (Kind.COLLECT, Kind.PARK, Kind.MOVE) and done.device % len(d.ranges) == 0:
             self._next(self.groups[done.batch])
-        return self.tasks[made:]
+        return self.tasks[number:]
 
     def _join_or_go_on(self, done: Task, rows: int) -> None:
         """A batch that may be joined waits in the pool, when it left half a slot and all that wait fit one; else it

@@ -1,6 +1,6 @@
 """The time of a decomposition, predicted: its tasks in order of events, each at its cost by the cost model.
 
-Lanes take turns as in the executors, for it asks the same `Execution`: batches that are drawn go to whoever is through
+Lanes are served as in the executors, for it asks the same `Execution`: batches that are drawn go to whoever is through
 first. Devices that are parts of one machine's threads share its cores, so a task's speed changes whenever another
 begins or ends. Nothing here was measured.
 """
@@ -70,14 +70,14 @@ class TaskCosts:
         shares = None if work.merged else self.order(batches)
         if shares is None:
             kinds = {int(size): work.of(int(size)).rows for size in np.unique(sizes)}
-            found = np.array([kinds[int(size)] for size in sizes])
+            counts = np.array([kinds[int(size)] for size in sizes])
         else:
             # The order tells of equal parts; of two that are nearly equal, each has its part of their mean.
-            found = shares * work.rows * (sizes * batches / sizes.sum())[:, None]
-        found[:, 0] = sizes * work.rows[0] / work.inputs
+            counts = shares * work.rows * (sizes * batches / sizes.sum())[:, None]
+        counts[:, 0] = sizes * work.rows[0] / work.inputs
         since = np.maximum.accumulate(np.where(self.closed, np.arange(work.layers), 0))
         kept = np.divide(work.rows, work.rows[since], out=np.ones(work.layers), where=work.rows[since] > 0)
-        return np.minimum(found[:, since] * kept, np.ceil(sizes * max(1.0, work.rows[0] / work.inputs))[:, None])
+        return np.minimum(counts[:, since] * kept, np.ceil(sizes * max(1.0, work.rows[0] / work.inputs))[:, None])
 
     def layers(self, rows: np.ndarray) -> np.ndarray:
         """Seconds of each layer for so many rows (..., layers), with what each layer costs whatever it computes."""
@@ -156,10 +156,10 @@ def simulate(decomposition: Decomposition, costs: TaskCosts, cores: int | None =
             if lane not in clock.running and (task := execution.take(lane)):
                 clock.begin(lane, task)
         for task in clock.step():
-            known = len(graph.tasks)
+            count = len(graph.tasks)
             execution.done(task, clock.rows_left(task))
             clock.know(graph)
-            clock.drew.update(dict.fromkeys(range(known, len(graph.tasks)), task.number))
+            clock.drew.update(dict.fromkeys(range(count, len(graph.tasks)), task.number))
     return Simulated(clock.now, tuple(clock.timeline), clock.parts(), dict(graph.groups), tuple(graph.tasks))
 
 
@@ -241,11 +241,11 @@ class _Clock:
         first, last = d.stages[task.stage]
         if task.kind == Kind.LAYER:
             own = self.layers[task.batch]
-            found = own[last] - own[first] + costs.seconds_per_task
+            seconds = own[last] - own[first] + costs.seconds_per_task
             if first == 0:
                 begin, end = d.members(task.batch)
-                found += (end - begin) * costs.device.seconds_per_input
-            return self._by_device(found, task)
+                seconds += (end - begin) * costs.device.seconds_per_input
+            return self._by_device(seconds, task)
         if task.kind == Kind.COMPACT:
             return self._by_device(self.compacts[task.batch][last], task)
         if task.kind == Kind.COPY:
@@ -275,8 +275,8 @@ class _Clock:
         one = self.running.pop(lane)
         task = one.task
         waited = (*task.after, self.before.get(lane), self.drew.get(task.number))
-        known = [number for number in waited if number in self.of]
-        met = max(known, key=lambda number: self.of[number][2], default=None)
+        ready = [number for number in waited if number in self.of]
+        met = max(ready, key=lambda number: self.of[number][2], default=None)
         self.of[task.number] = task, one.began, self.now, met
         self.before[lane] = task.number
         self.timeline.append(Span.of(self.decomposition, task, one.began, self.now))
@@ -287,16 +287,16 @@ class _Clock:
         if self.cores is None:
             return dict.fromkeys(LANES, 1.0)
         threads = self.costs.threads or self.costs.device.threads
-        wanted = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
-        part = min(1.0, self.cores / wanted) if wanted else 1.0
+        threads_needed = sum(threads if name == COMPUTE else 1 for (_, name), one in self.running.items() if one.left)
+        part = min(1.0, self.cores / threads_needed) if threads_needed else 1.0
         computing = self.costs.speed(self.cores, part)
         return {name: computing if name == COMPUTE else part for name in LANES}
 
     def parts(self) -> dict[str, float]:
         """Seconds by kind of the tasks that each began when the one before it had ended, back from the last."""
-        found = {FIXED: self.costs.device.seconds_per_run} if self.costs.device.seconds_per_run else {}
+        parts = {FIXED: self.costs.device.seconds_per_run} if self.costs.device.seconds_per_run else {}
         number = max(self.of, key=lambda number: (self.of[number][2], number), default=None)
         while number is not None:
             task, began, ended, number = self.of[number]
-            found[task.kind.value] = found.get(task.kind.value, 0.0) + ended - began
-        return {name: seconds for name, seconds in found.items() if seconds} or {Kind.LAYER.value: 0.0}
+            parts[task.kind.value] = parts.get(task.kind.value, 0.0) + ended - began
+        return {name: seconds for name, seconds in parts.items() if seconds} or {Kind.LAYER.value: 0.0}

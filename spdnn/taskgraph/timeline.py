@@ -43,20 +43,20 @@ def coarsened(spans: Iterable[Span], most: int = MOST_SPANS) -> list[Span]:
     """At most so many spans, but one for each lane: neighbours on a lane that serve one batch are joined, two by two,
     four by four and so on, and at last those of several batches, which then have none. A joined span has the kind that
     took longest in it, and holds what time was between them."""
-    ordered, found = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
+    ordered, joined = sorted(spans, key=lambda span: (span.device, span.lane, span.begin)), []
     for key in (lambda span: (span.device, span.lane, span.batch), lambda span: (span.device, span.lane)):
         together = 1
         while together < 2 * len(ordered):
-            found = [
+            joined = [
                 _joined(run[i : i + together])
                 for _, same in groupby(ordered, key=key)
                 for run in [list(same)]
                 for i in range(0, len(run), together)
             ]
-            if len(found) <= most:
-                return found
+            if len(joined) <= most:
+                return joined
             together *= 2
-    return found
+    return joined
 
 
 def _joined(spans: Sequence[Span]) -> Span:

@@ -21,11 +21,11 @@ CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
 def forward(
     network: Network, rows: np.ndarray, stage: progress.Inference | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The last rows of given first rows.
+    """The last rows that follow from first rows.
 
     Args:
         rows: (count, neurons), any real dtype.
-        stage: is told of each layer; this is its next batch.
+        stage: counts each layer; this is its next batch.
 
     Returns:
         float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.
@@ -72,10 +72,12 @@ def infer(
     chunk = max(1, CHUNK_BYTES // (8 * network.width))
     survivors, alive, statistics, kept = np.zeros(network.depth, np.int64), [], [], []
     edges = [network.header(k).edges for k in range(network.depth)]
-    with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as told:
+    with progress.Inference(
+        progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage
+    ) as stage_progress:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
-            y, alive_after = forward(network, inputs.dense(numbers, np.float64), told)
+            y, alive_after = forward(network, inputs.dense(numbers, np.float64), stage_progress)
             survivors += alive_after
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])

@@ -75,15 +75,15 @@ def official_categories(neurons: int) -> np.ndarray:
 def official(neurons: int, count: int = challenge.INPUTS) -> Truth:
     """The official truth for the first `count` MNIST inputs; past 60,000 the inputs, and so the truth, repeat."""
     once = official_categories(neurons)
-    turns = [once + turn for turn in range(0, count, challenge.INPUTS)]
-    categories = np.concatenate(turns)
+    copies = [once + first for first in range(0, count, challenge.INPUTS)]
+    categories = np.concatenate(copies)
     return Truth(
         "official", f"official list for {neurons} neurons", count, categories[categories <= count], ymax=challenge.YMAX
     )
 
 
 def from_file(path, count: int | None) -> Truth:
-    """A truth that a file lists, one 1-based number a line; values are not known.
+    """A truth that a file lists, one 1-based number a line, without values.
 
     Args:
         count: the number of inputs; None: as many as the last number.
@@ -109,7 +109,7 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
     """The inputs that the oracle can afford: None for all, else a seeded sample (int64, ascending, 0-based).
 
     Half of the budget goes to inputs drawn from all, half to inputs drawn from the survivors, so that both ways to be
-    wrong are looked for, however few survive.
+    wrong are searched for, however few survive.
 
     Args:
         result: of the run; its survivors tell how much work an input is to the oracle, which skips rows of zeros.
@@ -161,7 +161,7 @@ def differences(ours: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.
     return np.setdiff1d(expected, ours), np.setdiff1d(ours, expected)
 
 
-def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: Values) -> Verdict:
+def verdict(truth: Truth, categories: int, missing, unexpected, borderline, values: Values) -> Verdict:
     """Put a verdict together; it passes when nothing is missing, unexpected or of a wrong value."""
     reasons = []
     if missing.size:
@@ -178,7 +178,7 @@ def verdict(truth: Truth, found: int, missing, unexpected, borderline, values: V
         version=1,
         passed=not reasons,
         truth=Against(truth.kind, truth.source, truth.inputs, checked, truth.seed),
-        categories=int(found),
+        categories=int(categories),
         expected=int(truth.categories.size),
         missing=_listed(missing),
         unexpected=_listed(unexpected),
@@ -200,11 +200,11 @@ def _unit(result: Result, expected: Result) -> float:
 
 def _near(result: Result, number: int, unit: float) -> bool:
     """Whether the last row of the 1-based input `number` is within rounding of a row whose sum is zero."""
-    place = np.searchsorted(result.alive, number - 1)
-    if place == result.alive.size or result.alive[place] != number - 1:
+    index = np.searchsorted(result.alive, number - 1)
+    if index == result.alive.size or result.alive[index] != number - 1:
         return True
-    largest = float(max(abs(result.row_min[place]), abs(result.row_max[place])))
-    cancelled = result.row_min[place] < 0 and abs(result.row_sum[place]) <= RELATIVE * largest * result.outputs
+    largest = float(max(abs(result.row_min[index]), abs(result.row_max[index])))
+    cancelled = result.row_min[index] < 0 and abs(result.row_sum[index]) <= RELATIVE * largest * result.outputs
     return largest <= BORDERLINE * unit or bool(cancelled)
 
 
@@ -213,7 +213,7 @@ def _unchecked(why: str) -> Values:
 
 
 def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
-    """How the values of the survivors stand."""
+    """How far the values of the survivors agree."""
     if truth.ymax is not None:
         wrong = (result.row_min != truth.ymax) | (result.row_max != truth.ymax)
         wrong |= result.row_sum != truth.ymax * result.outputs

@@ -26,7 +26,7 @@ RANKS = (1, 2, 3, 8, 60, 1000)
 def work(inputs=60_000, layers=20, **changes):
     rows = inputs * np.maximum(0.03, 0.7 ** np.arange(layers))
     each = [np.full(layers, value) for value in (32768.0, 4096.0, 2e5)]
-    return replace(costs.Work(inputs, each[0], rows, rows, each[1], each[2], 128.0, meetings=9), **changes)
+    return replace(costs.Work(inputs, each[0], rows, rows, each[1], each[2], 128.0, comparisons=9), **changes)
 
 
 def device(**changes):
@@ -101,11 +101,11 @@ def test_more_ranks_never_cost_less_total_work(partition, changes):
 
 
 def test_rebalancing_helps_or_is_left_out():
-    apart = prediction.predict(work(meetings=0), device(), MESSAGES, 100, "static")
-    evened = prediction.predict(work(meetings=0), device(), MESSAGES, 100)
+    apart = prediction.predict(work(comparisons=0), device(), MESSAGES, 100, "static")
+    evened = prediction.predict(work(comparisons=0), device(), MESSAGES, 100)
     assert evened.seconds < apart.seconds
     assert evened.exchange_before_layer is not None
-    slow = prediction.predict(work(meetings=0), device(), costs.Messages(10.0, 1e10), 100)
+    slow = prediction.predict(work(comparisons=0), device(), costs.Messages(10.0, 1e10), 100)
     assert slow.exchange_before_layer is None
 
 

@@ -129,7 +129,7 @@ def test_what_a_row_does_not_name_cannot_reach_it():
 def test_indices_that_cannot_be_scaled_in_32_bits(monkeypatch):
     where = SHAPES["ragged"](32)
     expected, *_ = run(where, 12, FLOAT)
-    monkeypatch.setattr(cuda_launches, "MOST_PLACES", 10)
+    monkeypatch.setattr(cuda_launches, "MOST_VECTORS", 10)
     got, *_ = run(where, 12, FLOAT)
     np.testing.assert_array_equal(got, expected)
 

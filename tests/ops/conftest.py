@@ -13,7 +13,7 @@ from spdnn.ops import tuning
 def tuned_file(tmp_path, monkeypatch):
     """A file of tuned tiles of this test's own."""
     monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
-    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(tuning, "_settings", {})
     monkeypatch.setattr(tuning, "_read", set())
     return tmp_path / "tuned.json"
 

@@ -12,7 +12,7 @@ from refusals import refuses
 
 from spdnn import ops
 from spdnn.common.errors import InputError
-from spdnn.ops.arrays import given
+from spdnn.ops.arrays import operand
 
 
 def test_scipy_there_and_back():
@@ -148,15 +148,15 @@ class Dlpack:
 
 def test_dlpack_is_read_without_a_copy():
     array = np.ones((3, 4), np.float32)
-    assert np.shares_memory(given(Dlpack(array), "B").array, array)
+    assert np.shares_memory(operand(Dlpack(array), "B").array, array)
 
 
 @pytest.mark.needs("jax")
 def test_arrays_of_jax_are_taken():
     import jax.numpy as jnp
 
-    assert given(jnp.ones((3, 4), jnp.float32), "B").array.tolist() == np.ones((3, 4)).tolist()
-    refuses("B is of int32; it must be of float32 or float16", given, jnp.ones((3, 4), jnp.int32), "B")
+    assert operand(jnp.ones((3, 4), jnp.float32), "B").array.tolist() == np.ones((3, 4)).tolist()
+    refuses("B is of int32; it must be of float32 or float16", operand, jnp.ones((3, 4), jnp.int32), "B")
 
 
 def test_other_devices_are_refused():
@@ -164,7 +164,7 @@ def test_other_devices_are_refused():
         def __dlpack_device__(self):
             return (10, 0)  # ROCm
 
-    refuses("neither the processor nor an NVIDIA GPU", given, Elsewhere(np.ones(3, np.float32)), "B")
+    refuses("neither the processor nor an NVIDIA GPU", operand, Elsewhere(np.ones(3, np.float32)), "B")
 
 
 # torch brings gigabytes of libraries for GPUs: it is tested where it happens to be, and a stand-in of what is used of

@@ -42,11 +42,11 @@ def test_the_fastest_is_chosen_and_known_from_then_on(clock, tuned_file):
 def test_what_was_found_is_read_again(clock, monkeypatch):
     tuning.chosen("key", SETTINGS, LARGE, clock)
     calls = clock.calls
-    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(tuning, "_settings", {})
     monkeypatch.setattr(tuning, "_read", set())
     assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
     assert clock.calls == calls
-    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(tuning, "_settings", {})
     monkeypatch.setattr(tuning, "_read", set())
     monkeypatch.setenv("SPDNN_TUNING", "forget")
     tuning.chosen("key", SETTINGS, LARGE, clock)

@@ -7,8 +7,15 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES, Sizes, cut
+from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES, ScheduleRequest, Sizes
+from spdnn.taskgraph.decomposition import cut as cut_request
 from spdnn.taskgraph.execution import Execution, run_serially
+
+
+def cut(schedule, sizes, devices=1, *, pipeline=None, batches=None, buffers=None, **options):
+    """The decomposition of a request with these numbers, whose batches do not join."""
+    request = ScheduleRequest(schedule, devices, pipeline, batches, buffers, join=False)
+    return cut_request(request, sizes, **options)
 
 
 @st.composite

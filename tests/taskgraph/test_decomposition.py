@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from graphs import decompositions, sizes
+from graphs import cut, decompositions, sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError, MemoryTooSmall
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, Sizes, cut, ranges_of, stages_of
+from spdnn.taskgraph.decomposition import MOST, SCHEDULES, Decomposition, Sizes, ranges_of, stages_of
 
 SIZES = Sizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
 
@@ -109,7 +109,7 @@ def test_stages_are_short_where_rows_leave_and_hold_so_many_bytes():
 
 BAD = {
     "schedule": (("eager",), {}, "schedule 'eager' must be one of resident, stream"),
-    "devices": (("resident", SIZES, 0), {}, "0 devices"),
+    "devices": (("resident", SIZES, MOST + 1), {}, "1,048,577 devices"),
     "pipeline": (("pipeline", SIZES, 4), {"pipeline": 3}, "4 devices cannot be shared out to pipelines of 3"),
     "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffer of weights: at least 2"),
     "buffers that stay": (("resident", SIZES), {"buffers": 3}, "3 buffers of weights with the schedule resident"),

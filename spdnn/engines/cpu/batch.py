@@ -31,7 +31,7 @@ class Tally:
     Attributes:
         survivors: int64 (layers,), inputs with a nonzero row after each layer.
         rows: int64 (layers,), rows that had to go through each layer: those that may be nonzero there, where identical
-            ones were found one for all of them.
+            ones were merged one for all of them.
         edges: inputs x edges gone through; loaded: bytes that they gathered; moved: bytes past the caches.
         passes, searches (for identical rows), merged: how many, the last in rows.
         closing, searching: seconds spent on closing the gaps of dead rows, and on those searches.
@@ -180,7 +180,7 @@ class CpuWork:
             tally.closing += time.perf_counter() - start
 
     def merge(self, k: int, rows: Rows, search: DuplicateSearch, tally: Tally) -> None:
-        """Search for rows that became identical, and let one of each group stand for all."""
+        """Search for rows that became identical, and let one of each group represent all."""
         begun, size, neurons = time.perf_counter(), rows.count, int(self.costs.outputs[k - 1])
         zeros = rows.alive < size  # rows of zeros still have an index; they are identical, so one of them is left
         merged = rows.merge(neurons, lambda candidates: self.costs.compares(k, size, candidates))
@@ -199,7 +199,7 @@ class CpuWork:
         return indices if rows.count == before else np.arange(rows.count)
 
     def finish(self, rows: Rows, indices: np.ndarray) -> LastRows:
-        """What is told of the rows that are nonzero at the end."""
+        """Numbers, statistics and values of the rows that are nonzero at the end."""
         count, neurons = indices.size, self.network.outputs
         rows.keep(indices, neurons)
         statistics, last, values = RowStatistics.empty(count), self.last, None
@@ -209,16 +209,16 @@ class CpuWork:
             self.kernels.untile(rows.source, values, rows.tile, rows.threads)
         return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
-    def note(self, tally: Tally, found: dict) -> None:
+    def note(self, tally: Tally, findings: dict) -> None:
         """Add to Session.found what a run found of the reductions that depend on the inputs."""
         if "dead" in self.reductions:
-            found["dead"]["seconds"] = tally.closing
+            findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:
-            found["inputs"] = searched(tally.searches, tally.merged, tally.searching)
+            findings["inputs"] = searched(tally.searches, tally.merged, tally.searching)
 
     def result(self, batches: Sequence[LastRows], tally: Tally, notes: dict) -> Result:
-        """The result of all batches; `notes` are added to what is told of any run."""
-        told = {
+        """The result of all batches; `notes` are added to those of any run."""
+        common = {
             "instruction_set": self.kernels.name,
             "tile": self.tile,
             "batches": len(batches),
@@ -229,5 +229,5 @@ class CpuWork:
         }
         return self.last.result(
             self.inputs.total, batches, self.keep_values, survivors=tally.survivors, edges_computed=tally.edges,
-            notes=told | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
+            notes=common | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
         )  # fmt: skip

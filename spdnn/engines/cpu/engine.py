@@ -7,8 +7,6 @@ large as the memory allows; weights stay in memory when they fit, else the next 
 Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
 """
 
-from __future__ import annotations
-
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
 from spdnn.engines.cpu.session import CpuSession

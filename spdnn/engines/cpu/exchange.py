@@ -1,7 +1,5 @@
 """The rows of the engine `cpu` between two passes, as other ranks see them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -54,9 +52,9 @@ class CpuRows(HeldRows):
 
     def hashes(self) -> np.ndarray:
         rows, indices = self._rows, self._indices
-        found = np.empty(int(indices[-1]) + 1 if indices.size else 0, np.uint64)
-        rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, found, rows.threads)
-        return found[indices]
+        hashes = np.empty(int(indices[-1]) + 1 if indices.size else 0, np.uint64)
+        rows.level.row_hashes(rows.source, self.neurons, 1, rows.tile, hashes, rows.threads)
+        return hashes[indices]
 
     def pack(self, rows: np.ndarray, spare: bool = False) -> tuple[np.ndarray, np.ndarray]:
         values = self._rows.take(self._indices[rows], self.neurons, spare)

@@ -1,7 +1,5 @@
 """The rows of one batch on their way through the layers: in tiles, let go when dead, merged when identical."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -22,8 +20,8 @@ class Rows:
         tile: of the features in `source`; `target` is as large, and the next pass writes to it.
 
     Attributes:
-        inputs: which row stands for which inputs.
-        merged: whether any row stands for more than one.
+        inputs: which row represents which inputs.
+        merged: whether any row represents more than one.
         alive: rows that were nonzero after the last pass; `deaths`: the share of them that died in each of its layers.
         left: the inputs that these stood for.
         wasted: work on dead rows since gaps were last closed.
@@ -66,7 +64,7 @@ class Rows:
         return indices.astype(np.int64) @ self.inputs.weights
 
     def keep(self, indices: np.ndarray, neurons: int) -> None:
-        """Let all rows but those at `indices` (int64, ascending), and the inputs that they stand for, go."""
+        """Let all rows but those at `indices` (int64, ascending), and the inputs that they represent, go."""
         self._let_go(indices)
         self.close(indices, neurons)
 
@@ -78,7 +76,7 @@ class Rows:
         self.target = target
 
     def merge(self, neurons: int, worthwhile: Callable[[int], bool]) -> int:
-        """Let one of each group of identical rows stand for all of them; the number of rows that left.
+        """Let one of each group of identical rows represent all of them; the number of rows that left.
 
         Args:
             worthwhile: whether so many rows of equal signature are worth being hashed whole and compared.
@@ -95,7 +93,7 @@ class Rows:
         """There are no rows yet: these become the rows.
 
         Args:
-            numbers: int64, the inputs that they stand for, in any order; row_of: int64, the row of each of these.
+            numbers: int64, the inputs that they represent, in any order; row_of: int64, the row of each of these.
             values: float32 (rows, neurons).
         """
         self.inputs.add(numbers, row_of, len(values))
@@ -113,9 +111,9 @@ class Rows:
         """float32 (indices, neurons): the rows at `indices` (int64); `spare`: it may lie in `target`."""
         size = indices.size * neurons
         fits = spare and size <= self.target.size
-        found = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, neurons)
-        self.level.take(self.source, self.tile, indices, found, self.threads)
-        return found
+        values = (self.target[:size] if fits else np.empty(size, np.float32)).reshape(indices.size, neurons)
+        self.level.take(self.source, self.tile, indices, values, self.threads)
+        return values
 
     def follow(self, indices: np.ndarray, values: np.ndarray, numbers: np.ndarray, row_of: np.ndarray) -> float:
         """The rows at `indices` (int64, ascending), those that `inputs` knows, close up, and others follow them.
@@ -125,7 +123,7 @@ class Rows:
 
         Args:
             values: float32 (rows, neurons), the rows that come in; they may lie in `target`.
-            numbers: int64, the inputs that they stand for; row_of: int64, the row of each of these.
+            numbers: int64, the inputs that they represent; row_of: int64, the row of each of these.
         """
         neurons, count = values.shape[1], indices.size + len(values)
         self.inputs.add(numbers, indices.size + row_of, count)

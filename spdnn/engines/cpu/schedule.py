@@ -20,7 +20,7 @@ from spdnn.problem.result import values_bytes
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
-FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is known of them
+FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is measured of them
 PASS_FEATURES = 4 << 20  # bytes of a tile's two buffers that layers may share a pass with
 PASS_WEIGHTS = 8 << 20  # bytes of weights that tiles of one pass go through again and again
 CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level cache holds
@@ -100,7 +100,7 @@ def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, t
 
 
 def kept_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
-    """Bytes of what is told of the inputs, as many of which as there are may survive."""
+    """Bytes for the outcome of the inputs, all of which may survive."""
     return INPUT_BYTES * inputs.count + (values_bytes(inputs.count, outputs) if options.values else 0)
 
 

@@ -1,7 +1,5 @@
 """A session of the engine `cpu`: batches through the layers, one after the other, their rows in tiles."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ import numpy as np
 from spdnn.engines.base import Prepared
 from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
-from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import DeviceLayer, widths
 from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
@@ -27,12 +27,12 @@ from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer
 
-ROW_BYTES = 192  # of an input, beside its features: where its row is, hashes and their table, statistics
+ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a run before anything is on a device but the inputs: the kernel of each layer.
+    """The kernel of each layer, chosen before anything but the inputs is on a device.
 
     Attributes:
         kinds, valued: of each layer its kernel, and whether its edges have values; choice: how they were chosen.
@@ -82,21 +82,48 @@ class Plan:
         return passes(self.kinds, self.valued, self.leaving, self.searching, self.ahead, breaks)
 
 
+class DevicePart:
+    """What a device has of a run, shared by its buffer slots.
+
+    Args:
+        parts: the passes of all layers; stages: (first, last) layers of those that this device has, in order, each of
+            which ends with a pass.
+        layers: by their numbers; inputs: None if batches come from another device.
+
+    Attributes:
+        table: uint64, a row (DeviceLayer.row) for each of the network's layers; zeros for layers without one.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        plan: Plan,
+        parts: Sequence[Pass],
+        stages: Sequence[tuple[int, int]],
+        layers: Mapping[int, DeviceLayer],
+        inputs: DeviceInputs | None,
+    ):
+        self.device, self.plan, self.parts, self.stages = device, plan, parts, stages
+        self.layers, self.inputs = layers, inputs
+        table = np.zeros((plan.depth, 8), np.uint64)
+        for k, layer in layers.items():
+            if layer.kind == PERSISTENT:
+                table[k] = layer.row(device)
+        self.table = device.upload(table.reshape(-1))
+
+
 class BufferSlot:
     """Two feature buffers, the rows of a batch, and launches bound to them.
 
     Args:
+        tiles: that there is room for.
         buffers: float32, two of `tiles` x 32 x the plan's `widest`.
-        parts: the passes of all layers; stages: (first, last) layers of those that this device has, in order, each of
-            which ends with a pass.
-        layers: by their numbers; table: uint64, a row (DeviceLayer.row) for each of the network's.
-        given: the inputs; None: batches come from another device.
         pool, joined: where rows wait before that layer, with which a stage begins, to go on as one batch; or None.
 
     Attributes:
         arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
         through, compact: of each stage, its layers, and what finds the rows that go on (none after the last layer).
-        collect: what finds the rows that are left after it, and all that is told of them.
+        collect: what finds the rows that are left after it, and their outcome.
         park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
         join, joined: what makes rows of as many inputs as `rows.batch` says, for layer `joined`: before and after they
             are brought to `waiting`, features, weights and how many there are.
@@ -104,32 +131,22 @@ class BufferSlot:
     """
 
     def __init__(
-        self,
-        device: Device,
-        plan: Plan,
-        tiles: int,
-        buffers: Sequence[Any],
-        parts: Sequence[Pass],
-        stages: Sequence[tuple[int, int]],
-        layers: Mapping[int, DeviceLayer],
-        table: Any,
-        given: Given | None,
-        pool: Pool | None = None,
-        joined: int | None = None,
+        self, part: DevicePart, tiles: int, buffers: Sequence[Any], pool: Pool | None = None, joined: int | None = None
     ):
-        self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, table
-        self.words = device.empty(tiles * plan.neurons, np.uint32) if given and plan.kinds[0] == BITS else None
+        device, plan, layers, inputs = part.device, part.plan, part.layers, part.inputs
+        self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, part.table
+        self.words = device.empty(tiles * plan.neurons, np.uint32) if inputs and plan.kinds[0] == BITS else None
         self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
         self.source, target = buffers
         self.features = self.source
-        if given:
-            self.arrive = [*self.rows.begin(), *given.launches(self.rows, self.words, self.source)]
+        if inputs:
+            self.arrive = [*self.rows.begin(), *inputs.launches(self.rows, self.words, self.source)]
         else:
             self.arrive = self.rows.arrive()
         self.through: list[list[Launch]] = []
         self.compact: list[list[Launch]] = []
         self.collect: list[Launch] = []
-        for first, last in stages:
+        for first, last in part.stages:
             if pool and first == joined:
                 neurons = layers[first - 1].outputs
                 self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
@@ -137,12 +154,12 @@ class BufferSlot:
                 self.waiting = self.features, self.rows.weight, count
             after: list[Launch] = []
             self.through.append([])
-            for part in (part for part in parts if first <= part.first < last):
-                self.through[-1] += after + self._bind(part, self.features, target)
+            for one in (one for one in part.parts if first <= one.first < last):
+                self.through[-1] += after + self._bind(one, self.features, target)
                 self.features, target = target, self.features
-                after = self.rows.boundary(part, self.features, layers[part.last - 1].outputs)
+                after = self.rows.boundary(one, self.features, layers[one.last - 1].outputs)
             self.compact.append(after)
-        if stages[-1][1] == plan.depth:
+        if part.stages[-1][1] == plan.depth:
             statistics = self.rows.statistics(self.features, plan.outputs)
             self.collect = [*self.compact.pop(), statistics, *self.rows.resolve()]
 
@@ -160,36 +177,27 @@ class BufferSlot:
             for variant in (settings_of[-1:] if early else settings_of)
         ]
 
-    def finish(self, told: dict[str, Any], values: bool) -> dict[str, Any]:
-        """What DeviceRows told of a batch, checked; with `values`, those of its rows, read from the device.
+    def finish(self, outcome: dict[str, Any], values: bool) -> dict[str, Any]:
+        """The outcome of a batch, checked; with `values`, those of its rows, read from the device.
 
         Raises:
             SpdnnError: a value passed the range of float32.
         """
-        if told["failed"] < self.plan.depth:
-            raise past_float32(told["failed"])
+        if outcome["failed"] < self.plan.depth:
+            raise past_float32(outcome["failed"])
         if values:
-            tiles, outputs = tiles_of(told["last_rows"], TILE), self.plan.outputs
+            tiles, outputs = tiles_of(outcome["last_rows"], TILE), self.plan.outputs
             read = self.device.read(self.features[: tiles * TILE * outputs])
             rows = read.reshape(tiles, outputs, TILE).transpose(0, 2, 1).reshape(-1, outputs)
-            told["values"] = rows[self.device.read(self.rows.list[: told["rows"]])]
-        return told
+            outcome["values"] = rows[self.device.read(self.rows.list[: outcome["rows"]])]
+        return outcome
 
 
-def table_of(device: Device, layers: Mapping[int, DeviceLayer], depth: int) -> np.ndarray:
-    """uint64, on the host, as BufferSlot takes it: zeros for layers that are not there or need none."""
-    rows = np.zeros((depth, 8), np.uint64)
-    for k, layer in layers.items():
-        if layer.kind == PERSISTENT:
-            rows[k] = layer.row(device)
-    return rows.reshape(-1)
-
-
-def batches_told(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
+def batch_table(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
     """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
     that begin with the first input, as long as the caller says."""
     firsts = np.arange(0, count, size)
-    told = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
-    told[...] = 0
-    told[: firsts.size, 0], told[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
-    return told
+    table = device.pinned(2 * (firsts.size + more), np.int32).reshape(-1, 2)
+    table[...] = 0
+    table[: firsts.size, 0], table[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
+    return table

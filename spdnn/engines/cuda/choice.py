@@ -1,7 +1,5 @@
 """Which kernel each layer gets: those that suit are timed on the device, on layers of the network itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +30,12 @@ class Choice:
 
     Attributes:
         kinds: of each layer; room: neurons of a stage, where one is staged.
-        told: why, fit for JSON.
+        notes: why, fit for JSON.
     """
 
     kinds: list[str]
     room: int
-    told: dict
+    notes: dict
 
 
 def left(tiles: int, leaving: bool, searching: bool) -> int | None:
@@ -57,7 +55,7 @@ def choose(
     """Kernels for the layers from `first` on; those before it have a kernel already.
 
     Args:
-        tiles: of inputs in a batch; later: after LATER layers, where that is known (`left`).
+        tiles: of inputs in a batch; later: after LATER layers, where that is estimated (`left`).
         kind: the one to use wherever it can be used, or None: the one that was fastest.
 
     Raises:
@@ -68,7 +66,7 @@ def choose(
     for k in range(first, network.depth):
         shapes.setdefault((headers[k].inputs, headers[k].outputs, headers[k].single_value), []).append(k)
     heaviest = sorted(shapes, key=lambda shape: -sum(headers[k].edges for k in shapes[shape]))
-    kinds, told, room = [CSR] * network.depth, [], 0
+    kinds, notes, room = [CSR] * network.depth, [], 0
     for shape in heaviest:
         members = shapes[shape]
         refused = {name: why for name in KINDS if (why := unsuited(device.properties, name, *shape[:2]))}
@@ -77,7 +75,7 @@ def choose(
         room = room or room_for(device.properties, [network.layer(k) for k in _some(members)])
         early: dict[str, float] = {}
         late: dict[str, float] = {}
-        if kind is None and len(told) < MOST_SHAPES:
+        if kind is None and len(notes) < MOST_SHAPES:
             laid = _laid_out(device, layer, suited, room, refused)
             early = _seconds(device, laid, tiles, refused)
             if later and members[-1] >= LATER:
@@ -88,12 +86,12 @@ def choose(
             kinds[k] = then if k >= LATER else best
         named = {"inputs": shape[0], "outputs": shape[1], "layers": len(members), "kernel": best}
         named |= {"seconds_per_layer": early, "not_suitable": refused}
-        told.append(named | ({"kernel_later": then, "seconds_per_layer_later": late} if late else {}))
+        notes.append(named | ({"kernel_later": then, "seconds_per_layer_later": late} if late else {}))
     if kind and shapes and kind not in kinds[first:]:
-        raise Unsuitable(f"no layer suits the kernel {kind}: {told[0]['not_suitable'][kind]}")
+        raise Unsuitable(f"no layer suits the kernel {kind}: {notes[0]['not_suitable'][kind]}")
     why = "asked for by the engine's name, staged where it does not suit" if kind else "the fastest of those timed"
     after = {"later": f"from layer {LATER + 1} on, timed on {32 * later:,} rows"} if later and not kind else {}
-    return Choice(kinds, room, {"why": why, **after, "shapes": told[:MOST_SHAPES]})
+    return Choice(kinds, room, {"why": why, **after, "shapes": notes[:MOST_SHAPES]})
 
 
 def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> str | None:
@@ -123,13 +121,13 @@ def _laid_out(
     device: Device, layer: Layer, kinds: Sequence[str], room: int, refused: dict[str, str]
 ) -> list[DeviceLayer]:
     """The layer for each kind of kernel. What there is no memory for is `refused`."""
-    found: list[DeviceLayer] = []
+    layers: list[DeviceLayer] = []
     try:
         for name in kinds:
-            found.append(to_device(device, arranged(layer, name, room)))
+            layers.append(to_device(device, arranged(layer, name, room)))
     except MemoryTooSmall as error:
-        _refuse(refused, kinds[len(found) :], error)
-    return found
+        _refuse(refused, kinds[len(layers) :], error)
+    return layers
 
 
 def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall) -> None:
@@ -137,7 +135,7 @@ def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall
 
 
 def _seconds(device: Device, layers: Sequence[DeviceLayer], tiles: int, refused: dict[str, str]) -> dict[str, float]:
-    """The least seconds of one layer with each kind of kernel, on features none of which is zero, the kinds in turn.
+    """The least seconds of one layer with each kind of kernel, on features without zeros, the kinds alternating.
     What there is no memory for is `refused`.
 
     Args:
@@ -165,7 +163,7 @@ def _seconds(device: Device, layers: Sequence[DeviceLayer], tiles: int, refused:
     for _ in range(SAMPLES):
         for name, launch in launches.items():
             samples[name].append(device.seconds(launch) / IN_A_ROW)
-    return {name: min(found) for name, found in samples.items()}
+    return {name: min(times) for name, times in samples.items()}
 
 
 def several_layers(

@@ -4,8 +4,6 @@ The kernels and their layouts are described where they are (spdnn/kernels/cuda),
 and how they are chosen in `choice`. Importing this needs neither CuPy nor a driver.
 """
 
-from __future__ import annotations
-
 from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
@@ -18,7 +16,7 @@ MOST_INPUTS = 2**31 - 1  # that kernels count
 
 
 class CudaEngine(Engine):
-    """Every layer gets the kernel that is fastest on it, found by timing those that suit (Choice)."""
+    """Every layer gets the kernel that is fastest on it, by timing those that suit (Choice)."""
 
     name = "cuda"
     summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, found by timing them"

@@ -1,7 +1,5 @@
 """The inputs on a device, and what makes of them what the first layer reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,7 @@ from spdnn.problem.features import Inputs
 TILE = 32
 
 
-class Given:
+class DeviceInputs:
     """What is stored of the inputs, and which of it is behind each of them, on a device.
 
     Raises:
@@ -37,7 +35,7 @@ class Given:
             ) from None
 
     def launches(self, rows: DeviceRows, words: Any, features: Any) -> list[Callable[[], None]]:
-        """What makes words (bits) or features (others) of the batch that `rows` is told of."""
+        """What makes words (bits) or features (others) of the batch in `rows.batch`."""
         arguments = {"stored": self.stored, "batch": rows.batch, "neurons": self.neurons}
         blocks = rows.run.blocks(rows.tiles * -(-self.neurons // TILE))
         if self.kind == "bits":

@@ -1,7 +1,5 @@
 """Layers on a device, each laid out for one kind of kernel, and the launches that take features through them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -74,25 +72,25 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> HostLayer:
     numbers: dict[str, Any] = {"low": layer.activation.low, "high": layer.activation.high}
     numbers["bias_step"] = int(np.ndim(layer.bias) > 0)
     host = {"bias": np.atleast_1d(layer.bias).astype(np.float32)}
-    places, padding = layer.outputs, 0.0
+    entries, padding = layer.outputs, 0.0
     if kind in (BITS, CSR):
         values = np.atleast_1d(layer.values).astype(np.float32)
         host |= {"offsets": layer.offsets.astype(np.int64), "indices": layer.indices, "values": values}
     else:
         if kind == STAGED:
-            found = staged(layer, settings.staged_outputs(valued), room)
-            slices = found.slices
-            host |= {"stages": found.stages, "map_starts": found.map_starts, "map": found.map}
-            numbers |= {"parts": found.parts, "room": room}
+            stages = staged(layer, settings.staged_outputs(valued), room)
+            slices = stages.slices
+            host |= {"stages": stages.stages, "map_starts": stages.map_starts, "map": stages.map}
+            numbers |= {"parts": stages.parts, "room": room}
         else:
             slices = sliced(layer)
             numbers |= {"slices": slices.order.size // SLICE} if kind == ELL else {}
         if slices.starts[-1] >= MOST_CHUNKS:
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
         host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
-        places, padding = slices.order.size, slices.padding
+        entries, padding = slices.order.size, slices.padding
     arrays = {name: np.ascontiguousarray(array).reshape(-1) for name, array in host.items()}
-    return HostLayer(layer, kind, arrays, numbers, places, padding)
+    return HostLayer(layer, kind, arrays, numbers, entries, padding)
 
 
 def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[HostLayer]:

@@ -1,6 +1,4 @@
-"""The result of a run, from what its batches told."""
-
-from __future__ import annotations
+"""The result of a run, from the outcomes of its batches."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,17 +15,17 @@ def result(
 ) -> Result:
     """`parts`: of each batch, the numbers of its inputs, and what BufferSlot.finish gave; `notes` are added to."""
     batches = []
-    for numbers, found in parts:
-        living = np.flatnonzero(found["row_of"] >= 0)
-        row_of = found["row_of"][living].astype(np.int64)
-        batches.append(LastRows(numbers[living], row_of, found["statistics"], found.get("values")))
-    work = np.sum([found["work"] for _, found in parts], axis=0, dtype=np.int64)
+    for numbers, outcome in parts:
+        living = np.flatnonzero(outcome["row_of"] >= 0)
+        row_of = outcome["row_of"][living].astype(np.int64)
+        batches.append(LastRows(numbers[living], row_of, outcome["statistics"], outcome.get("values")))
+    work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
     computed = int(work @ plan.edges)
     loaded = 4 * computed
     if inputs.kind == "bits":
         loaded -= int(work[0] * plan.edges[0]) * 31 // 8  # a bit for each edge, not a float
-    told = {"batches": len(parts), "rows_merged": int(sum(found["merged"] for _, found in parts)), **notes}
-    survivors = np.sum([found["survivors"] for _, found in parts], axis=0, dtype=np.int64)
+    common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
+    survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
     return plan.last.result(
-        inputs.total, batches, values, survivors=survivors, edges_computed=computed, notes=told, bytes_loaded=loaded
+        inputs.total, batches, values, survivors=survivors, edges_computed=computed, notes=common, bytes_loaded=loaded
     )

@@ -1,7 +1,5 @@
 """The rows of a batch on the device: what is counted, which go on after a pass, and what is read at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +24,7 @@ class Pool:
     """Where the rows that are left of several batches wait on a device, in tiles as features are.
 
     Attributes:
-        features: float32, of so many rows as a batch has; weights: int32, for how many inputs each stands.
+        features: float32, of so many rows as a batch has; weights: int32, how many inputs each represents.
         next_row: int32 (1,), where the next row goes.
     """
 
@@ -59,7 +57,7 @@ class DeviceRows:
         self.row_of, self.slot_of = (device.empty(size, np.int32) for _ in range(2))
         self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
-        self.found = device.empty(size * COLUMNS, np.uint64)
+        self.last_statistics = device.empty(size * COLUMNS, np.uint64)
         self.class_counts, self.class_weights = device.upload(last.counts), device.upload(last.weights)
         self.run = Run(device, tiles, self.list, self.active, self.work, self.failed, dead_from)
         self.last_pass, self.searching = 0, searching
@@ -71,8 +69,7 @@ class DeviceRows:
 
     @property
     def state(self) -> list[Any]:
-        """All that a batch is between two passes beside its features, after the launches that have been bound: a device
-        that is given both goes on with it."""
+        """A batch between two passes, after the launches bound so far: with its features, all that a device needs."""
         return [self.counters, self.batch, self.list, self.parent, self.weight, self.origins[0]]
 
     def into(self, k: int) -> Any:
@@ -88,7 +85,7 @@ class DeviceRows:
         return [self.device.bind(settings.BEGIN, blocks, {**arguments, "merged": self.merged})]
 
     def arrive(self) -> list[Launch]:
-        """What is to be done before a batch's `state` comes from another device, beside that."""
+        """What is to be done before a batch's `state` comes from another device, besides that."""
         device, active = self.device, self.active
         return [lambda: device.fill(active, 0)]
 
@@ -98,13 +95,13 @@ class DeviceRows:
         self.last_pass = part.first
         rows, marks = self.into(part.first), self.run.marks(part.last - 1)
         may_leave = int(part.last >= self.dead_from or part.last == self.depth)
-        found = self._search(part, features, neurons, rows, may_leave) if part.search else []
+        search = self._search(part, features, neurons, rows, may_leave) if part.search else []
         arguments = {"keep": self.keep if part.search else marks, "active": self.active, "tiles": self.tiles}
         arguments |= {"first": part.last if part.search else part.first, "last": part.last, "rows": rows}
         arguments |= {"next": self.into(part.last), "may_leave": int(part.search or may_leave), "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following}
         self.origins.reverse()
-        return [*found, self._next_rows(arguments)]
+        return [*search, self._next_rows(arguments)]
 
     def _search(self, part: Pass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
         """Find and merge identical rows."""
@@ -144,12 +141,12 @@ class DeviceRows:
         self.origins.reverse()
         begin, (origin, following) = self.begin(), self.origins
         count = self.device.empty(1, np.int32)
-        found = self._search(Pass(k, k, "", True), features, neurons, count, 0)
+        search = self._search(Pass(k, k, "", True), features, neurons, count, 0)
         arguments = {"keep": self.keep, "active": self.active, "tiles": self.tiles, "first": k, "last": k}
         arguments |= {"rows": count, "next": self.into(k), "may_leave": 1, "origin": origin, "weight": self.weight}
         arguments |= {"list": self.list, "next_origin": following}
         self.origins.reverse()
-        return begin, count, [*found, self._next_rows(arguments)]
+        return begin, count, [*search, self._next_rows(arguments)]
 
     def _next_rows(self, arguments: dict[str, Any]) -> Launch:
         """The launch that finds which rows go on."""
@@ -160,7 +157,7 @@ class DeviceRows:
     def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
-        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.found}
+        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.last_statistics}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
     def resolve(self, k: int | None = None) -> list[Launch]:
@@ -175,28 +172,28 @@ class DeviceRows:
         ]
 
     def read(self, count: int) -> dict[str, Any]:
-        """What is told of a batch of `count` inputs, as `told` has it. Every read is one copy that waits."""
+        """The outcome of a batch of `count` inputs, as `outcome` has it. Every read is one copy that waits."""
         read = self.device.read
         counters = read(self.counters)
         rows = int(_views(counters, self.depth)[2][-1])
-        return self.told(counters, read(self.row_of[:count]), read(self.found[: rows * COLUMNS]))
+        return self.outcome(counters, read(self.row_of[:count]), read(self.last_statistics[: rows * COLUMNS]))
 
     def rows_into(self, counters: np.ndarray, k: int) -> int:
         """How many rows went into layer k, of `counters` on the host. Those of `last_pass` are in the features that it
         left."""
         return int(_views(counters, self.depth)[2][k])
 
-    def told(self, counters: np.ndarray, row_of: np.ndarray, found: np.ndarray) -> dict[str, Any]:
-        """What is told of a batch: arrays of the rows at the end, counters, and where inputs are.
+    def outcome(self, counters: np.ndarray, row_of: np.ndarray, statistics: np.ndarray) -> dict[str, Any]:
+        """The outcome of a batch: arrays of the rows at the end, counters, and where inputs are.
 
         Args:
-            counters, row_of (of as many inputs as it has), found (of as many rows as are left, or more): on the host.
+            counters, row_of (of its inputs), statistics (of the rows that are left, or more): on the host.
         """
         survivors, work, counts, failed, merged = _views(counters, self.depth)
         rows = int(counts[-1])
-        found = found[: rows * COLUMNS].view(STATISTICS)
+        statistics = statistics[: rows * COLUMNS].view(STATISTICS)
         return {
-            "statistics": RowStatistics(*(found[name] for name in RowStatistics._fields)),
+            "statistics": RowStatistics(*(statistics[name] for name in RowStatistics._fields)),
             "row_of": row_of,
             "survivors": survivors,
             "work": work,

@@ -1,10 +1,8 @@
 """When the engine `cuda` does what: passes of layers, searches for identical rows, which kernel for how many rows.
 
-All of it is decided before a run from what is known of the network, and the device decides the rest from counts that
+All of it is decided before a run from the network's headers, and the device decides the rest from counts that
 the host never sees. So a run launches the same kernels in the same order whatever its inputs are.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ def passes(
         ahead: of each layer, the edges for each of its inputs from it to the end.
         breaks: layers with which a pass must begin.
     """
-    found, k, depth, next_search = [], 0, len(kinds), FIRST_SEARCH
+    parts, k, depth, next_search = [], 0, len(kinds), FIRST_SEARCH
     while k < depth:
         last = k + (pass_length(k, leaving) if kinds[k] == PERSISTENT else 1)
         same = (
@@ -77,9 +75,9 @@ def passes(
         search = searching and next_search <= last < depth and ahead[last] >= AHEAD
         if search:
             next_search = last + max(2, min(4, last), last // 4)
-        found.append(Pass(k, last, kinds[k], search))
+        parts.append(Pass(k, last, kinds[k], search))
         k = last
-    return found
+    return parts
 
 
 def persistent_shared(inputs: int, width: int) -> int:
@@ -87,13 +85,13 @@ def persistent_shared(inputs: int, width: int) -> int:
     return 2 * (width + 1) * inputs * 4
 
 
-def variants(properties: Properties, width: int, places: int) -> list[Variant]:
+def variants(properties: Properties, width: int, outputs: int) -> list[Variant]:
     """Settings of the persistent kernel for features of at most `width` neurons, the narrowest first; none if one input
     does not fit. Few rows take narrow blocks, so that all multiprocessors have work: each setting but the widest is for
     as many rows as it holds at once.
 
     Args:
-        places: of outputs, in the widest layer.
+        outputs: of the widest layer, with padding.
     """
     room = properties.shared_per_block - PERSISTENT_FIXED
     fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= room]
@@ -101,20 +99,20 @@ def variants(properties: Properties, width: int, places: int) -> list[Variant]:
         return []
     widest = fitting[-1]
     chosen = sorted({1, widest} | ({NARROWER} if widest > NARROWER else {4} if widest > 4 else set()))
-    found, taken = [], 0
+    settings, taken = [], 0
     for inputs in chosen:
         shared = persistent_shared(inputs, width)
         lanes = max(1, inputs // 4)
-        busy = places * lanes  # threads that have an output
+        busy = outputs * lanes  # threads that have an output
         threads = next((t for t in reversed(PERSISTENT_THREADS) if t <= busy), PERSISTENT_THREADS[0])
         resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), RESIDENT // threads))
         blocks = resident * properties.multiprocessors
         most = ALL_ROWS if inputs == widest else inputs * blocks
         if most <= taken:  # fewer than the narrower setting holds at once
             continue
-        found.append(Variant(inputs, threads, shared, blocks, taken + 1, most))
+        settings.append(Variant(inputs, threads, shared, blocks, taken + 1, most))
         taken = most
-    return found
+    return settings
 
 
 def stage_room(properties: Properties, footprint: int) -> int:

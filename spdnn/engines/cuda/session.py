@@ -6,8 +6,6 @@ Source: Hidayetoglu et al., HPEC 2020 (fusion, compaction); a graph of launches 
 HPEC 2020).
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from typing import Any
@@ -18,8 +16,8 @@ from spdnn.common import progress
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, Plan, batches_told, table_of
-from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
@@ -45,41 +43,41 @@ class CudaSession(Session):
         self.course = prepared.course()
         device.trim()
         begun = time.perf_counter()
-        given = Given(device, inputs)
+        device_inputs = DeviceInputs(device, inputs)
         device.synchronize()
         inputs_copied = time.perf_counter() - begun
         self.plan = plan = Plan.of(device, prepared, inputs, kind)
         layers = _upload_layers(device, prepared.network, plan.kinds, plan.choice.room, options.threads)
-        table = device.upload(table_of(device, layers, plan.depth))
         parts = plan.passes()
+        part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
         tiles, buffers = self._feature_buffers()
-        self.slot = BufferSlot(device, plan, tiles, buffers, parts, [(0, plan.depth)], layers, table, given)
-        self.told = batches_told(device, inputs.count, tiles * TILE)
+        self.slot = BufferSlot(part, tiles, buffers)
+        self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         self.launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
-        self.notes = {**told_of(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
+        self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
 
     @property
     def batches(self) -> int:
-        return len(self.told)
+        return len(self.batch_table)
 
     def run(self, exchange=None) -> Result:
-        """As Session.run. The host knows of a batch when it is through, so progress is told of batches alone."""
+        """As Session.run. The host knows of a batch when it is through, so progress counts batches alone."""
         seconds, parts = 0.0, []
-        with progress.Batches(self.course, self.inputs.count, len(self.told)) as stage:
-            for told in self.told:
-                seconds += self.device.seconds(lambda told=told: self._launch(told))
-                first, count = map(int, told)
-                found = self.slot.finish(self.slot.rows.read(count), self.keep_values)
-                parts.append((self.inputs.numbered(first, first + count), found))
+        with progress.Batches(self.course, self.inputs.count, len(self.batch_table)) as stage:
+            for batch in self.batch_table:
+                seconds += self.device.seconds(lambda batch=batch: self._launch(batch))
+                first, count = map(int, batch)
+                outcome = self.slot.finish(self.slot.rows.read(count), self.keep_values)
+                parts.append((self.inputs.numbered(first, first + count), outcome))
                 stage.through(0, self.course.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
         return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.keep_values)
 
-    def _launch(self, told: np.ndarray) -> None:
-        """A batch, `told` of as DeviceRows.batch is, through all layers."""
-        self.device.copy_in(self.slot.rows.batch, told)
+    def _launch(self, batch: np.ndarray) -> None:
+        """One batch, as DeviceRows.batch has it, through all layers."""
+        self.device.copy_in(self.slot.rows.batch, batch)
         for i, launch in enumerate(self.launches):
             if i % CHECKED == 0:
                 check_ended()
@@ -119,21 +117,21 @@ class CudaSession(Session):
         return -(-needed // -(-needed // most))
 
 
-def told_of(device: Device, plan: Plan) -> dict:
-    """What a run tells of its device and kernels, fit for a record."""
+def device_notes(device: Device, plan: Plan) -> dict:
+    """What a record says of the device and its kernels."""
     return {
         "device": device.properties.name,
         "capability": device.properties.capability / 10,
         "multiprocessors": device.properties.multiprocessors,
         "software": device.properties.software,
-        "kernels": plan.choice.told,
+        "kernels": plan.choice.notes,
     }
 
 
 def padding(plan: Plan, layers) -> float:
-    """The share of the places for edges that hold none, of all layers (anything that knows its own, in order)."""
-    places = [edges / (1 - layer.padding) for edges, layer in zip(plan.edges, layers, strict=True) if edges]
-    return 1 - float(plan.edges.sum()) / max(1.0, sum(places))
+    """The share of entries without an edge, of all layers (anything that knows its own, in order)."""
+    entries = [edges / (1 - layer.padding) for edges, layer in zip(plan.edges, layers, strict=True) if edges]
+    return 1 - float(plan.edges.sum()) / max(1.0, sum(entries))
 
 
 def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, DeviceLayer]:

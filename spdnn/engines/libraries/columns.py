@@ -5,8 +5,6 @@ W^T by row (CSR, outputs x inputs): one weight then scales a run of neighbouring
 one would first write it, took SciPy and MKL 1.5 to 2.5 times as long from 1024 to 65536 neurons: a block fits a cache.
 """
 
-from __future__ import annotations
-
 import abc
 from typing import Any
 

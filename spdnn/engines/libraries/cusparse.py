@@ -12,8 +12,6 @@ What the clock holds of the host: a step waits for the device, as the contract a
 layer's live rows. Bias and clip are one kernel of CuPy's, in place.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +39,7 @@ ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
 
 
 class Modules(NamedTuple):
-    """What the engine calls: CuPy, its sparse matrices, and `product` below. Tests put others in their place."""
+    """What the engine calls: CuPy, its sparse matrices, and `product` below. Tests replace them."""
 
     array: Any
     sparse: Any
@@ -59,8 +57,8 @@ def modules() -> Modules:
         from cupy_backends.cuda.libs import cusparse  # noqa: F401  loads the library itself
         from cupyx.scipy import sparse
     except ImportError as error:
-        told = " ".join(str(error).split())
-        raise Unavailable(f"engine cusparse cannot run here: CuPy does not load cuSPARSE ({told})") from error
+        message = " ".join(str(error).split())
+        raise Unavailable(f"engine cusparse cannot run here: CuPy does not load cuSPARSE ({message})") from error
     return Modules(cupy, sparse, product)
 
 
@@ -78,13 +76,13 @@ def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[]
     from cupyx import cusparse
 
     def dense(array: Any) -> Any:
-        (rows, columns), place = array.shape, array.data.ptr
-        made = bindings.createDnMat(rows, columns, columns, place, REAL_32, ROW_MAJOR)
-        return cusparse.BaseDescriptor(made, bindings.dnMatGet, bindings.destroyDnMat)
+        (rows, columns), address = array.shape, array.data.ptr
+        descriptor = bindings.createDnMat(rows, columns, columns, address, REAL_32, ROW_MAJOR)
+        return cusparse.BaseDescriptor(descriptor, bindings.dnMatGet, bindings.destroyDnMat)
 
     weights, source, target = cusparse.SpMatDescriptor.create(matrix), dense(features), dense(out)
     plain = bindings.CUSPARSE_OPERATION_NON_TRANSPOSE
-    given = (
+    operands = (
         device.get_cusparse_handle(),
         plain,
         plain,
@@ -96,10 +94,10 @@ def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[]
         REAL_32,
         algorithm,
     )
-    workspace = cupy.empty(bindings.spMM_bufferSize(*given), np.int8)
+    workspace = cupy.empty(bindings.spMM_bufferSize(*operands), np.int8)
 
     def multiply(alive: tuple = (weights, source, target, matrix, features, out)) -> None:
-        bindings.spMM(*given, workspace.data.ptr)
+        bindings.spMM(*operands, workspace.data.ptr)
 
     return multiply
 
@@ -256,13 +254,13 @@ class Cusparse(Columns):
 
     def dense(self, features: list) -> np.ndarray:
         xp, neurons = self._modules.array, features[0].shape[0]
-        rows, place = np.empty((sum(block.shape[1] for block in features), neurons), np.float32), 0
+        rows, offset = np.empty((sum(block.shape[1] for block in features), neurons), np.float32), 0
         with self._memory():
             for block in features:
                 for part in parts(block):
                     turned = xp.asnumpy(xp.ascontiguousarray(block[:, part].T))
-                    rows[place : place + len(turned)] = turned
-                    place += len(turned)
+                    rows[offset : offset + len(turned)] = turned
+                    offset += len(turned)
         return rows
 
     @contextmanager
@@ -284,18 +282,18 @@ def parts(block: Any) -> Iterator[slice]:
     return (slice(start, min(start + size, columns)) for start in range(0, columns, size))
 
 
-def fastest(found: Modules) -> tuple[str, int]:
+def fastest(loaded: Modules) -> tuple[str, int]:
     """The algorithm, of those that give the same bits again, that takes least on a layer like the challenge's.
 
     Raises:
         SpdnnError: none does.
     """
-    xp, rng, shape = found.array, np.random.default_rng(0), (TRIAL_NEURONS, TRIAL_INPUTS)
+    xp, rng, shape = loaded.array, np.random.default_rng(0), (TRIAL_NEURONS, TRIAL_INPUTS)
     columns = np.sort(rng.integers(0, TRIAL_NEURONS, (TRIAL_NEURONS, TRIAL_EDGES), np.int32), axis=1).ravel()
     offsets = np.arange(0, columns.size + 1, TRIAL_EDGES, dtype=np.int32)
     values = rng.random(columns.size, np.float32)
-    given = tuple(xp.asarray(array) for array in (values, columns, offsets))
-    matrix = found.sparse.csr_matrix(given, shape=(TRIAL_NEURONS, TRIAL_NEURONS))
+    arrays = tuple(xp.asarray(array) for array in (values, columns, offsets))
+    matrix = loaded.sparse.csr_matrix(arrays, shape=(TRIAL_NEURONS, TRIAL_NEURONS))
     features, first, out = (
         xp.asarray(rng.random(shape, np.float32)),
         xp.empty(shape, np.float32),
@@ -304,12 +302,12 @@ def fastest(found: Modules) -> tuple[str, int]:
     stream, seconds = xp.cuda.get_current_stream(), {}
     for name, algorithm in ALGORITHMS.items():
         try:
-            found.product(matrix, features, first, algorithm)()
+            loaded.product(matrix, features, first, algorithm)()
             same, taken = True, []
             for _ in range(TRIALS):
                 stream.synchronize()
                 began = time.perf_counter()
-                found.product(matrix, features, out, algorithm)()
+                loaded.product(matrix, features, out, algorithm)()
                 stream.synchronize()
                 taken.append(time.perf_counter() - began)
                 same = same and bool((first == out).all())

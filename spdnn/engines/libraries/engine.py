@@ -1,7 +1,5 @@
 """The engine around a library: each library has a subclass that names it."""
 
-from __future__ import annotations
-
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.libraries.library import Library
 from spdnn.engines.libraries.session import LibrarySession

@@ -1,7 +1,5 @@
 """The rows of an engine around a library between two layers, as other ranks see them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -42,7 +40,7 @@ class LibraryRows(HeldRows):
         rows = np.concatenate([self._dense()[kept], values])
         self._inputs.keep(kept)
         self._inputs.add(arrived.numbers, int(kept.sum()) + arrived.row_of, len(rows))
-        # Each row stands for one input here; they go on in the order of these.
+        # Each row represents one input here; they go on in the order of these.
         self.rows, self._inputs = rows[self._inputs.row_of], Representatives(self._inputs.numbers)
 
     def merged(self, rows: int) -> None:

@@ -10,8 +10,6 @@ Source: Davis, Aznaveh and Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
 Time via SuiteSparse:GraphBLAS", HPEC 2019.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 
@@ -97,10 +95,10 @@ class Graphblas(Library):
     def alive(self, features: Any, signed: bool) -> np.ndarray:
         from graphblas import monoid
 
-        found = np.zeros(features.nrows, bool)
+        alive = np.zeros(features.nrows, bool)
         rows = features.reduce_rowwise(monoid.any).new().to_coo(values=False)[0]
-        found[rows] = True
-        return found
+        alive[rows] = True
+        return alive
 
     def take(self, features: Any, kept: np.ndarray) -> Any:
         return features[np.flatnonzero(kept), :].new()

@@ -6,8 +6,6 @@ anew.
 Threads: XLA makes its pool once in a process, of as many threads as NPROC says when JAX starts.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from functools import cache
@@ -42,7 +40,7 @@ class Jax(Columns):
         os.environ["NPROC"], os.environ["JAX_PLATFORMS"] = str(threads), "cpu"
         import jax
 
-        jax.devices()  # the pool is made here
+        jax.devices()  # the pool begins here
         Jax.started = threads
         return {"library": f"JAX {jax.__version__}", "layout": "blocks of columns", "threads_set": f"NPROC={threads}"}
 

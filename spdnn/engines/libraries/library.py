@@ -1,7 +1,5 @@
 """What another library must be able to do: compute one layer, in the orientation and layout that is fastest for it."""
 
-from __future__ import annotations
-
 import abc
 import math
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ import numpy as np
 
 from spdnn.problem.network import Header, Layer, Network
 
-FEATURE_COPIES = 3  # of the features at the peak: the first ones, and two that take turns
+FEATURE_COPIES = 3  # of the features at the peak: the first ones, and two that alternate
 EDGE_BYTES = 12  # of a weight in the widest layout: a 64-bit index and a value
 
 

@@ -5,8 +5,6 @@ row times W took 3 (1024 neurons) to 8 (16384) times as long. Addition and clip 
 is in a cache; they use one thread.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os
@@ -66,8 +64,8 @@ def _runtime() -> Path | None:
         files = importlib.metadata.files("mkl") or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = (Path(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
-    return next((path.resolve() for path in found if path.is_file()), None)
+    paths = (Path(file.locate()) for file in files if file.name.startswith("libmkl_rt.so"))
+    return next((path.resolve() for path in paths if path.is_file()), None)
 
 
 def _short(version: str) -> str:

@@ -4,8 +4,6 @@ Layout: see columns.py; W^T by row times blocks of columns, which SciPy multipli
 thread only, and NumPy's additions and clips as well, whatever `--threads` says; the notes of a record tell.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

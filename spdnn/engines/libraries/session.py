@@ -4,8 +4,6 @@ Weights and features are made when it opens, outside the clock. The clock holds,
 activation, and which rows are still nonzero.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from typing import Any
@@ -23,7 +21,7 @@ from spdnn.problem.network import Layer, Network
 from spdnn.problem.result import LastLayer, Result
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
-MEMORY_SHARE = 0.7  # of the machine's memory, when no limit was given
+MEMORY_SHARE = 0.7  # of the machine's memory, without a limit
 # Rows that died are left behind when no more than this share lives: an input is then copied a few times at most.
 SHRINK_SHARE = 0.5
 

@@ -4,8 +4,6 @@ Layout: see columns.py; W^T as a sparse CSR tensor times blocks of columns, whic
 built with it. Addition and clip are PyTorch's, in place.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

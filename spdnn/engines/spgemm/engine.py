@@ -7,11 +7,9 @@ accumulators or the instruction set. `edges_computed` counts the multiply-adds r
 features, the length of its weight row; on sparse rows that is far less than inputs x edges.
 
 Reductions: `dead`, rows that became empty leave while no later bias revives them; `inputs`, rows that became identical
-share one representative (spdnn/reductions/inputs.py). To leave costs nothing, as rows are found by their places.
+share one representative (spdnn/reductions/inputs.py). Leaving costs nothing, as rows are reached by index.
 Source: Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC 2019.
 """
-
-from __future__ import annotations
 
 import numpy as np
 

@@ -1,7 +1,5 @@
 """The rows of the engine `spgemm` between two layers, as other ranks see them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +15,7 @@ class SpgemmRows(HeldRows):
     Args:
         hashes: gives HeldRows.hashes of the rows.
         layer_edges: float64 (layers,), of the network.
-        note: is told of rows that merged with those of other ranks (a dictionary with rows_merged).
+        note: counts rows that merged with those of other ranks (a dictionary with rows_merged).
         others: attributes of HeldRows.
     """
 

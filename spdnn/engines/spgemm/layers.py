@@ -1,6 +1,4 @@
-"""Layers by input neuron, as the sparse-sparse kernels take them, and what these need beside."""
-
-from __future__ import annotations
+"""Layers by input neuron, as the sparse-sparse kernels take them, and what these need besides."""
 
 import numpy as np
 

@@ -1,6 +1,4 @@
-"""The sparse rows of one batch of the engine `spgemm`: found by their places, so that rows leave without a copy."""
-
-from __future__ import annotations
+"""The sparse rows of one batch of the engine `spgemm`: reached by index, so that rows leave without a copy."""
 
 import numpy as np
 
@@ -20,18 +18,18 @@ class Buffer:
         for array in (self.columns, self.values, self.begin, self.length):
             array.fill(0)
 
-    def rows(self, places):
-        """The rows at `places` (a slice, or int64) as the kernels take them; only a slice can be written."""
+    def rows(self, indices):
+        """The rows at `indices` (a slice, or int64) as the kernels take them; only a slice can be written."""
         from spdnn.kernels import _cpu
 
-        return _cpu.FeatureRows(self.begin[places], self.length[places], self.columns, self.values)
+        return _cpu.FeatureRows(self.begin[indices], self.length[indices], self.columns, self.values)
 
 
 class SparseRows:
-    """Rows `kept` (a slice, or int64 places) of `source`; the next layer writes to `target`.
+    """Rows `kept` (a slice, or int64 indices) of `source`; the next layer writes to `target`.
 
     Attributes:
-        inputs: which row stands for which inputs.
+        inputs: which row represents which inputs.
     """
 
     def __init__(self, numbers: np.ndarray, source: Buffer, target: Buffer):
@@ -60,29 +58,29 @@ class SparseRows:
         return self.source.length[self.kept] != 0
 
     def keep(self, kept: np.ndarray) -> None:
-        """Rows that are not `kept` (bool), and the inputs that they stand for, leave."""
+        """Rows that are not `kept` (bool), and the inputs that they represent, leave."""
         self.inputs.keep(kept)
-        self.kept = self._places()[kept]
+        self.kept = self._indices()[kept]
 
     def merge(self, representative: np.ndarray) -> int:
         """Row i is from now on row representative[i]; the number of rows that left."""
         before = self.count
-        self.kept = self._places()[self.inputs.merge(representative)]
+        self.kept = self._indices()[self.inputs.merge(representative)]
         return before - self.count
 
     def pack(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(sizes, data) of a parcel of these rows: their columns and values, two by two."""
-        places = self._places()[rows]
-        edges, lengths = self._edges(places), self.source.length[places]
+        indices = self._indices()[rows]
+        edges, lengths = self._edges(indices), self.source.length[indices]
         pairs = np.empty((edges.size, 2), np.uint32)
         pairs[:, 0], pairs[:, 1] = self.source.columns[edges], self.source.values[edges].view(np.uint32)
         return NONZERO_BYTES * lengths, pairs.reshape(-1).view(np.uint8)
 
     def replace(self, kept: np.ndarray, arrived: Parcel) -> None:
         """Rows that are not `kept` (bool) leave, and those of the parcel follow; all move to the other buffer."""
-        places, target = self._places()[kept], self.target
-        edges, pairs = self._edges(places), arrived.data.view(np.uint32).reshape(-1, 2)
-        lengths = np.concatenate([self.source.length[places], arrived.sizes // NONZERO_BYTES])
+        indices, target = self._indices()[kept], self.target
+        edges, pairs = self._edges(indices), arrived.data.view(np.uint32).reshape(-1, 2)
+        lengths = np.concatenate([self.source.length[indices], arrived.sizes // NONZERO_BYTES])
         for own, come, array in (
             (self.source.columns, pairs[:, 0], target.columns),
             (self.source.values.view(np.uint32), pairs[:, 1], target.values.view(np.uint32)),
@@ -92,14 +90,14 @@ class SparseRows:
         target.length[: lengths.size] = lengths
         target.begin[: lengths.size] = np.cumsum(lengths) - lengths
         self.inputs.keep(kept)
-        self.inputs.add(arrived.numbers, places.size + arrived.row_of, lengths.size)
+        self.inputs.add(arrived.numbers, indices.size + arrived.row_of, lengths.size)
         self.source, self.target, self.kept = target, self.source, slice(0, lengths.size)
 
-    def _places(self) -> np.ndarray:
+    def _indices(self) -> np.ndarray:
         return np.arange(self.source.length.size)[self.kept]
 
-    def _edges(self, places: np.ndarray) -> np.ndarray:
-        """Where the nonzeros of the rows at `places` are, one row after the other."""
-        begin, lengths = self.source.begin[places], self.source.length[places]
+    def _edges(self, indices: np.ndarray) -> np.ndarray:
+        """Where the nonzeros of the rows at `indices` are, one row after the other."""
+        begin, lengths = self.source.begin[indices], self.source.length[indices]
         starts = np.cumsum(lengths) - lengths
         return np.arange(lengths.sum()) + np.repeat(begin - starts, lengths)

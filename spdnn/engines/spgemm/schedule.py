@@ -1,7 +1,5 @@
 """What the engine `spgemm` decides before it runs: batches within the memory. What a search for equal rows costs."""
 
-from __future__ import annotations
-
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
@@ -11,7 +9,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import LastLayer, values_bytes
 
-ROW_BYTES = 256  # what is kept of each row besides: places, hashes, representatives, statistics
+ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 # What a search for equal rows costs in multiply-adds, about: to hash a nonzero; to sort and compare a row.
 SEARCH_NONZERO, SEARCH_ROW = 4, 400
@@ -36,11 +34,11 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     reading = 4 * max(header.nbytes for header in headers) + 2 * max(moved)
     widths = max(header.inputs for header in headers), max(header.outputs for header in headers)
     scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
-    given = 2 * inputs.nbytes if inputs.kind == "csr" else 0
+    stored = 2 * inputs.nbytes if inputs.kind == "csr" else 0
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
     kept = values_bytes(inputs.count, LastLayer(network).outputs) if options.values else 0
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
-    fixed = held + reading + scratch + given + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
+    fixed = held + reading + scratch + stored + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed
     # All weights, when what is left still takes some rows for each thread.
     weights = 0 if shared else sum(moved)

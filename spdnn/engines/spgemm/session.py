@@ -1,7 +1,5 @@
 """A session of the engine `spgemm`: batches through the layers, one after the other, their rows sparse."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator
@@ -154,7 +152,7 @@ class SpgemmSession(Session):
         """Search for equal rows before layer k where that is due, and merge them; whether it was.
 
         Args:
-            work: multiply-adds of the layer before, from which those ahead are told.
+            work: multiply-adds of the layer before, from which those ahead are estimated.
         """
         begun, before = time.perf_counter(), rows.count
         cost = schedule.SEARCH_NONZERO * rows.nonzeros + schedule.SEARCH_ROW * before
@@ -170,17 +168,17 @@ class SpgemmSession(Session):
 
         merged = rows.merge(representatives(self._hashes(rows), same))
         search.ended(k, before, merged)
-        found = self.found["inputs"]
-        found["looks"] += 1
-        found["rows_merged"] += merged
-        found["seconds"] += time.perf_counter() - begun
+        findings = self.found["inputs"]
+        findings["looks"] += 1
+        findings["rows_merged"] += merged
+        findings["seconds"] += time.perf_counter() - begun
         return True
 
     def _hashes(self, rows: SparseRows) -> np.ndarray:
         """uint64 (rows,), equal for equal rows."""
-        found = np.empty(rows.count, np.uint64)
-        self.kernels.hashes(rows.features(), found, self.threads)
-        return found
+        hashes = np.empty(rows.count, np.uint64)
+        self.kernels.hashes(rows.features(), hashes, self.threads)
+        return hashes
 
     def _held(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
         """The rows before layer k as other ranks see them."""
@@ -190,7 +188,7 @@ class SpgemmSession(Session):
         )  # fmt: skip
 
     def _finish(self, rows: SparseRows) -> LastRows:
-        """What is told of the rows that are nonzero at the end."""
+        """Numbers, statistics and values of the rows that are nonzero at the end."""
         rows.keep(rows.source.length[rows.kept] != 0)
         statistics, last, values = RowStatistics.empty(rows.count), self.last, None
         self.kernels.statistics(rows.features(), last.counts, last.weights, *statistics, self.threads)

@@ -4,8 +4,6 @@ processor, or on NVIDIA GPUs.
 Importing this needs neither CuPy nor a driver.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import asdict, replace
 
 from spdnn.engines.base import Options, Prepared, Session

@@ -1,7 +1,5 @@
 """What a run of a task graph tells of how it was cut and what happened when, fit for a record."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from spdnn.taskgraph.decomposition import Decomposition, ScheduleRequest, Sizes

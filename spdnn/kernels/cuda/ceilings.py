@@ -32,7 +32,7 @@ MOST_ROUNDS = 1 << 24
 COPY_CACHES, LEAST_CACHES = 4, 2  # each array of the copy: that many times the second-level cache, and at least
 FREE_SHARE = 4  # an array of the copy takes at most this part of the memory that is free
 SECOND_SHARE = 4  # the buffer of load_second: this part of the cache
-SEEN = 1024  # numbers at either end of the copy that are looked at
+SEEN = 1024  # numbers at either end of the copy that are checked
 PATTERN = 0x3F  # every byte that is copied
 
 Bind = Callable[[int], Callable[[], None]]  # a launch of so many rounds
@@ -93,8 +93,8 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
     device.fill(target, 0xFF)
 
     def bind(rounds: int) -> Callable[[], None]:
-        given = {"source": source, "target": target, "count": count, "rounds": rounds}
-        return device.bind(COPY, blocks, given, sizes={"source": 4 * count, "target": 4 * count})
+        arguments = {"source": source, "target": target, "count": count, "rounds": rounds}
+        return device.bind(COPY, blocks, arguments, sizes={"source": 4 * count, "target": 4 * count})
 
     bind(1)()
     ends = [device.read(part).view(np.uint8) for part in (target[:SEEN], target[-SEEN:])]
@@ -132,16 +132,16 @@ def _shared(device: Device, blocks: int) -> tuple[Bind, int]:
 
 def _second(device: Device, blocks: int) -> tuple[Bind, int]:
     all_threads = blocks * THREADS
-    turns = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR * all_threads))
-    count = turns * all_threads
+    repeats = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR * all_threads))
+    count = repeats * all_threads
     values = (np.arange(4 * count) % 64).astype(np.float32)
     buffer, sums = device.upload(values), device.empty(4 * all_threads, np.float32)
 
     def bind(rounds: int) -> Callable[[], None]:
-        given = {"buffer": buffer, "sums": sums, "count": count, "rounds": rounds}
-        return device.bind(SECOND, blocks, given, sizes={"buffer": 4 * count, "sums": sums.size})
+        arguments = {"buffer": buffer, "sums": sums, "count": count, "rounds": rounds}
+        return device.bind(SECOND, blocks, arguments, sizes={"buffer": 4 * count, "sums": sums.size})
 
-    bind(turns)()
+    bind(repeats)()
     _check(SECOND, device.read(sums).sum(dtype=np.float64) == IN_FLIGHT * values.sum(dtype=np.float64))
     return bind, VECTOR * IN_FLIGHT * all_threads
 
@@ -150,8 +150,8 @@ def _multiply_add(device: Device, blocks: int) -> tuple[Bind, int]:
     sums = device.empty(blocks * THREADS, np.float32)
 
     def bind(rounds: int, factor: float = 0.5) -> Callable[[], None]:
-        given = {"sums": sums, "factor": factor, "step": 1.0, "rounds": rounds}
-        return device.bind(FMA, blocks, given, sizes={"sums": sums.size})
+        arguments = {"sums": sums, "factor": factor, "step": 1.0, "rounds": rounds}
+        return device.bind(FMA, blocks, arguments, sizes={"sums": sums.size})
 
     bind(1, 1.0)()
     _check(FMA, (device.read(sums) == CHAINS * (CHAINS - 1) / 2 + CHAINS * STEPS).all())

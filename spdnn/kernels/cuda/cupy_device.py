@@ -178,9 +178,9 @@ class CupyDevice(CupyStreams):
         return self._functions[kernel]
 
     @contextmanager
-    def _enough(self, wanted: int) -> Iterator[None]:
+    def _enough(self, nbytes: int) -> Iterator[None]:
         """Too little memory in here is MemoryTooSmall. CuPy's pool has an error of its own for it; without the pool,
-        it is one of CUDA's, told by its number alone."""
+        it is one of CUDA's, identified by its number alone."""
         try:
             yield
         except (self._cupy.cuda.memory.OutOfMemoryError, *self._faults) as error:
@@ -188,23 +188,23 @@ class CupyDevice(CupyStreams):
                 raise
             free, taken = self.free_bytes(), self._pool.used_bytes()
             raise MemoryTooSmall(
-                f"{wanted:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
+                f"{nbytes:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
                 f" {taken:,} in use",
-                taken + wanted,
+                taken + nbytes,
             ) from error
 
 
 def _properties(cupy: Any, ordinal: int) -> Properties:
-    told = cupy.cuda.runtime.getDeviceProperties(ordinal)
+    attributes = cupy.cuda.runtime.getDeviceProperties(ordinal)
     return Properties(
-        name=told["name"].decode(),
-        capability=10 * told["major"] + told["minor"],
-        multiprocessors=told["multiProcessorCount"],
-        threads=told["maxThreadsPerMultiProcessor"],
-        shared_per_block=told["sharedMemPerBlockOptin"],
-        shared=told["sharedMemPerMultiprocessor"],
-        l2_bytes=told["l2CacheSize"],
-        memory_bytes=told["totalGlobalMem"],
+        name=attributes["name"].decode(),
+        capability=10 * attributes["major"] + attributes["minor"],
+        multiprocessors=attributes["multiProcessorCount"],
+        threads=attributes["maxThreadsPerMultiProcessor"],
+        shared_per_block=attributes["sharedMemPerBlockOptin"],
+        shared=attributes["sharedMemPerMultiprocessor"],
+        l2_bytes=attributes["l2CacheSize"],
+        memory_bytes=attributes["totalGlobalMem"],
         software=_software(cupy),
     )
 

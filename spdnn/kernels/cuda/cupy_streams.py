@@ -1,6 +1,6 @@
-"""What CupyDevice does on streams: events, copies beside other work, graphs, moves between devices, whose fault it was.
+"""What CupyDevice does on streams: events, copies during other work, graphs, moves between devices, whose fault it was.
 
-Launches are not waited for, so an error of CUDA is told by a later call, and names the last launch that it can be of.
+Launches are not waited for, so a later call raises an error of CUDA, and names the last launch that it can be of.
 With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and the error names the one that failed, but
 for those of a graph, which are one launch.
 """
@@ -140,9 +140,9 @@ class CupyStreams(Device):
         if other.ordinal == self.ordinal:
             self._copy(array.data.ptr, source.data.ptr, nbytes, "DeviceToDevice")
         elif nbytes:
-            places = array.data.ptr, self.ordinal, source.data.ptr, other.ordinal
+            addresses = array.data.ptr, self.ordinal, source.data.ptr, other.ordinal
             with self._working(), self._device:
-                runtime.memcpyPeerAsync(*places, nbytes, self._stream.ptr)
+                runtime.memcpyPeerAsync(*addresses, nbytes, self._stream.ptr)
 
     def capture(self, work: Callable[[], Any]) -> Callable[[], None]:
         with self._working("a graph that is captured"), self._current():
@@ -187,7 +187,7 @@ class CupyStreams(Device):
             return events.get_elapsed_time(before, after) / 1000  # of milliseconds
 
     def _up_to(self, launch: str) -> str:
-        """What an error is of that is told at this launch or after it."""
+        """What an error is of that this launch or a later one raises."""
         return launch if self._synchronizes else f"in a launch up to {launch} ({SYNCHRONIZE}=1 names it)"
 
     @contextmanager
@@ -215,10 +215,10 @@ def synchronizes() -> bool:
     Raises:
         InputError: the environment says neither yes nor no.
     """
-    told = os.environ.get(SYNCHRONIZE) or "0"
-    if told not in ("0", "1"):
-        raise InputError(f"{SYNCHRONIZE}={told}: it must be 0 or 1")
-    return told == "1"
+    value = os.environ.get(SYNCHRONIZE) or "0"
+    if value not in ("0", "1"):
+        raise InputError(f"{SYNCHRONIZE}={value}: it must be 0 or 1")
+    return value == "1"
 
 
 def line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""CUDA kernels: plain CUDA C++ in the `.cu` files beside this, compiled when they are asked for (NVRTC).
+"""CUDA kernels: plain CUDA C++ in the `.cu` files next to this, compiled on demand (NVRTC).
 
 A kernel is declared as
 
@@ -68,7 +68,7 @@ class Kernel:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the compiler is given, but for the architecture."""
+        """The compiler's arguments, but for the architecture."""
         return (f"-std={STANDARD}", *(f"-D{name}={value}" for name, value in self.defines.items()))
 
     @property
@@ -91,7 +91,7 @@ def source(file: str) -> str:
     seen: set[str] = set()
 
     def text(name: str) -> str:
-        return _INCLUDE.sub(lambda found: once(found[1]), (FOLDER / name).read_text(encoding="utf-8"))
+        return _INCLUDE.sub(lambda match: once(match[1]), (FOLDER / name).read_text(encoding="utf-8"))
 
     def once(name: str) -> str:
         if name in seen:
@@ -105,10 +105,10 @@ def source(file: str) -> str:
 @lru_cache
 def _parameters(kernel: Kernel) -> tuple[Parameter, ...]:
     code = _COMMENT.sub("", source(kernel.file))
-    found = re.search(_DECLARATION.format(name=kernel.name), code)
-    if not found:
+    match = re.search(_DECLARATION.format(name=kernel.name), code)
+    if not match:
         raise ValueError(f"{kernel.file} declares no kernel {kernel.name}")
-    return tuple(_parameter(part, kernel) for part in found[1].split(","))
+    return tuple(_parameter(part, kernel) for part in match[1].split(","))
 
 
 def _parameter(text: str, kernel: Kernel) -> Parameter:

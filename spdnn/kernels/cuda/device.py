@@ -132,7 +132,7 @@ class Device(abc.ABC):
 
         `work` is called once, and nothing of it is done. It begins on the current stream, main or another; others take
         part from when they wait for an event that was recorded in here, and must be waited for before it ends. Inside,
-        memory may neither be taken nor given back, and nothing may wait on the host. The arrays are the caller's to
+        memory may neither be taken nor returned, and nothing may wait on the host. The arrays are the caller's to
         keep.
 
         Raises:
@@ -177,7 +177,7 @@ class Device(abc.ABC):
         """Wait until all is done, on every stream. Raises as `read` does."""
 
     def idle(self) -> None:
-        """As synchronize, and for streams that others made, too."""
+        """As synchronize, and for streams of others, too."""
         self.synchronize()
 
     def holds(self, array: Any) -> bool:
@@ -249,8 +249,8 @@ class Device(abc.ABC):
         wrong = _wrong(self.properties, kernel, blocks, arguments, shared, sizes or {})
         if wrong:
             raise SpdnnError(f"kernel {kernel}: {wrong}")
-        given = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
-        values = tuple(value if known.array else known.dtype.type(value) for known, value in given)
+        pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
+        values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
         return self._bind(kernel, blocks, values, shared)
 
 

@@ -48,12 +48,12 @@ def identities() -> tuple[str, ...]:
 
 
 def _uuid(driver: Any, number: int) -> str:
-    device, found = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
+    device, octets = ctypes.c_int(0), (ctypes.c_ubyte * UUID_BYTES)()
     # The second version tells parts of one GPU (MIG) apart, which have one PCI address.
-    status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(found, device)
+    status = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetUuid_v2(octets, device)
     if status:
         raise Unavailable(f"NVIDIA's driver does not tell which device {number} is (error {status})")
-    return str(uuid.UUID(bytes=bytes(found)))
+    return str(uuid.UUID(bytes=bytes(octets)))
 
 
 def dotted(number: int) -> str:
@@ -62,7 +62,7 @@ def dotted(number: int) -> str:
 
 
 def _asked(question: Any) -> int:
-    """What a function of the driver writes into the integer that it is given; 0 when it fails."""
+    """What a function of the driver writes into its integer argument; 0 when it fails."""
     answer = ctypes.c_int(0)
     return 0 if question(ctypes.byref(answer)) else answer.value
 

@@ -14,7 +14,7 @@ BLOCKS = 7  # at least, on a multiprocessor: 896 threads of 72 registers
 SPMM_BLOCKS = {1: 7, 2: 5, 4: 7}  # of spmm, by the vectors that a thread holds; 4 are of single numbers
 STEP = 4  # nonzeros of a vector load; columns are padded to a multiple of it (ops.cuh)
 DOT_BLOCKS = {8: 5, 4: 6, 1: 7}  # of sddmm, by its vector: each number of it has 4 sums in registers
-ATTENTION_BLOCKS = {8: 4, 4: 5, 1: 7}  # which has the weighted rows of V beside them
+ATTENTION_BLOCKS = {8: 4, 4: 5, 1: 7}  # which has the weighted rows of V with them
 VALUES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half"}
 HELD = 8  # times 32 values of a row that softmax keeps in registers
 

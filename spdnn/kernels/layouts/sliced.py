@@ -15,7 +15,7 @@ from spdnn.problem.network import Layer, index_dtype
 
 SLICE = 4  # outputs: what a warp works on side by side when eight lanes share one
 CHUNK = 8  # edges: 16 bytes of 16-bit indices
-MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints are found by sorting
+MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints come from sorting
 NO_OUTPUT = -1
 
 
@@ -24,11 +24,11 @@ class Sliced:
     """A layer in slices.
 
     Attributes:
-        order: int32 (places,), the output at each place, NO_OUTPUT for none; a multiple of SLICE.
+        order: int32 (entries,), the output of each entry, NO_OUTPUT for none; a multiple of SLICE.
         starts: int32 (slices + 1,), the first chunk of each slice, and where the last one ends.
         indices: uint16 or uint32 (chunks, SLICE, CHUNK).
         values: float32 alike, 0 for padding; or (1,), the value of all edges.
-        edges: of the layer; `padding` is the share of the places in slices that hold none.
+        edges: of the layer; `padding` is the share of entries in slices without an edge.
     """
 
     order: np.ndarray
@@ -51,8 +51,8 @@ class Staged:
     """A layer in slices of parts and stages.
 
     Attributes:
-        slices: a slice for each SLICE outputs of each stage, the stages of the first part first; indices are places in
-            the stage, `room` where padded.
+        slices: a slice for each SLICE outputs of each stage, the stages of the first part first; indices are
+            positions in the stage, `room` where padded.
         stages: int32 (parts + 1,), the first stage of each part of the outputs.
         map_starts: int32 (stages + 1,), where each stage begins in `map`.
         map: uint32, the input neurons of each stage, ascending within a part.
@@ -83,8 +83,8 @@ def sliced(layer: Layer, zero: int | None = None) -> Sliced:
     zero = layer.inputs if zero is None else zero
     degrees = np.diff(layer.offsets)
     order = _padded(np.argsort(-degrees, kind="stable"), SLICE)
-    edges, place, turn = _edges(layer, order)
-    starts, where = _places(place // SLICE, place % SLICE, turn, order.size // SLICE)
+    edges, position, step = _edges(layer, order)
+    starts, where = _positions(position // SLICE, position % SLICE, step, order.size // SLICE)
     return _filled(layer, order, starts, where, edges, layer.indices[edges], zero, index_dtype(zero + 1))
 
 
@@ -96,21 +96,25 @@ def staged(layer: Layer, outputs: int, room: int) -> Staged:
     """
     order = _grouped(layer, outputs)
     parts = order.size // outputs
-    edges, place, _ = _edges(layer, order)
-    part, index = place // outputs, layer.indices[edges].astype(np.int64)
+    edges, position, _ = _edges(layer, order)
+    part, index = position // outputs, layer.indices[edges].astype(np.int64)
     sizes, footprint, rank = _footprints(part, index, parts, layer.inputs)
     stages = _sums(np.maximum(1, -(-sizes // room)))
     stage = stages[part] + rank // room
     # Edges of an output ascend, and so do their stages: a new run begins where either changes.
-    place_in_part = place % outputs
-    runs = np.flatnonzero(np.concatenate([[True], (place[1:] != place[:-1]) | (stage[1:] != stage[:-1])]))
-    turn = np.arange(place.size) - np.repeat(runs, np.diff(np.append(runs, place.size))) if place.size else place
+    column = position % outputs
+    runs = np.flatnonzero(np.concatenate([[True], (position[1:] != position[:-1]) | (stage[1:] != stage[:-1])]))
+    step = (
+        np.arange(position.size) - np.repeat(runs, np.diff(np.append(runs, position.size)))
+        if position.size
+        else position
+    )
     slices = outputs // SLICE
-    starts, where = _places(stage * slices + place_in_part // SLICE, place % SLICE, turn, int(stages[-1]) * slices)
-    found = _filled(layer, order, starts, where, edges, rank % room, room, np.dtype(np.uint16))
+    starts, where = _positions(stage * slices + column // SLICE, position % SLICE, step, int(stages[-1]) * slices)
+    filled = _filled(layer, order, starts, where, edges, rank % room, room, np.dtype(np.uint16))
     held = np.arange(int(sizes.sum())) - np.repeat(_sums(sizes)[:-1], sizes)
     counts = np.bincount(np.repeat(stages[:-1], sizes) + held // room, minlength=int(stages[-1]))
-    return Staged(found, stages.astype(np.int32), _sums(counts).astype(np.int32), footprint, room)
+    return Staged(filled, stages.astype(np.int32), _sums(counts).astype(np.int32), footprint, room)
 
 
 def _sums(counts: np.ndarray) -> np.ndarray:
@@ -120,9 +124,9 @@ def _sums(counts: np.ndarray) -> np.ndarray:
 
 def _padded(order: np.ndarray, multiple: int) -> np.ndarray:
     """int32, `order` and NO_OUTPUT up to a multiple."""
-    found = np.full(-(-order.size // multiple) * multiple, NO_OUTPUT, np.int32)
-    found[: order.size] = order
-    return found
+    padded = np.full(-(-order.size // multiple) * multiple, NO_OUTPUT, np.int32)
+    padded[: order.size] = order
+    return padded
 
 
 def _grouped(layer: Layer, outputs: int) -> np.ndarray:
@@ -137,28 +141,28 @@ def _grouped(layer: Layer, outputs: int) -> np.ndarray:
 
 
 def _edges(layer: Layer, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(edges, places, turns): the edges of the outputs in `order`, the place of each one's output, and which of the
-    edges of its output it is."""
+    """(edges, positions, steps): the edges of the outputs in `order`, the position of each one's output, and which
+    edge of its output it is."""
     real = order != NO_OUTPUT
     degrees = np.zeros(order.size, np.int64)
     degrees[real] = np.diff(layer.offsets)[order[real]]
     begins = np.zeros(order.size, np.int64)
     begins[real] = layer.offsets[:-1][order[real]]
-    place = np.repeat(np.arange(order.size), degrees)
-    turn = np.arange(place.size) - np.repeat(_sums(degrees)[:-1], degrees)
-    return begins[place] + turn, place, turn
+    position = np.repeat(np.arange(order.size), degrees)
+    step = np.arange(position.size) - np.repeat(_sums(degrees)[:-1], degrees)
+    return begins[position] + step, position, step
 
 
-def _places(slices: np.ndarray, output: np.ndarray, turn: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, where): of `count` slices the first chunks, and of each edge its place in (chunks, SLICE, CHUNK).
+def _positions(slices: np.ndarray, output: np.ndarray, step: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, where): of `count` slices the first chunks, and of each edge its position in (chunks, SLICE, CHUNK).
 
     Args:
-        slices, output, turn: of each edge its slice, its output in that, and its turn among the edges of both.
+        slices, output, step: of each edge its slice, its output in that, and its number among the edges of both.
     """
     chunks = np.zeros(count, np.int64)
-    np.maximum.at(chunks, slices, turn // CHUNK + 1)
+    np.maximum.at(chunks, slices, step // CHUNK + 1)
     starts = _sums(chunks)
-    where = ((starts[slices] + turn // CHUNK) * SLICE + output) * CHUNK + turn % CHUNK
+    where = ((starts[slices] + step // CHUNK) * SLICE + output) * CHUNK + step % CHUNK
     return starts, where
 
 
@@ -193,9 +197,9 @@ def _footprints(
     if parts * inputs <= MARKS:
         marks = np.zeros(parts * inputs, bool)
         marks[keys] = True
-        found = np.flatnonzero(marks)
-        places = np.cumsum(marks, dtype=np.int32)[keys].astype(np.int64) - 1
+        neurons = np.flatnonzero(marks)
+        indices = np.cumsum(marks, dtype=np.int32)[keys].astype(np.int64) - 1
     else:
-        found, places = np.unique(keys, return_inverse=True)
-    sizes = np.bincount(found // inputs, minlength=parts)
-    return sizes, (found % inputs).astype(np.uint32), places - _sums(sizes)[part]
+        neurons, indices = np.unique(keys, return_inverse=True)
+    sizes = np.bincount(neurons // inputs, minlength=parts)
+    return sizes, (neurons % inputs).astype(np.uint32), indices - _sums(sizes)[part]

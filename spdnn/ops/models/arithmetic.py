@@ -19,9 +19,9 @@ MOST_THREADS = 1024
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 
 
-def difference(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference of two results, over the largest absolute value of `wanted`; NaN where either has NaN."""
-    return float(np.abs(np.subtract(found, wanted, dtype=np.float64)).max() / np.abs(wanted).max())
+def difference(actual: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, over the largest absolute value of `expected`; NaN where either has NaN."""
+    return float(np.abs(np.subtract(actual, expected, dtype=np.float64)).max() / np.abs(expected).max())
 
 
 def chosen(arithmetic: Any, offered: tuple[str, ...]) -> str:
@@ -81,10 +81,10 @@ class Clock:
 
 
 class Workers:
-    """Threads that take tasks in turn, BLAS in each of them on one thread.
+    """Threads that take tasks one after the other, BLAS in each of them on one thread.
 
     One large product by all threads, again and again, waits at the end of each; products of parts do not, and what
-    stands between them (norms, activations, copies) runs on all threads too, on data that is still in the caches.
+    lies between them (norms, activations, copies) runs on all threads too, on data that is still in the caches.
     BLAS's number of threads is the process's, so other threads of the caller have one, too, while `with` lasts.
     """
 
@@ -105,7 +105,7 @@ class Workers:
         waiting = iter(list(tasks))  # next() on a list's iterator is one step for all threads
 
         def run(worker: int) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite in the end is told in a sentence
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite in the end becomes a sentence
                 for task in waiting:
                     work(task, worker)
 

@@ -36,7 +36,7 @@ def blocked(q, k, v, mask: Topology | None, out, workers: Workers, hold=None) ->
 
 
 def buffers(shape: tuple[int, int, int], masked: bool, threads: int) -> list[dict[str, np.ndarray]]:
-    """What `blocked` needs beside its arguments, for each thread: scores of a tile, sums, and the mask of a block."""
+    """What `blocked` needs besides its arguments, for each thread: scores of a tile, sums, and the mask of a block."""
     heads, sequence, depth = shape
     queries, keys = min(QUERIES, sequence), min(KEYS, sequence)
     sizes = {
@@ -52,7 +52,7 @@ def buffers(shape: tuple[int, int, int], masked: bool, threads: int) -> list[dic
 
 
 def stored(q, k, v, mask: Topology, out, workers: Workers) -> None:
-    """The same with all scores in memory, and their softmax beside them: 2 heads sequence^2 values, as in the paper."""
+    """The same with all scores in memory, and their softmax with them: 2 heads sequence^2 values, as in the paper."""
     heads, sequence, depth = q.shape
     scores = np.empty((heads, sequence, sequence), np.float32)
     weights = np.empty_like(scores)

@@ -38,8 +38,8 @@ def band_and_decay(sequence: int, band: int, sparsity: float, seed: int = 0) -> 
     counts = near + np.bincount(far_rows, minlength=sequence)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     columns = np.empty(offsets[-1], np.uint16)
-    places = offsets[far_rows] + np.arange(far_rows.size) - np.searchsorted(far_rows, far_rows)
-    columns[places] = far_columns
+    indices = offsets[far_rows] + np.arange(far_rows.size) - np.searchsorted(far_rows, far_rows)
+    columns[indices] = far_columns
     starts = offsets[1:] - near  # the band is last in each row
     steps = np.arange(near.sum()) - np.repeat(np.cumsum(near) - near, near)
     columns[np.repeat(starts, near) + steps] = np.repeat(rows + 1 - near, near) + steps
@@ -73,7 +73,7 @@ def _drawn(far: int, band: int, count: int, seed: int) -> tuple[np.ndarray, np.n
 def _below(far: int, band: int, most: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(row - band, column, key) of each position whose key is at most `most`."""
     random = np.random.default_rng(seed)
-    found = []
+    pieces = []
     step = max(1, DRAWN_AT_ONCE // far)
     for first in range(0, far, step):
         rows = np.arange(first, min(first + step, far))
@@ -82,18 +82,18 @@ def _below(far: int, band: int, most: float, seed: int) -> tuple[np.ndarray, np.
         column = np.arange(ends[-1]) - np.repeat(ends - rows - 1, rows + 1)
         keys = random.standard_exponential(row.size, np.float32) * (row - column + band).astype(np.float32)
         kept = np.flatnonzero(keys <= most)
-        found.append((row[kept], column[kept], keys[kept]))
-    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+        pieces.append((row[kept], column[kept], keys[kept]))
+    return tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
 
 
-def _threshold(far: int, band: int, wanted: float) -> float:
-    """The key below which `wanted` positions are expected: sum (1 - exp(-t / distance)) = wanted, by halving."""
+def _threshold(far: int, band: int, expected: float) -> float:
+    """The key below which `expected` positions are expected: sum (1 - exp(-t / distance)) = expected, by halving."""
     distances = np.arange(band, band + far, dtype=np.float64)
     positions = np.arange(far, 0, -1, dtype=np.float64)  # how many have each distance
     low, high = 0.0, float(distances[-1])
-    while (positions * -np.expm1(-high / distances)).sum() < wanted and high < 1e12:
+    while (positions * -np.expm1(-high / distances)).sum() < expected and high < 1e12:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if (positions * -np.expm1(-middle / distances)).sum() < wanted else (low, middle)
+        low, high = (middle, high) if (positions * -np.expm1(-middle / distances)).sum() < expected else (low, middle)
     return high

@@ -92,7 +92,7 @@ def tensor_shapes(config: MobileNetConfig) -> dict[str, tuple[int, ...]]:
 
 def random_weights(config: MobileNetConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Normal weights of variance 2 / inputs (He et al., 2015), where pruned, for what stays; small biases."""
-    random, made = np.random.default_rng(seed), {}
+    random, weights = np.random.default_rng(seed), {}
     for name, shape in tensor_shapes(config).items():
         drawn = random.standard_normal(shape, np.float32)
         if name.endswith("bias"):
@@ -102,8 +102,8 @@ def random_weights(config: MobileNetConfig, seed: int = 0) -> dict[str, np.ndarr
             scale = (2 / (shape[1] * _energy(pruned or 0.0))) ** 0.5
         else:
             scale = (2 / np.prod(shape[1:])) ** 0.5
-        made[name] = drawn * np.float32(scale)
-    return made
+        weights[name] = drawn * np.float32(scale)
+    return weights
 
 
 class MobileNet:
@@ -125,9 +125,9 @@ class MobileNet:
         self.config, shapes = config, tensor_shapes(config)
         if isinstance(weights, int):
             weights = random_weights(config, weights)
-        found = files.checked(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
-        self.pointwise = [self._pruned(k, found.pop(_pointwise(k))) for k in range(len(BLOCKS))]
-        self.weights = found
+        tensors = files.checked(weights, shapes) if isinstance(weights, Mapping) else files.read(weights, shapes)
+        self.pointwise = [self._pruned(k, tensors.pop(_pointwise(k))) for k in range(len(BLOCKS))]
+        self.weights = tensors
         self.seconds: dict[str, float] = {}
         self._dense: dict[int, np.ndarray] = {}
         self._lock, self._held = threading.Lock(), ((), [])
@@ -229,15 +229,15 @@ def _pointwise(block: int) -> str:
 
 def _images(x: Any) -> np.ndarray:
     if not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.ndim != 4 or x.shape[1] != COLOURS or not x.size:
-        told = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise InputError(f"images are {told}; they must be a float32 array (images, {COLOURS}, height, width)")
+        description = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise InputError(f"images are {description}; they must be a float32 array (images, {COLOURS}, height, width)")
     return x
 
 
 def _rounded(channels: float, divisor: int) -> int:
     """The nearest multiple of `divisor`, at least one, and not more than 10 % below."""
-    found = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return found + divisor if found < 0.9 * channels else found
+    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * channels else rounded
 
 
 def _energy(sparsity: float) -> float:

@@ -16,7 +16,7 @@ COLOURS = 3
 class Pass:
     """Some images' way through the network: its buffers, and the layers.
 
-    Two buffers take turns as a layer's input and output; a third holds the windows of the first convolution.
+    Two buffers alternate as a layer's input and output; a third holds the windows of the first convolution.
     """
 
     def __init__(self, channels: tuple[int, ...], images: int, size: tuple[int, int], threads: int):
@@ -31,21 +31,21 @@ class Pass:
             most = max(most, max(self.channels[k : k + 2]) * height * width)
         self.features = [self.run.empty((most * images,), np.float32) for _ in range(2)]
 
-    def logits(self, weights: Mapping[str, np.ndarray], pointwise: Sequence, x, out, clock: Clock, beside: int) -> None:
+    def logits(self, weights: Mapping[str, np.ndarray], pointwise: Sequence, x, out, clock: Clock, others: int) -> None:
         """out (images, classes) <- the logits of x (images, 3, height, width).
 
         Args:
             pointwise: of each block, the 1 x 1 convolution: a SparseMatrix, or a dense array.
-            beside: passes at the same time.
+            others: passes at the same time.
         """
-        with clock("first convolution", beside):
+        with clock("first convolution", others):
             x = self._stem(x, weights)
         for k, (_, stride) in enumerate(BLOCKS):
-            with clock("depthwise", beside):
+            with clock("depthwise", others):
                 x = self._depthwise(x, weights, k, stride)
-            with clock("pointwise", beside):
+            with clock("pointwise", others):
                 x = self._pointwise(x, pointwise[k], weights[f"blocks.{k}.pointwise.bias"])
-        with clock("classifier", beside):
+        with clock("classifier", others):
             pooled = x.mean(axis=(2, 3))
             np.matmul(pooled.T, weights["classifier.weight"].T, out=out)
             out += weights["classifier.bias"]
@@ -56,7 +56,7 @@ class Pass:
         return into[: np.prod(shape)].reshape(shape)
 
     def _stem(self, x: np.ndarray, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """3 x 3, stride 2, padding 1: the windows of an image (27, places) copied together, then one product."""
+        """3 x 3, stride 2, padding 1: the windows of an image (27, positions) copied together, then one product."""
         count, _, height, width = x.shape
         padded = self.padded[: count * COLOURS * (height + 2) * (width + 2)]
         padded = padded.reshape(count, COLOURS, height + 2, width + 2)
@@ -79,17 +79,17 @@ class Pass:
         out = self._buffer(x, (channels, count, halved(height, stride), halved(width, stride)))
         name = f"blocks.{block}.depthwise"
         weight, bias = (np.repeat(weights[f"{name}.{part}"], count, axis=0) for part in ("weight", "bias"))
-        flat, made = x.reshape(1, -1, height, width), out.reshape(1, -1, *out.shape[2:])
-        self.run.depthwise(flat, weight, bias, 0.0, np.inf, stride, False, made)
+        flat, target = x.reshape(1, -1, height, width), out.reshape(1, -1, *out.shape[2:])
+        self.run.depthwise(flat, weight, bias, 0.0, np.inf, stride, False, target)
         return out
 
     def _pointwise(self, x: np.ndarray, matrix: SparseMatrix | np.ndarray, bias: np.ndarray) -> np.ndarray:
         out = self._buffer(x, (bias.size, *x.shape[1:]))
-        flat, made = x.reshape(len(x), -1), out.reshape(len(out), -1)
+        flat, target = x.reshape(len(x), -1), out.reshape(len(out), -1)
         if isinstance(matrix, SparseMatrix):
-            self.run.spmm(matrix.topology, matrix.values[None], flat[None], bias, 0.0, np.inf, made[None])
+            self.run.spmm(matrix.topology, matrix.values[None], flat[None], bias, 0.0, np.inf, target[None])
         else:
-            np.matmul(matrix, flat, out=made)
+            np.matmul(matrix, flat, out=target)
             self._epilogue(out, bias)
         return out
 

@@ -66,7 +66,7 @@ def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.nda
 
     What is added to x is scaled down by sqrt(2 layers), so that x stays of one size (as in GPT-2).
     """
-    random, made = np.random.default_rng(seed), {}
+    random, weights = np.random.default_rng(seed), {}
     for name, shape in tensor_shapes(config).items():
         part, kind = name.split(".")[-2:]
         drawn = random.standard_normal(shape, np.float32)
@@ -77,8 +77,8 @@ def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.nda
         elif part != "token":
             gain = {"up": 2.0, "output": 0.5 / config.layers, "down": 0.5 / config.layers}.get(part, 1.0)
             drawn *= np.float32((gain / shape[1]) ** 0.5)
-        made[name] = drawn
-    return made
+        weights[name] = drawn
+    return weights
 
 
 class Transformer:
@@ -116,16 +116,16 @@ class Transformer:
             float32 (n, vocabulary).
 
         Costs:
-            `flops` operations; memory of 7 n width values beside `weight_bytes` and `attention_bytes`.
+            `flops` operations; memory of 7 n width values besides `weight_bytes` and `attention_bytes`.
 
         Raises:
             InputError: tokens or arithmetic out of range, or a result that is NaN.
             Unavailable: the compiled kernels are missing.
         """
         chosen(arithmetic, ARITHMETICS)
-        found, clock = self._tokens(tokens), Clock()
+        ids, clock = self._tokens(tokens), Clock()
         with Workers(thread_count(threads)) as workers:
-            logits = Pass(self.config, self.weights, self.mask, found, arithmetic, workers, clock).logits()
+            logits = Pass(self.config, self.weights, self.mask, ids, arithmetic, workers, clock).logits()
         self.seconds = clock.seconds
         return finite(logits)
 
@@ -143,7 +143,7 @@ class Transformer:
         return sum(array.nbytes for array in self.weights.values())
 
     def attention_bytes(self, arithmetic: str = "sparse", threads: int | None = None) -> int:
-        """Bytes that attention holds beside its operands and result, over a whole sequence: mask, scores, partial sums.
+        """Bytes that attention holds besides its operands and result, for a whole sequence: mask, scores, sums.
 
         What the fused kernel keeps for each thread, a few rows of scores, is left out.
         """
@@ -162,15 +162,15 @@ class Transformer:
         files.write(path, self.weights, tensor_shapes(self.config))
 
     def _tokens(self, tokens: Any) -> np.ndarray:
-        found, c = np.asarray(tokens), self.config
-        if found.ndim != 1 or found.dtype.kind not in "iu" or not 1 <= found.size <= c.sequence:
+        ids, c = np.asarray(tokens), self.config
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not 1 <= ids.size <= c.sequence:
             raise InputError(
-                f"tokens are {found.dtype} of shape {found.shape}; they must be 1 to {c.sequence:,} whole numbers"
+                f"tokens are {ids.dtype} of shape {ids.shape}; they must be 1 to {c.sequence:,} whole numbers"
             )
-        for token in (found.min(), found.max()):
+        for token in (ids.min(), ids.max()):
             if not 0 <= token < c.vocabulary:
                 raise InputError(f"token {token}: it must be 0 to {c.vocabulary - 1}")
-        return found
+        return ids
 
 
 def _sines(count: int, width: int) -> np.ndarray:

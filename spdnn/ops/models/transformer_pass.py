@@ -1,6 +1,6 @@
-"""One prefill of the Transformer: blocks of tokens go through the layers, and attention stands between.
+"""One prefill of the Transformer: blocks of tokens go through the layers, and attention lies between.
 
-What stands between two products (norms, bias, ReLU, sums) is done on a block that is still in the caches, by all
+What lies between two products (norms, bias, ReLU, sums) is done on a block that is still in the caches, by all
 threads.
 """
 
@@ -47,7 +47,7 @@ class Pass:
         ]
 
     def logits(self) -> np.ndarray:
-        made = np.empty((len(self.x), self.config.vocabulary), np.float32)
+        logits = np.empty((len(self.x), self.config.vocabulary), np.float32)
         for layer in range(self.config.layers):
             self.workers.each(lambda rows, worker, layer=layer: self._project(layer, rows, worker), self.blocks)
             with self.clock("attention"):
@@ -57,19 +57,19 @@ class Pass:
         def last(rows: slice, worker: int) -> None:
             normed = self._norm("norm", rows, worker)
             with self._timed("logits"):
-                np.matmul(normed, self.weights["logits.weight"].T, out=made[rows])
+                np.matmul(normed, self.weights["logits.weight"].T, out=logits[rows])
 
         self.workers.each(last, self.blocks)
-        return made
+        return logits
 
     def _project(self, layer: int, rows: slice, worker: int) -> None:
         """q, k and v of a block, each head's apart."""
         c = self.config
         normed = self._norm(f"layers.{layer}.attention_norm", rows, worker)
         with self._timed("projections"):
-            for name, made in (("query", self.q), ("key", self.k), ("value", self.v)):
+            for name, target in (("query", self.q), ("key", self.k), ("value", self.v)):
                 weight = self.weights[f"layers.{layer}.{name}.weight"].reshape(c.heads, c.depth, c.width)
-                np.matmul(normed, weight.transpose(0, 2, 1), out=made[:, rows])
+                np.matmul(normed, weight.transpose(0, 2, 1), out=target[:, rows])
 
     def _attend(self) -> None:
         q, k, v, out = self.q, self.k, self.v, self.out
@@ -105,13 +105,13 @@ class Pass:
     def _norm(self, name: str, rows: slice, worker: int) -> np.ndarray:
         """x of a block, each token's features of mean 0 and variance 1, times weight, plus bias."""
         with self._timed("norms"):
-            x, made = self.x[rows], self.scratch[worker]["normed"][: rows.stop - rows.start]
-            np.subtract(x, x.mean(axis=1, keepdims=True), out=made)
-            variance = np.einsum("ij,ij->i", made, made) / np.float32(made.shape[1])
-            made *= (1 / np.sqrt(variance + EPSILON))[:, None]
-            made *= self.weights[f"{name}.weight"]
-            made += self.weights[f"{name}.bias"]
-        return made
+            x, normed = self.x[rows], self.scratch[worker]["normed"][: rows.stop - rows.start]
+            np.subtract(x, x.mean(axis=1, keepdims=True), out=normed)
+            variance = np.einsum("ij,ij->i", normed, normed) / np.float32(normed.shape[1])
+            normed *= (1 / np.sqrt(variance + EPSILON))[:, None]
+            normed *= self.weights[f"{name}.weight"]
+            normed += self.weights[f"{name}.bias"]
+        return normed
 
     def _timed(self, part: str):
         return self.clock(part, self.workers.threads)

@@ -55,10 +55,10 @@ def _array(tensor, name: str, shape: tuple[int, ...], where: str) -> np.ndarray:
     if array.dtype.kind not in "fiu":
         raise InputError(f"{where}: {name} is of {array.dtype}; it must be of real numbers")
     with np.errstate(over="ignore"):
-        made = np.asarray(array, np.float32, order="C")
-    if not np.isfinite(made).all():
+        result = np.asarray(array, np.float32, order="C")
+    if not np.isfinite(result).all():
         raise InputError(f"{where}: {name} holds NaN, an infinity, or a number past float32")
-    return made
+    return result
 
 
 def _folded(tensors: Mapping[str, np.ndarray], where: str) -> Mapping[str, np.ndarray]:
@@ -66,20 +66,20 @@ def _folded(tensors: Mapping[str, np.ndarray], where: str) -> Mapping[str, np.nd
     layers = [name.removesuffix(".norm.variance") for name in tensors if name.endswith(".norm.variance")]
     if not layers:
         return tensors
-    made = dict(tensors.items())
+    folded = dict(tensors.items())
     for layer in layers:
         names = [f"{layer}.norm.{part}" for part in NORM]
-        if missing := [name for name in (f"{layer}.weight", *names) if name not in made]:
+        if missing := [name for name in (f"{layer}.weight", *names) if name not in folded]:
             raise InputError(f"{where}: there is no tensor {missing[0]}, which the batch norm of {layer} needs")
-        if f"{layer}.bias" in made:
+        if f"{layer}.bias" in folded:
             raise InputError(f"{where}: {layer} has both a bias and a batch norm; it must have one of them")
-        gain, shift, mean, variance = (np.asarray(made.pop(name), np.float64) for name in names)
-        weight = np.asarray(made[f"{layer}.weight"], np.float64)
+        gain, shift, mean, variance = (np.asarray(folded.pop(name), np.float64) for name in names)
+        weight = np.asarray(folded[f"{layer}.weight"], np.float64)
         if any(part.shape != weight.shape[:1] for part in (gain, shift, mean, variance)):
             raise InputError(f"{where}: the batch norm of {layer} must have {weight.shape[0]} numbers in each tensor")
         if not (variance >= 0).all():
             raise InputError(f"{where}: {names[3]} must be at least 0")
         scale = gain / np.sqrt(variance + EPSILON)
-        made[f"{layer}.weight"] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
-        made[f"{layer}.bias"] = shift - mean * scale
-    return made
+        folded[f"{layer}.weight"] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+        folded[f"{layer}.bias"] = shift - mean * scale
+    return folded

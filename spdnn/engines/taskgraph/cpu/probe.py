@@ -2,8 +2,6 @@
 how many rows are left after each layer.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

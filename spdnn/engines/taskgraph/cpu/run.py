@@ -5,8 +5,6 @@ which live in the buffers of the slot that it is at. Tasks touch only what their
 nothing here is locked.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence
@@ -131,14 +129,14 @@ class Going:
             self.stage.through(first, last, batch.inputs, batch.batches, died)
 
     def _progress(self) -> tuple[float, float | None]:
-        """Edges gone through, and those ahead where that can be told; other threads go on meanwhile."""
+        """Edges gone through, and those ahead where they can be estimated; other threads go on meanwhile."""
         ahead, first_joined = self.course.ahead, self.cut.batches
         going = {number: (one.rows.lanes, one) for number, one in list(self.batches.items())}
         late = [(rows, one) for parked in self.waiting for _, _, rows, one in list(parked)]
-        late += [told for number, told in going.items() if number >= first_joined]
-        early = [told for number, told in going.items() if number < first_joined]
+        late += [group for number, group in going.items() if number >= first_joined]
+        early = [group for number, group in going.items() if number < first_joined]
         late, early = (
-            [(one.inputs, one.edges, rows * ahead[one.layer]) for rows, one in told] for told in (late, early)
+            [(one.inputs, one.edges, rows * ahead[one.layer]) for rows, one in group] for group in (late, early)
         )
         return sum(tally.edges for tally in self.tallies.values()), progress.work_ahead(
             late + self.ended, early, self.cut.inputs
@@ -172,7 +170,7 @@ class Going:
         self._moved(task, indices.size)
 
     def _join(self, task: Task) -> None:
-        """All rows that wait become a batch, in the order in which they came; equal ones among them are looked for."""
+        """All rows that wait become a batch, in the order in which they came; equal ones are searched for."""
         device, waiting = self.devices[task.device], self.waiting[task.device]
         k = self.cut.stages[task.stage][1]
         count = sum(rows for _, _, rows, _ in waiting)

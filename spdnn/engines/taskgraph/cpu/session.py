@@ -3,8 +3,6 @@
 Here the inference is cut within two promises on memory, a device's and the process's; `run` runs it.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -29,7 +27,7 @@ from spdnn.taskgraph.simulation import TaskCosts
 
 READING = 4  # copies of a layer, while it is read: as plan.batches counts them
 TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
-SLACK = 1.02  # of the least memory that is told: what a process holds already differs from try to try
+SLACK = 1.02  # of the least memory in an error: what a process holds already differs from try to try
 
 
 class CpuGraphSession(Session):
@@ -45,21 +43,21 @@ class CpuGraphSession(Session):
         self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
         self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
         self.decomposition, self.why = self._decomposition(options)
-        made, work = self.decomposition, self.work
-        self.batches, self.span = made.batches, STREAMED if made.streamed else RESIDENT
-        work.tile = work.tile_for(made.batch)
-        pooled = 0 if made.joined is None else int(work.costs.outputs[made.stages[made.joined][0] - 1])
-        each, more = divmod(options.threads, made.devices)
+        cut, work = self.decomposition, self.work
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
+        work.tile = work.tile_for(cut.batch)
+        pooled = 0 if cut.joined is None else int(work.costs.outputs[cut.stages[cut.joined][0] - 1])
+        each, more = divmod(options.threads, cut.devices)
         self.devices = [
-            CpuDevice(each + (device < more), made, work.widest, work.tile, pooled) for device in range(made.devices)
+            CpuDevice(each + (device < more), cut, work.widest, work.tile, pooled) for device in range(cut.devices)
         ]
         weights = progress.bar(work.network.layers(), "weights", work.depth)
-        self.kept = list(weights) if made.streamed and self._keeps(made) else []
-        if not made.streamed:  # the processor has one memory: weights that stay are there once
+        self.kept = list(weights) if cut.streamed and self._keeps(cut) else []
+        if not cut.streamed:  # the processor has one memory: weights that stay are there once
             layers = [bind(layer) for layer in weights]
-            for device, stages in enumerate(made.ranges * made.groups):
+            for device, stages in enumerate(cut.ranges * cut.groups):
                 self.devices[device].weights = {
-                    made.buffer_of(device, stage): layers[slice(*made.stages[stage])] for stage in range(*stages)
+                    cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
                 }
 
     def _sizes(self) -> Sizes:
@@ -80,11 +78,11 @@ class CpuGraphSession(Session):
         aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
         return aside + READING * max(self.sizes.weights) * self.request.devices
 
-    def _keeps(self, made: Decomposition) -> bool:
-        """Whether the process has room for all layers beside its devices: what is streamed is then copied from there,
+    def _keeps(self, decomposition: Decomposition) -> bool:
+        """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
         as to a GPU, and else read from its source whenever it is streamed.
         """
-        devices = sum(made.memory(self.room.sizes, device) for device in range(made.devices))
+        devices = sum(decomposition.memory(self.room.sizes, device) for device in range(decomposition.devices))
         return self._new + devices + self.aside <= self.limit
 
     def _decomposition(self, options: Options) -> tuple[Decomposition, str]:
@@ -125,38 +123,38 @@ class CpuGraphSession(Session):
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
         request, self.room = self.request, self._room(options)
         memory, leaving = request.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
-        given = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
-        if found := unmeasured(request, self.sizes, memory, **given):
-            return found
+        limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
+        if fixed := unmeasured(request, self.sizes, memory, **limits):
+            return fixed
         if request.schedule is None and request.devices == 1 and not request.buffers:
-            made = cut(STREAM, self.sizes, memory=memory, **request.asked, **given)
-            return made, "stream: the one device has no room for all weights"
+            decomposition = cut(replace(request, schedule=STREAM), self.sizes, memory, **limits)
+            return decomposition, "stream: the one device has no room for all weights"
         costs = self._costs(options)
         give_back()
         self.room = self._room(options)  # less what measuring has left behind
-        given |= {"also": self.room}
-        chosen = choose(self.sizes, request, memory, costs, self._cores(options), **given)
+        limits |= {"also": self.room}
+        chosen = choose(self.sizes, request, memory, costs, self._cores(options), **limits)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
     def run(self, exchange=None) -> Result:
-        made, work = self.decomposition, self.work
-        execution = Execution(made)
-        going, begun = Going(work, made, self.devices, self.kept, self.course), time.process_time()
+        decomposition, work = self.decomposition, self.work
+        execution = Execution(decomposition)
+        going, begun = Going(work, decomposition, self.devices, self.kept, self.course), time.process_time()
         with going.stage:
-            run_threads(execution, going.do, lanes_of(made), check_ended)
+            run_threads(execution, going.do, lanes_of(decomposition), check_ended)
         spent = time.process_time() - begun
         tally = going.tally()
         work.note(tally, self.found)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
-        told = notes(made, self.sizes, self.request, self.why, execution.graph)
-        told["processor_seconds"] = spent  # of all threads, in the same run as the timeline
+        own_notes = notes(decomposition, self.sizes, self.request, self.why, execution.graph)
+        own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline
         if self.predicted is not None:
-            told["predicted_seconds"] = self.predicted
-        if made.streamed:
-            told["streamed_from"] = "memory" if self.kept else "the network's source"
+            own_notes["predicted_seconds"] = self.predicted
+        if decomposition.streamed:
+            own_notes["streamed_from"] = "memory" if self.kept else "the network's source"
         self._spans = going.spans
-        return work.result(parts, tally, told)
+        return work.result(parts, tally, own_notes)
 
     def tell(self, result: Result) -> None:
         result.notes |= timeline(self._spans)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import BufferSlot, Launch, Plan, table_of
-from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.rows import COLUMNS, Pool, counters_of
 from spdnn.engines.cuda.schedule import Pass
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights
@@ -25,7 +25,7 @@ from spdnn.taskgraph.graph import COMPUTE, Kind, Task
 CHECKED = 64  # launches between two checks for signals
 
 
-class Told:
+class Outcomes:
     """Pinned memory for what each batch, those that are joined of others included, tells at its end: 36 bytes of an
     input, and counters."""
 
@@ -33,7 +33,7 @@ class Told:
         rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
         self.counters = device.pinned(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
         self.row_of = device.pinned(batches * rows, np.int32).reshape(batches, -1)
-        self.found = device.pinned(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
+        self.statistics = device.pinned(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
 
 
 def joins_of(cut: Decomposition) -> int:
@@ -46,7 +46,7 @@ class GraphDevice:
 
     Args:
         number: of the device in the decomposition; parts: the passes of all layers.
-        given: the inputs, where batches begin here.
+        inputs: where batches begin here.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GraphDevice:
         cut: Decomposition,
         parts: Sequence[Pass],
         weights: DeviceWeights,
-        given: Given | None,
+        inputs: DeviceInputs | None,
     ):
         self.device, self.number, self.plan, self.cut, self.weights = device, number, plan, cut, weights
         self.first, self.last = cut.range_of(number)
@@ -66,9 +66,8 @@ class GraphDevice:
             self.streams[Kind.COPY.value] = device.stream()
         if self.first:
             self.streams[Kind.MOVE.value] = device.stream()
-        table = device.upload(table_of(device, weights.layers, plan.depth))
+        part = DevicePart(device, plan, parts, cut.stages[self.first : self.last], weights.layers, inputs)
         tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
-        stages = cut.stages[self.first : self.last]
         joined, self.pool = None, None
         if cut.joined is not None:
             joined = cut.stages[cut.joined][0]
@@ -80,9 +79,7 @@ class GraphDevice:
         self.slots = []
         for _ in range(cut.slots):
             buffers = [device.empty(size, np.float32) for _ in range(2)]
-            self.slots.append(
-                BufferSlot(device, plan, tiles, buffers, parts, stages, weights.layers, table, given, self.pool, joined)
-            )
+            self.slots.append(BufferSlot(part, tiles, buffers, self.pool, joined))
         # How many rows each slot has, for what moves them on: a copy of its counters.
         self.counters = [device.pinned(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
         self._events: dict[tuple, Event] = {}
@@ -114,15 +111,15 @@ class GraphDevice:
         if task.kind == Kind.LAYER and task.stage == 0:
             self.device.copy_in(self.slots[task.slot].rows.batch, batches[task.batch])
 
-    def after(self, task: Task, told: Told) -> None:
-        """What follows the launches of a task and is of its batch alone: what is told of it, to the host."""
+    def after(self, task: Task, outcomes: Outcomes) -> None:
+        """What follows the launches of a task and is of its batch alone: its outcome, to the host."""
         rows, copy_out = self.slots[task.slot].rows, self.device.copy_out
         if self.counted(task):
             copy_out(self.counters[task.slot], rows.counters)
         if task.kind == Kind.COLLECT:
-            copy_out(told.counters[task.batch], rows.counters)
-            copy_out(told.row_of[task.batch], rows.row_of)
-            copy_out(told.found[task.batch], rows.found)
+            copy_out(outcomes.counters[task.batch], rows.counters)
+            copy_out(outcomes.row_of[task.batch], rows.row_of)
+            copy_out(outcomes.statistics[task.batch], rows.last_statistics)
 
     def counted(self, task: Task) -> bool:
         """Whether the host has to know how many rows are left of a batch after this task: it then goes to another
@@ -134,33 +131,33 @@ class GraphDevice:
         counters, k = self.counters[task.slot], self.cut.stages[task.stage][1]
         return self.slots[task.slot].rows.rows_into(counters, k)
 
-    def park(self, task: Task, first: int, told: Told) -> None:
-        """A batch's rows go to the pool, from row `first` on, and the host is told which of them each input has."""
+    def park(self, task: Task, first: int, outcomes: Outcomes) -> None:
+        """A batch's rows go to the pool, from row `first` on, and the host learns which of them each input has."""
         slot = self.slots[task.slot]
         self.pooled[task.batch] = first
         self.device.copy_in(self.pool.next_row, self.pooled[task.batch : task.batch + 1])
         for launch in slot.park:
             launch()
-        self.device.copy_out(told.counters[task.batch], slot.rows.counters)
-        self.device.copy_out(told.row_of[task.batch], slot.rows.row_of)
+        self.device.copy_out(outcomes.counters[task.batch], slot.rows.counters)
+        self.device.copy_out(outcomes.row_of[task.batch], slot.rows.row_of)
 
     def join(self, task: Task, batches: np.ndarray) -> None:
         """All rows in the pool, as many as `batches` says, become a batch at a slot."""
-        slot, device, told = self.slots[task.slot], self.device, batches[task.batch]
-        device.copy_in(slot.rows.batch, told)
+        slot, device, batch = self.slots[task.slot], self.device, batches[task.batch]
+        device.copy_in(slot.rows.batch, batch)
         for launch in slot.join:
             launch()
         features, weights, rows = slot.waiting
-        count, neurons = int(told[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
+        count, neurons = int(batch[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
         size = tiles_of(count, TILE) * TILE * neurons
         device.move(features[:size], device, self.pool.features[:size])
         device.move(weights[:count], device, self.pool.weights[:count])
-        device.copy_in(rows, told[1:])
+        device.copy_in(rows, batch[1:])
         for launch in slot.joined:
             launch()
 
     def receive(self, slot: int, other: GraphDevice, at: int) -> None:
-        """Bring the batch at a slot of another device, which has told how many rows it has, to a slot here."""
+        """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
         mine, theirs = self.slots[slot], other.slots[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):
             self.device.move(target, other.device, source)

@@ -1,7 +1,5 @@
 """What batches do on a device, captured as CUDA graphs before a run: one launch for all, for batches of any size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -52,7 +52,7 @@ class Laid:
         return self.host.padding
 
     def fill(self, block: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        """Put the arrays into their places of `block`, uint8, which is this layer's from its first byte on."""
+        """Put the arrays where they belong in `block`, uint8, which is this layer's from its first byte on."""
         for name, dtype, size, offset in self.fields:
             block[offset : offset + size * dtype.itemsize].view(dtype)[:] = arrays[name]
 
@@ -68,7 +68,7 @@ class Laid:
 
 
 class HostWeights:
-    """All layers laid out on the host; then, once it is known how they are cut, in a block for each stage.
+    """All layers laid out on the host; then, once the decomposition is chosen, in a block for each stage.
 
     Attributes:
         laid: of each layer.

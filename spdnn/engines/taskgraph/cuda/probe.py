@@ -2,8 +2,6 @@
 the kernels, of copies and moves, and how many rows are left after each layer.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -11,8 +9,8 @@ import numpy as np
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.costmodel.costs import Device as Rates
 from spdnn.costmodel.costs import Messages, Work
-from spdnn.engines.cuda.buffers import BufferSlot, Launch, Plan, batches_told, table_of
-from spdnn.engines.cuda.inputs import TILE, Given
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.tiles import tiles_of
@@ -27,18 +25,18 @@ TRIED = 3  # copies
 
 
 def measured(
-    devices: list[Device], plan: Plan, inputs: Inputs, given: Given, host: HostWeights, sizes: Sizes
+    devices: list[Device], plan: Plan, inputs: Inputs, device_inputs: DeviceInputs, host: HostWeights, sizes: Sizes
 ) -> TaskCosts | None:
     """The costs of tasks on devices that are like the first; None where too little memory is free to measure them.
 
     Args:
-        given: the inputs, on the first device.
+        device_inputs: the inputs, on the first device.
     """
     device, depth = devices[0], min(LAYERS, plan.depth)
     tiles = min(tiles_of(inputs.count, TILE), TILES * device.properties.multiprocessors)
     while True:
         try:
-            counts, seconds = _through(device, plan, given, host, depth, min(tiles * TILE, inputs.count))
+            counts, seconds = _through(device, plan, device_inputs, host, depth, min(tiles * TILE, inputs.count))
             break
         except MemoryTooSmall:
             if tiles == 1 and depth == 1:
@@ -67,7 +65,7 @@ def measured(
 
 
 def _through(
-    device: Device, plan: Plan, given: Given, host: HostWeights, depth: int, count: int
+    device: Device, plan: Plan, device_inputs: DeviceInputs, host: HostWeights, depth: int, count: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The first inputs through the first layers, each a pass: ((rows, inputs that are alive) before each layer, seconds
     of each), float64 (depth,)."""
@@ -76,15 +74,14 @@ def _through(
     for k, one in enumerate(host.laid[:depth]):
         layers[k] = one.on(there[offset : offset + one.nbytes])
         offset += one.nbytes
-    table = device.upload(table_of(device, layers, plan.depth))
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
-    parts = plan.passes(range(plan.depth))
-    held = BufferSlot(device, plan, tiles, buffers, parts, stages, layers, table, given)
+    part = DevicePart(device, plan, plan.passes(range(plan.depth)), stages, layers, device_inputs)
+    held = BufferSlot(part, tiles, buffers)
     compact = [*held.compact, held.collect][:depth]
     seconds = np.zeros(depth)
     for _ in range(2):  # kernels are loaded in the first run
-        device.copy_in(held.rows.batch, batches_told(device, count, count)[0])
+        device.copy_in(held.rows.batch, batch_table(device, count, count)[0])
         launched(held.arrive)
         for k in range(depth):
             seconds[k] = device.seconds(lambda k=k: launched([*held.through[k], *compact[k]]))

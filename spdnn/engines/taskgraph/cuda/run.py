@@ -1,4 +1,4 @@
-"""One run of a task graph on CUDA devices: tasks are given to their streams as soon as those before them have been.
+"""One run of a task graph on CUDA devices: each task enters its stream once those before it have.
 
 The host does not wait for a task to be done before it issues the next; events make streams wait. So progress tells of
 batches whose last task was issued, and not of their rows, rate or time to go. It looks whether
@@ -6,8 +6,6 @@ something is done in three cases only: before rows move on, for how many there a
 whether they are joined to others, and where several groups draw batches. With `graphs`, all that a batch does on a
 device in one go is one launch of a graph; the tasks in it are issued with the first of its layers.
 """
-
-from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
@@ -20,7 +18,7 @@ from spdnn.common import progress
 from spdnn.common.errors import SpdnnError
 from spdnn.common.files import check_ended
 from spdnn.common.progress_output import inference_name
-from spdnn.engines.taskgraph.cuda.device import GraphDevice, Told
+from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes
 from spdnn.engines.taskgraph.cuda.graphs import IN_GRAPHS, Graphs
 from spdnn.kernels.cuda.device import Event
 from spdnn.taskgraph.decomposition import Decomposition
@@ -35,7 +33,7 @@ class Going:
     """One run.
 
     Args:
-        batches: pinned, as batches_told has them; told: where batches tell what became of them.
+        batches: pinned, as batch_table has them; outcomes: where batches leave theirs.
         blocks: pinned, of each stage, where weights are streamed; graphs: None: tasks are launched one by one.
 
     Attributes:
@@ -48,12 +46,12 @@ class Going:
         cut: Decomposition,
         devices: Sequence[GraphDevice],
         batches: np.ndarray,
-        told: Told,
+        outcomes: Outcomes,
         blocks: Sequence[np.ndarray],
         graphs: Graphs | None,
         keep_values: bool = False,
     ):
-        self.cut, self.devices, self.batches, self.told, self.blocks = cut, devices, batches, told, blocks
+        self.cut, self.devices, self.batches, self.outcomes, self.blocks = cut, devices, batches, outcomes, blocks
         self.graphs, self.keep_values = graphs, keep_values
         self.execution = Execution(cut)
         self.slots: dict[int, tuple[int, int]] = {}
@@ -86,7 +84,7 @@ class Going:
                 for one in self.devices:
                     one.device.synchronize()
         except BaseException:
-            # What is still on its way reads and writes memory that another session may be given next.
+            # What is still on its way reads and writes memory that another session may get next.
             for one in self.devices:
                 with suppress(SpdnnError):  # what was wrong before is the one to tell
                     one.device.synchronize()
@@ -94,14 +92,14 @@ class Going:
 
     def spans(self) -> list[Span]:
         """What happened when, of all tasks that were timed, by the clocks of their devices."""
-        found = []
+        spans = []
         for task, last, before, after in self._timed:
             device, lane = task.lane
             clock, begun = self.devices[device].device, self._begun[device]
             layers = self.cut.stages[task.stage][0], self.cut.stages[last][1]
             times = clock.elapsed(begun, before), clock.elapsed(begun, after)
-            found.append(Span(device, lane, task.kind.value, task.batch, *layers, *times))
-        return found
+            spans.append(Span(device, lane, task.kind.value, task.batch, *layers, *times))
+        return spans
 
     def _next(self, lane: Lane) -> bool:
         """Issue the lane's next task, if there is one that can be; whether there was."""
@@ -160,7 +158,7 @@ class Going:
                 owner.before(task, self.batches)
                 self._timing(task, part[-1].stage, self.graphs.of(part))
             if task.kind in (Kind.COMPACT, Kind.COLLECT):
-                owner.after(task, self.told)
+                owner.after(task, self.outcomes)
             if self._crosses(owner, task):
                 device.record(owner.event(task))
         if task.kind == Kind.COLLECT:
@@ -195,7 +193,7 @@ class Going:
         first = self._waiting.get(task.device, 0)
         self._waiting[task.device] = first + owner.rows_after(task)
         self.slots[task.batch], self._parked[task.batch] = (task.device, task.slot), first
-        owner.park(task, first, self.told)
+        owner.park(task, first, self.outcomes)
         self.stage.advance()
 
     def _timing(self, task: Task, last: int, work) -> None:
@@ -219,43 +217,45 @@ class Going:
             self.values[task.batch] = self._finished(task.batch)
 
     def parts(self, numbered: Callable[[int, int], np.ndarray]) -> list[tuple[np.ndarray, dict]]:
-        """Of each batch, the numbers of its inputs and what it told, as outcome.result takes them.
+        """Of each batch, the numbers of its inputs and its outcome, as result.result takes them.
 
         Args:
             numbered: gives the numbers of inputs first..last-1.
         """
-        found = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.slots)}
+        outcomes = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.slots)}
         parts = []
         for batch in range(self.cut.batches):
-            told = found[batch]
+            outcome = outcomes[batch]
             if batch in self._parked:
                 whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
-                told = _joined(told, found[whole], self._parked[batch])
-            parts.append((numbered(*self.cut.members(batch)), told))
+                outcome = _joined(outcome, outcomes[whole], self._parked[batch])
+            parts.append((numbered(*self.cut.members(batch)), outcome))
         none = np.empty(0, np.int64)
-        return parts + [(none, {**found[one], "row_of": none}) for one in self.execution.graph.joined]
+        return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
 
     def _finished(self, batch: int) -> dict:
-        """What a batch told, as BufferSlot.finish has it."""
-        (device, number), told = self.slots[batch], self.told
+        """The outcome of a batch, as BufferSlot.finish has it."""
+        (device, number), outcomes = self.slots[batch], self.outcomes
         slot, count = self.devices[device].slots[number], int(self.batches[batch, 1])
-        found = slot.rows.told(told.counters[batch], told.row_of[batch][:count], told.found[batch])
-        return slot.finish(found, self.keep_values and batch not in self._parked)
+        outcome = slot.rows.outcome(
+            outcomes.counters[batch], outcomes.row_of[batch][:count], outcomes.statistics[batch]
+        )
+        return slot.finish(outcome, self.keep_values and batch not in self._parked)
 
 
-def _joined(told: dict, whole: dict, first: int) -> dict:
-    """What is told of a batch whose rows, from `first` on, became those of another: each input has the row of its own
+def _joined(own: dict, whole: dict, first: int) -> dict:
+    """The outcome of a batch whose rows, from `first` on, became those of another: each input has the row of its own
     row there; counters stay apart."""
-    row_of = np.full(told["row_of"].size, -1)
-    left = np.flatnonzero(told["row_of"] >= 0)
-    row_of[left] = whole["row_of"][first + told["row_of"][left]]
-    return {**whole, "row_of": row_of, **{name: told[name] for name in ("survivors", "work", "merged", "failed")}}
+    row_of = np.full(own["row_of"].size, -1)
+    left = np.flatnonzero(own["row_of"] >= 0)
+    row_of[left] = whole["row_of"][first + own["row_of"][left]]
+    return {**whole, "row_of": row_of, **{name: own[name] for name in ("survivors", "work", "merged", "failed")}}
 
 
 def busy(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
     """Seconds that tasks took, by device and lane."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    seconds: dict[str, dict[str, float]] = defaultdict(dict)
     for span in spans:
-        lanes = found[str(span.device)]
+        lanes = seconds[str(span.device)]
         lanes[span.lane] = lanes.get(span.lane, 0.0) + span.end - span.begin
-    return dict(found)
+    return dict(seconds)

@@ -6,20 +6,19 @@ many of its rows are left, are numbers in device memory.
 Source: SNIG (Lin and Huang, HPEC 2020); out-of-core weights: Hidayetoglu et al., HPEC 2020, section III.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
-from spdnn.engines.cuda.buffers import Plan, batches_told
-from spdnn.engines.cuda.inputs import TILE, Given, stored_arrays
+from spdnn.engines.cuda.buffers import Plan, batch_table
+from spdnn.engines.cuda.inputs import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.result import result
-from spdnn.engines.cuda.session import SHARE, padding, told_of
-from spdnn.engines.taskgraph.cuda.device import GraphDevice, Told, joins_of
+from spdnn.engines.cuda.session import SHARE, device_notes, padding
+from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes, joins_of
 from spdnn.engines.taskgraph.cuda.graphs import Graphs
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, HostWeights
 from spdnn.engines.taskgraph.cuda.probe import measured
@@ -31,7 +30,7 @@ from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
 from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, ScheduleRequest, Sizes, cut
 
-ARRAYS = 40  # of a slot, beside what grows with its rows; each may take up to UNIT bytes more than it needs
+ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
 UNIT = 512  # bytes, in which a device gives memory
 
 
@@ -59,31 +58,32 @@ class CudaGraphSession(Session):
             raise InputError(f"{len(devices)} devices, and {self.request.devices} were asked for")
         memory = min(self._allowed(device) for device in devices)
         begun = time.perf_counter()
-        given: dict[int, Given] = {0: Given(devices[0], inputs)}
+        device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
         copied = time.perf_counter() - begun
         self.plan = plan = Plan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
         self.sizes = self._sizes(host)
         self.predicted: float | None = None
-        self.cut, self.why = self._decomposition(memory, devices, given[0], host)
-        made = self.cut
-        for group in range(1, made.groups):
-            number = made.device(group, 0)
-            given[number] = Given(devices[number], inputs)
-        weights = [DeviceWeights(device, made, self.sizes, i, host.laid) for i, device in enumerate(devices)]
+        self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
+        cut = self.cut
+        for group in range(1, cut.groups):
+            number = cut.device(group, 0)
+            device_inputs[number] = DeviceInputs(devices[number], inputs)
+        weights = [DeviceWeights(device, cut, self.sizes, i, host.laid) for i, device in enumerate(devices)]
         begun = time.perf_counter()
         self.blocks = self._blocks(devices, host, weights)
-        self.copy_seconds = copied + (0.0 if made.streamed else time.perf_counter() - begun)
-        parts = plan.passes([first for first, _ in made.stages])
+        self.copy_seconds = copied + (0.0 if cut.streamed else time.perf_counter() - begun)
+        parts = plan.passes([first for first, _ in cut.stages])
         self.devices = [
-            GraphDevice(device, i, plan, made, parts, weights[i], given.get(i)) for i, device in enumerate(devices)
+            GraphDevice(device, i, plan, cut, parts, weights[i], device_inputs.get(i))
+            for i, device in enumerate(devices)
         ]
-        self.told = batches_told(devices[0], inputs.count, made.batch, joins_of(made))
-        self.results = Told(devices[0], plan, made)
-        self.graphs = Graphs(made, self.devices, self.blocks) if made.schedule == GRAPH else None
-        self.batches, self.span = made.batches, STREAMED if made.streamed else RESIDENT
+        self.batch_table = batch_table(devices[0], inputs.count, cut.batch, joins_of(cut))
+        self.outcomes = Outcomes(devices[0], plan, cut)
+        self.graphs = Graphs(cut, self.devices, self.blocks) if cut.schedule == GRAPH else None
+        self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT
         self.notes = {
-            **told_of(devices[0], plan),
+            **device_notes(devices[0], plan),
             "passes": len(parts),
             "padding": padding(plan, host.laid),
             "captured": self.graphs is not None,
@@ -91,27 +91,27 @@ class CudaGraphSession(Session):
         }
 
     def run(self, exchange=None) -> Result:
-        made = self.cut
-        going = Going(made, self.devices, self.told, self.results, self.blocks, self.graphs, self.keep_values)
+        cut = self.cut
+        going = Going(cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.keep_values)
         begun = time.perf_counter()
         going.run()
         self._going, self._seconds = going, time.perf_counter() - begun
         parts = going.parts(self.inputs.numbered)
-        told = notes(made, self.sizes, self.request, self.why, going.execution.graph)
+        graph_notes = notes(cut, self.sizes, self.request, self.why, going.execution.graph)
         if self.predicted is not None:
-            told["predicted_seconds"] = self.predicted
-        return result(self.plan, self.inputs, parts, {**self.notes, **told}, self.keep_values)
+            graph_notes["predicted_seconds"] = self.predicted
+        return result(self.plan, self.inputs, parts, {**self.notes, **graph_notes}, self.keep_values)
 
     def tell(self, result: Result) -> None:
-        made, seconds, spans = self.cut, self._seconds, self._going.spans()
+        cut, seconds, spans = self.cut, self._seconds, self._going.spans()
         # By the host's clock, from the first task to the last; and with what opening the session copied.
         took = {self.span: seconds} | (
-            {} if made.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
+            {} if cut.streamed else {"with host-to-device copies": seconds + self.copy_seconds}
         )
         lanes = busy(spans)
         busiest = max((spent for one in lanes.values() for spent in one.values()), default=0.0)
-        told = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
-        result.notes |= timeline(spans) | told
+        times = {"busy_seconds": lanes, "times_busiest_lane": seconds / busiest if busiest else None, "spans": took}
+        result.notes |= timeline(spans) | times
 
     def _allowed(self, device: Device) -> int:
         """Bytes that this session may take on a device: what was promised, or most of what is free.
@@ -134,23 +134,21 @@ class CudaGraphSession(Session):
         return Sizes(self.inputs.count, TILE, weights, plan.row_bytes, held + len(weights) * UNIT)
 
     def _decomposition(
-        self, memory: int, devices: Sequence[Device], given: Given, host: HostWeights
+        self, memory: int, devices: Sequence[Device], device_inputs: DeviceInputs, host: HostWeights
     ) -> tuple[Decomposition, str]:
         """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
         where it can matter: to choose a schedule, or the ranges of a pipeline.
         """
         request = self.request
-        if found := unmeasured(request, self.sizes, memory, leaving=self.plan.leaving):
-            return found
-        costs = measured(devices, self.plan, self.inputs, given, host, self.sizes)
+        if fixed := unmeasured(request, self.sizes, memory, leaving=self.plan.leaving):
+            return fixed
+        costs = measured(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
             why = "the device has too little memory to measure which schedule is faster"
-            schedule = request.schedule or STREAM
-            return cut(
-                schedule, self.sizes, request.devices, memory=memory, leaving=self.plan.leaving, **request.asked
-            ), f"{schedule}: {why}"
+            request = replace(request, schedule=request.schedule or STREAM)
+            return cut(request, self.sizes, memory, leaving=self.plan.leaving), f"{request.schedule}: {why}"
         chosen = choose(self.sizes, request, memory, costs, leaving=self.plan.leaving)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
@@ -159,16 +157,16 @@ class CudaGraphSession(Session):
         self, devices: Sequence[Device], host: HostWeights, weights: Sequence[DeviceWeights]
     ) -> list[np.ndarray]:
         """Pinned blocks of all stages, where weights are streamed; else they go to the devices now, none is kept."""
-        made, kept = self.cut, []
-        size = max(sum(self.sizes.weights[slice(*stage)]) for stage in made.stages)
-        passed = None if made.streamed else devices[0].pinned(size, np.uint8)
-        for stage, layers in enumerate(made.stages):
-            if made.streamed:
+        cut, kept = self.cut, []
+        size = max(sum(self.sizes.weights[slice(*stage)]) for stage in cut.stages)
+        passed = None if cut.streamed else devices[0].pinned(size, np.uint8)
+        for stage, layers in enumerate(cut.stages):
+            if cut.streamed:
                 kept.append(host.block(*layers, lambda nbytes: devices[0].pinned(nbytes, np.uint8)))
                 continue
             block = host.block(*layers, lambda nbytes: passed[:nbytes])
             for number, held in enumerate(weights):
-                if stage in range(*made.range_of(number)):
+                if stage in range(*cut.range_of(number)):
                     held.copy(stage, block)
             for device in devices:
                 device.synchronize()  # the next stage takes the same memory
@@ -176,10 +174,10 @@ class CudaGraphSession(Session):
 
     def _moves(self, devices: Sequence[Device]) -> str | None:
         """How rows get from device to device; None where they do not. Opens the direct way where there is one."""
-        made, length = self.cut, len(self.cut.ranges)
-        pairs = [(i, i + 1) for i in range(made.devices) if (i + 1) % length]
+        cut, length = self.cut, len(self.cut.ranges)
+        pairs = [(i, i + 1) for i in range(cut.devices) if (i + 1) % length]
         if not pairs:
             return None
         direct = [devices[b].reach(devices[a]) and devices[a].reach(devices[b]) for a, b in pairs]
-        told = {True: "from device to device", False: "through the host"}
-        return told[direct[0]] if len(set(direct)) == 1 else "some from device to device, some through the host"
+        ways = {True: "from device to device", False: "through the host"}
+        return ways[direct[0]] if len(set(direct)) == 1 else "some from device to device, some through the host"
