@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 from matplotlib.axes import Axes
-from test_report import HOSTILE, Page, collected, data, made_record
+from test_report import HOSTILE, Page, collected, data, made_record, typed
 from test_report import drawn as figures
 from test_report import shown as whole
 from test_schedules import scheduled
@@ -230,8 +230,8 @@ def test_rows_of_zeros_stay_while_a_later_bias_may_revive_them():
 
 def test_one_rank_of_several_does_not_tell_for_all():
     record = run()
-    assert reduction_facts.layer_counts(record).rows == kept()
-    assert reduction_facts.layer_counts({**record, "ranks": 2}) is None
+    assert reduction_facts.layer_counts(typed(record)).rows == kept()
+    assert reduction_facts.layer_counts(typed({**record, "ranks": 2})) is None
 
 
 def test_seconds_with_more_and_more_reductions():
