@@ -150,35 +150,33 @@ _HEAD = f"  {'problem':<58} {'ours ms':>9} {'10^9 op/s':>9} {'% peak':>6} {'spar
 
 def _print(group: list) -> None:
     """One problem in a line."""
-    from spdnn.common.validation import builtins
     from spdnn.report.operations.values import compared
 
-    for one in compared(map(builtins, group)):
-        ours = statistics.median(one.ours["samples"]["seconds"])
-        name = one.ours["case"].rsplit(".", 2)[0]
+    for one in compared(group):
+        ours = statistics.median(one.ours.seconds)
+        name = one.ours.case.rsplit(".", 2)[0]
         peak = "-" if one.peak is None else f"{one.peak:.1f}"
         sparse, dense = (_against(other) for other in (one.sparse, one.dense))
-        imbalance = one.ours["imbalance"]
-        spread = "-" if imbalance is None else f"{imbalance['busy']:.3f}"
-        rate = one.ours["operations_per_second"]["median"] / 1e9
+        imbalance = one.ours.imbalance
+        spread = "-" if imbalance is None else f"{imbalance.busy:.3f}"
+        rate = one.ours.operations_per_second.median / 1e9
         print(
             f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True
         )
 
 
 def _against(other) -> str:
-    return "-" if other is None else f"{other[1]:.2f} {other[0]['program']['name']}"
+    return "-" if other is None else f"{other[1]:.2f} {other[0].program.name}"
 
 
 def _summary(records: list) -> None:
     """Geometric means by operation, set and sparsity."""
-    from spdnn.common.validation import builtins
     from spdnn.report.operations.values import compared, means
 
     groups: dict[tuple, list] = {}
-    for one in compared(map(builtins, records)):
+    for one in compared(records):
         if one.operation != "model":
-            groups.setdefault((one.operation, one.problem["set"], one.percent), []).append(one)
+            groups.setdefault((one.operation, one.problem.set, one.percent), []).append(one)
     print("\ngeometric means: ours is so many times as fast; in brackets, by fastest samples")
     print(f"  {'operation':<9} {'set':<4} {'sparsity':>8} {'problems':>8} {'sparse':>15} {'dense':>15} {'% peak':>7}")
     for (operation, kind, percent), members in groups.items():

@@ -187,6 +187,11 @@ class Memory(Record):
     operand_bytes: Count
     attention_bytes: Count | None
 
+    @property
+    def held(self) -> int:
+        """All of them."""
+        return self.matrix_bytes + self.operand_bytes + (self.attention_bytes or 0)
+
 
 class Verification(Record):
     """How the output was compared.

@@ -246,6 +246,16 @@ class Reductions(Record):
     def __post_init__(self) -> None:
         check_unique("requested", self.requested)
 
+    @property
+    def on(self) -> frozenset[str]:
+        """The names of those that were on."""
+        return frozenset(self.requested)
+
+    def search(self, name: str) -> dict:
+        """What the search for one of them found; empty where the record does not say."""
+        result = self.found.get(name)
+        return result if isinstance(result, dict) else {}
+
 
 class RunSamples(Record):
     """Seconds of every repeat.

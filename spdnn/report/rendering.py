@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target, write_text
-from spdnn.common.validation import builtins
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
 from spdnn.report import page
 from spdnn.report.common import figure_files
 from spdnn.report.common.collection import Part, collect
-from spdnn.report.common.plain import Plain
 
 
 class Folder(NamedTuple):
@@ -58,9 +56,9 @@ def render(
     parts, operations = [], []
     for folder in folders:
         records, others = read_all(folder.records)
-        verdicts = [(Path(path).resolve().parent.name, builtins(read_verdict(path))) for path in folder.verdicts]
-        parts.append(Part([Plain(one) for one in records], verdicts, folder.expected))
-        operations += map(builtins, others)
+        verdicts = [(Path(path).resolve().parent.name, read_verdict(path)) for path in folder.verdicts]
+        parts.append(Part(records, verdicts, folder.expected))
+        operations += others
     published = read_operation_baselines() if operations else ()
     contents = collect(parts, read_baselines(baselines_path), operations, published)
     shown = page.values(contents)

@@ -15,9 +15,8 @@ from spdnn.costmodel import calibration, costs, prediction
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.files import write_record
-from spdnn.report.common.plain import typed
 from tests.records.test_rank_checks import DISTRIBUTED, rank
-from tests.report.test_report import made_record, made_verdict
+from tests.report.test_report import made_record, made_verdict, typed
 
 MESSAGES = costs.Messages(2e-6, 1e10)
 RANKS = (1, 2, 3, 8, 60, 1000)

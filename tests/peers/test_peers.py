@@ -14,9 +14,8 @@ from spdnn.peers import compare as peers
 from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.problem.features import Inputs
 from spdnn.records.files import check_record, read_record
-from spdnn.report.common.plain import typed
 from spdnn.sources.radixnet import RadixNet
-from tests.report.test_report import made_record
+from tests.report.test_report import made_record, typed
 
 THREADS = 2  # JAX keeps the number that it starts with
 HERE = peers.installed()[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from engine_cases import rows
@@ -45,7 +47,12 @@ def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_pa
     write_record(tmp_path / "toy.json", record)
     assert read_record(tmp_path / "toy.json").reductions.found["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     assert main(["report", str(tmp_path / "toy.json"), "-o", str(tmp_path / "page.html")]) == 0
-    assert "Zero weights: edges whose weight is 0 are left out." in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "<p>Zero weights: edges whose weight is 0 are left out.</p>" in page
+    (table,) = re.findall(r"<caption>Inputs × edges.*?</table>", page, re.DOTALL)
+    head, *lines = re.findall(r"<tr>.*?</tr>", table, re.DOTALL)
+    assert "Zero<br>weights" in head
+    assert [line.count("<th") + line.count("<td") for line in lines] == [head.count("<th")]
 
 
 def test_it_changes_nothing_but_the_work(zeros, pruned):

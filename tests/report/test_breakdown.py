@@ -6,7 +6,7 @@ import re
 import statistics
 
 import pytest
-from test_report import HOSTILE, collected, data, drawn, made_record, shown
+from test_report import HOSTILE, collected, data, drawn, made_record, shown, typed
 from test_scaling import on
 from test_schedules import scheduled
 
@@ -84,7 +84,7 @@ OVERLAP = [
 )
 def test_a_timeline_is_told_apart_by_device(entries, ticks, devices):
     record, expected = timed(entries, ticks, devices), by_ticks(entries, ticks, devices)
-    found = breakdown.parts(record)
+    found = breakdown.parts(typed(record))
     assert {name: getattr(found, name) for name in expected} == expected
     assert found.whole == ticks * TICK * devices == sum(expected.values()) - expected["hidden"]
     values = set(shown([record]).values)
@@ -98,20 +98,20 @@ def test_ranks_are_told_apart_by_their_clocks():
     whole, wait, copies = (
         sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
     )
-    found = breakdown.parts(record)
+    found = breakdown.parts(typed(record))
     assert (found.whole, found.wait, found.copy, found.kernel) == (whole, wait, copies, whole - wait - copies)
     assert (found.untold, found.hidden) == (0, None)
     page = shown([record])
     assert {whole, wait / whole, copies / whole, (whole - wait - copies) / whole} <= set(page.values)
     assert "Clocks of the ranks, 3 repeats" in page.text
     record["span"] = STREAMED  # a rank that reads weights does not tell when
-    found = breakdown.parts(record)
+    found = breakdown.parts(typed(record))
     assert (found.kernel, found.untold, found.copy) == (None, whole - wait - copies, copies)
 
 
 def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     page = shown([on_gpu()])
-    found = breakdown.parts(on_gpu())
+    found = breakdown.parts(typed(on_gpu()))
     assert (found.whole, found.kernel, found.untold) == (0.375, 0.25, 0.125)
     assert (found.copy, found.wait, found.hidden) == (None, None, None)
     assert {0.25 / 0.375, 0.125 / 0.375, 0.375, 0.5} <= set(page.values)  # 0.5: the copies while it was read
@@ -141,7 +141,7 @@ def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     ],
 )
 def test_what_a_record_does_not_tell_is_not_guessed(record):
-    assert breakdown.parts(record) is None
+    assert breakdown.parts(typed(record)) is None
     page = shown([record])
     assert "not told" in page.text
     assert "What inference was made of is not told by these records" in page.text
@@ -152,11 +152,11 @@ def test_what_a_record_does_not_tell_is_not_guessed(record):
 def test_copies_inside_captured_graphs_are_not_told_apart():
     entries = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
     captured = timed(entries, 21, span=STREAMED, captured=True)
-    found = breakdown.parts(captured)
+    found = breakdown.parts(typed(captured))
     assert (found.kernel, found.untold, found.wait, found.hidden) == (None, 19 * TICK, 2 * TICK, None)
     stay = timed(entries, 21, captured=True)  # so nothing is copied
-    assert breakdown.parts(stay).kernel == 18 * TICK
-    assert breakdown.parts(timed(entries, 21, span=STREAMED, captured=False)).kernel == 18 * TICK
+    assert breakdown.parts(typed(stay)).kernel == 18 * TICK
+    assert breakdown.parts(typed(timed(entries, 21, span=STREAMED, captured=False))).kernel == 18 * TICK
 
 
 def test_a_timeline_of_joined_tasks_says_at_most():

@@ -3,8 +3,9 @@
 import itertools
 
 import pytest
-from test_report import made_record, made_verdict, rendered, stored, stored_verdict
+from test_report import made_record, made_verdict, rendered, stored, stored_verdict, typed
 
+from spdnn.records.run_record import Verdict
 from spdnn.report.common.collection import Part, collect, distinct, fair
 from spdnn.report.rendering import Folder
 
@@ -31,8 +32,8 @@ def test_a_failure_on_one_machine_leaves_the_case_of_another_alone(tmp_path):
 
 
 def test_a_record_that_one_folder_withholds_is_shown_by_no_other():
-    record, failed = made_record("same"), made_verdict(passed=False)
-    parts = [Part([record], [("same", failed)]), Part([dict(reversed(record.items()))])]
+    record, failed = made_record("same"), typed(made_verdict(passed=False), Verdict)
+    parts = [Part([typed(record)], [("same", failed)]), Part([typed(dict(reversed(record.items())))])]
     for order in itertools.permutations(parts):
         found = collect(order)
         assert found.records == []
@@ -65,7 +66,7 @@ def test_nothing_missing_is_not_mentioned(tmp_path):
 
 
 def test_distinct_keeps_one_of_each():
-    failed = "broken", made_verdict(passed=False)
+    failed = "broken", typed(made_verdict(passed=False), Verdict)
     assert collect([Part([], [failed, failed])]).judged == [failed]
     assert distinct([{"a": 1, "b": 2}, {"a": 3}, {"b": 2, "a": 1}]) == [{"a": 1, "b": 2}, {"a": 3}]
 

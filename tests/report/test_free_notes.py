@@ -8,13 +8,12 @@ import random
 
 import pytest
 from pages import KINDS
-from test_report import many, measured, shown
+from test_report import many, measured, shown, typed
 from test_scaling import strong
 from test_schedules import several
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import from_record
-from spdnn.report.common.plain import typed
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
 
 FREE = (

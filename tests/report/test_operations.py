@@ -6,9 +6,10 @@ import json
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, HOSTILE, made_record, shown, stored
+from test_report import BASELINES, HOSTILE, made_record, shown, stored, typed
 
 from spdnn.common.errors import InputError
+from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published_operations import OperationBaseline
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
@@ -27,8 +28,12 @@ def products(sparsity=0.9, ours=0.001, mkl=0.002, blas=0.004, **more):
     ]
 
 
+def objects(records):
+    return [typed(record, OperationRecord) for record in records]
+
+
 def figures(records):
-    return {one.name: one for one in SECTION.drawings(operations.values(collect([], operations=records)))}
+    return {one.name: one for one in SECTION.drawings(operations.values(collect([], operations=objects(records))))}
 
 
 def part(page):
@@ -77,37 +82,37 @@ def test_runs_and_operations_share_a_page(tmp_path):
 def test_ratios_are_of_pairs_and_the_fastest_counts():
     found = [made_operation("ours", (0.001, 0.005, 0.002)), made_operation("mkl", (0.003, 0.015, 0.008)),
              made_operation("scipy", (0.01, 0.01, 0.01)), made_operation("blas", (0.002, 0.009, 0.004))]  # fmt: skip
-    (one,) = operations.compared(found)
-    assert one.sparse[0]["program"]["name"] == "mkl"
+    (one,) = operations.compared(objects(found))
+    assert one.sparse[0].program.name == "mkl"
     assert one.sparse[1] == pytest.approx(3)
     assert one.dense[1] == pytest.approx(2)
     assert one.other == one.dense
-    useful, peak = one.ours["work"]["useful_operations"], 2 * one.ours["machine"]["fma_per_second"]
+    useful, peak = one.ours.work.useful_operations, 2 * one.ours.machine.fma_per_second
     assert one.peak == pytest.approx(100 * useful / 0.002 / peak)
     assert operations.best(one.ours, one.dense[0]) == pytest.approx(2)
     assert operations.best(one.ours, one.sparse[0]) == pytest.approx(3)
-    assert one.memory == pytest.approx(4 * 512 * 1024 / (6 * one.problem["nonzeros"]))
+    assert one.memory == pytest.approx(4 * 512 * 1024 / (6 * one.problem.nonzeros))
 
 
 def test_other_comparisons_and_problems_are_not_mixed():
     slow = made_operation("mkl", (0.5, 0.5, 0.5), comparison="f" * 16)
-    (one,) = operations.compared([*products(), slow])
+    (one,) = operations.compared(objects([*products(), slow]))
     assert one.sparse[1] == pytest.approx(2)
     later = [{**one, "created": "2026-01-02T03:04:05Z"} for one in products(mkl=0.005, comparison="e" * 16)]
-    (one,) = operations.compared([*products(), *later])
+    (one,) = operations.compared(objects([*products(), *later]))
     assert one.sparse[1] == pytest.approx(5)  # the latest comparison of a problem counts
-    assert len(operations.compared([*products(), *products(layer="other")])) == 2
-    assert operations.compared([made_operation("mkl")]) == []
+    assert len(operations.compared(objects([*products(), *products(layer="other")]))) == 2
+    assert operations.compared(objects([made_operation("mkl")])) == []
 
 
 def test_geometric_means():
-    found = operations.compared([*products(layer="one", mkl=0.002), *products(layer="two", mkl=0.008)])
+    found = operations.compared(objects([*products(layer="one", mkl=0.002), *products(layer="two", mkl=0.008)]))
     mean = operations.means(found)
     assert mean["sparse"] == pytest.approx(4)  # of 2 and 8
     assert mean["dense"] == pytest.approx(4)
     assert (mean["sparse_best"], mean["dense_best"]) == (pytest.approx(4), pytest.approx(4))
     assert mean["count"] == mean["faster"] == 2
-    alone = operations.means(operations.compared(products(mkl=None, blas=None)))
+    alone = operations.means(operations.compared(objects(products(mkl=None, blas=None))))
     assert (alone["sparse"], alone["dense"], alone["other"], alone["faster"]) == (None, None, None, 0)
 
 
@@ -193,4 +198,4 @@ def test_a_record_that_claims_too_much_makes_no_page(tmp_path, path, value):
 def test_published_figures_are_printed_as_text():
     row = OperationBaseline("spmm", "", "speed-up", 2.5, HOSTILE, "A GPU", "x", "A paper")
     assert operations.values(collect([], (), [], [row])) is None
-    assert operations.values(collect([], (), products(), [row]))["published"] == [row]
+    assert operations.values(collect([], (), objects(products()), [row]))["published"] == [row]

@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -23,6 +24,7 @@ from spdnn.common.statistics import interval
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
+from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import solution
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
@@ -229,9 +231,14 @@ def _shown(records, verdicts, **more):
         return rendered(folder / "report.html", [report.Folder(stored(folder, *json.loads(records)), judged)], **more)
 
 
+def typed(content, kind=RunRecord):
+    """The record that a dictionary is."""
+    return msgspec.convert(content, kind)
+
+
 def collected(records, baselines=()):
     """The collection of these run records."""
-    return collect([Part(records)], baselines)
+    return collect([Part([typed(one) for one in records])], baselines)
 
 
 def drawn(name, records):
@@ -578,7 +585,7 @@ def test_a_ladder_is_of_one_machine_and_tells_what_times_include():
         record["environment"]["cores"] = 64
     here[0]["span"] = words.STREAMED
     own = collected([*here, *there]).own
-    found = {one["runs"][0]["record"]["environment"]["cores"]: one for one in ladders(own)}
+    found = {one["runs"][0]["record"].environment.cores: one for one in ladders(own)}
     assert {cores: len(one["rungs"]) for cores, one in found.items()} == {2: 3, 64: 3}
     assert all(run["case"].startswith("here") for run in found[2]["runs"])
     assert sum(rung.label.endswith(f": {words.STREAMED}") for rung in found[2]["rungs"]) == 1

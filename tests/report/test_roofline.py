@@ -188,7 +188,7 @@ def test_each_machine_has_roofs_of_its_own():
 
 def test_devices_of_a_task_graph_are_one_machine():
     records = [run("one", gpu="A GPU"), run("two", gpu="A GPU")]
-    records[1]["engine"]["notes"]["devices"] = 2
+    records[1]["engine"] = {"name": "taskgraph-cuda", "notes": {"devices": 2}}
     names = [panel["name"] for panel in values(collected(records))["panels"]]
     assert names == ["A GPU (A CPU, 2 cores), sm_90", "A GPU (A CPU, 2 cores), sm_90, 2 GPUs"]
     records[1]["engine"]["notes"]["devices"] = "two"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown
+from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown, typed
 
 from spdnn.records.published import read_baselines
 from spdnn.report.common.drawing import saved, style
-from spdnn.report.common.plain import typed
 from spdnn.report.schedules import figures as timelines
 from spdnn.report.schedules.values import values
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of

@@ -38,7 +38,7 @@ def curves(runs: Sequence[dict], most: int) -> list[Curve]:
     """
     groups: dict[tuple, list[Curve]] = {}
     for run in sorted(runs, key=lambda run: -run["layers"]):
-        counts = tuple(run["record"]["result"]["survivors"])
+        counts = tuple(run["record"].result.survivors)
         drawn = groups.setdefault((run["neurons"], run["inputs"], run["comparable"]), [])
         if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
             label = f"{run['neurons']:,} neurons × {run['layers']:,} layers, {run['inputs']} inputs"
@@ -59,7 +59,7 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
     """
 
     def same(run: dict) -> tuple | None:
-        where = words.machine(run["record"]["environment"])
+        where = words.machine(run["record"].environment)
         return (*run_rows.problem_key(run), run["span"].startswith("one layer"), where) if run["ranks"] == 1 else None
 
     shown = []
@@ -80,7 +80,7 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
                 "id": f"ladder-{len(shown) + 1}",
                 "runs": members,
                 "rungs": rungs,
-                "machine": words.machine(members[0]["record"]["environment"]),
+                "machine": words.machine(members[0]["record"].environment),
                 "span": spans.pop() if len(spans) == 1 else None,
             }
         )

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from spdnn.records.run_record import CLOCK, TOLERANCE
+from spdnn.records.notes import CudaNotes
+from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE, RunRecord
 from spdnn.report.breakdown.ladders import curves, ladders
 from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
-from spdnn.report.common.plain import typed
 from spdnn.report.common.words import STREAMED, plural
-from spdnn.taskgraph.calibration import decomposition_of, timeline_of
+from spdnn.taskgraph.calibration import decomposition_of, notes_of, timeline_of
 from spdnn.taskgraph.graph import COMPUTE, LANES
 from spdnn.taskgraph.timeline import Span
 
@@ -74,7 +74,7 @@ def values(collection: Collection) -> dict | None:
     runs, own = collection.runs, collection.own
     if not runs:
         return None
-    alone = sorted(runs, key=lambda run: "comparison" in run["record"])  # those timed beside peers come last
+    alone = sorted(runs, key=lambda run: bool(run["record"].comparison))  # those timed beside peers come last
     rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
     apart = [row for row in rows if row["parts"]]
     return {
@@ -93,9 +93,9 @@ def fastest(rows: Sequence[dict], most: int) -> list[dict]:
     """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
 
     def network(row: dict) -> tuple:
-        return row["run"]["neurons"], row["run"]["layers"], "comparison" in row["run"]["record"]
+        return row["run"]["neurons"], row["run"]["layers"], bool(row["run"]["record"].comparison)
 
-    return fair(rows, most, network, lambda row: row["run"]["rate"]["median"])
+    return fair(rows, most, network, lambda row: row["run"]["rate"].median)
 
 
 def _is_by(term: str, row: dict) -> bool:
@@ -103,34 +103,32 @@ def _is_by(term: str, row: dict) -> bool:
     return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
-def parts(record: dict) -> Parts | None:
+def parts(record: RunRecord) -> Parts | None:
     """What the record tells of its inference seconds; None where that is nothing."""
-    if record["ranks"] > 1:
+    if record.ranks > 1:
         return _of_ranks(record)
-    if "comparison" in record:
+    if record.comparison:
         return None  # engines timed in turn: their notes are of a run before that
-    if "schedule" in record["engine"]["notes"]:
+    if "schedule" in record.engine.noted:
         return _of_timeline(record)
     return _of_events(record)
 
 
-def _of_ranks(record: dict) -> Parts:
+def _of_ranks(record: RunRecord) -> Parts:
     """Sums over all ranks and repeats. When a rank neither waits nor sends, it computes, or reads weights."""
-    ranks, repeats = record["distribution"]["per_rank"], len(record["samples"]["inference_seconds"])
-    whole, waiting, sending = (
-        sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
-    )
+    ranks, repeats = record.distribution.per_rank, len(record.seconds)
+    whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
     rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
-    computed, untold = (None, rest) if record["span"] == STREAMED else (rest, 0.0)
+    computed, untold = (None, rest) if record.span == STREAMED else (rest, 0.0)
     return Parts(whole, sending, computed, waiting, untold, None, None, source) if whole else None
 
 
-def _of_timeline(record: dict) -> Parts | None:
+def _of_timeline(record: RunRecord) -> Parts | None:
     """By device, from the lanes of the last repeat. Copies beside a lane that computes are hidden, and take no time of
     their own. Where a captured graph copies weights too, what is one entry of the timeline is not told apart.
     """
-    notes, last = record["engine"]["notes"], record["samples"]["inference_seconds"][-1]
-    spans, made = timeline_of(typed(record)), decomposition_of(typed(record))
+    notes, last = notes_of(record), record.seconds[-1]
+    spans, made = timeline_of(record), decomposition_of(record)
     if spans is None or made is None:
         return None
     if not all(0 <= one.device < made.devices and one.lane in LANES for one in spans):
@@ -146,10 +144,10 @@ def _of_timeline(record: dict) -> Parts | None:
         busy += _covered(lanes)
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
     seconds = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
-    if notes.get("captured") and record["span"] == STREAMED:
+    if notes.captured and record.span == STREAMED:
         seconds |= {"kernel": None, "untold": after + computing, "hidden": None}
-    tasks = notes.get("timeline_tasks")
-    joined = (tasks, len(spans)) if isinstance(tasks, int) and tasks > len(spans) else None
+    tasks = notes.timeline_tasks or 0
+    joined = (tasks, len(spans)) if tasks > len(spans) else None
     source = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
     return Parts(whole=whole, joined=joined, source=source, **{name: _positive(seconds[name]) for name in seconds})
 
@@ -168,26 +166,25 @@ def _covered(spans: Iterable[Span]) -> float:
     return total
 
 
-def _of_events(record: dict) -> Parts | None:
+def _of_events(record: RunRecord) -> Parts | None:
     """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
-    last, kernel = record["samples"]["inference_seconds"][-1], _spans(record).get(record["span"])
+    last, kernel = record.seconds[-1], _spans(record).get(record.span)
     if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
         return None
     untold = _positive(last - kernel)
     return Parts(max(last, kernel), None, kernel, None, untold, None, None, f"{EVENTS}, last repeat")
 
 
-def _uploaded(record: dict) -> float | None:
+def _uploaded(record: RunRecord) -> float | None:
     """Seconds of read in which inputs and weights went to a GPU."""
-    spans, whole = _spans(record), sum(record["samples"]["read_seconds"])
-    if record["ranks"] > 1 or not {WITH_COPIES, record["span"]} <= set(spans):
+    spans, whole = _spans(record), sum(record.samples.read_seconds)
+    if record.ranks > 1 or not {WITH_COPIES, record.span} <= set(spans):
         return None
-    copied = spans[WITH_COPIES] - spans[record["span"]]
+    copied = spans[WITH_COPIES] - spans[record.span]
     return copied if 0 <= copied <= whole else None
 
 
-def _spans(record: dict) -> dict[str, float]:
-    """The spans in an engine's notes, those of them that are times."""
-    spans = record["engine"]["notes"].get("spans")
-    pairs = spans.items() if isinstance(spans, dict) else ()
-    return {name: value for name, value in pairs if type(value) in (int, float) and value >= 0}
+def _spans(record: RunRecord) -> dict[str, float]:
+    """The spans in the notes of an engine that has a GPU."""
+    notes = record.engine.notes
+    return notes.spans or {} if isinstance(notes, CudaNotes) else {}

@@ -7,13 +7,16 @@ the same collection, whatever their order.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import NamedTuple, TypeVar
 
+from spdnn.common.validation import builtins
+from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published import Baseline
 from spdnn.records.published_operations import OperationBaseline
+from spdnn.records.run_record import RunRecord, Verdict
 from spdnn.report.common import run_rows, words
 
 Entry = TypeVar("Entry")
@@ -28,8 +31,8 @@ class Part(NamedTuple):
         expected: the cases that were to be run, where a list of them is there.
     """
 
-    records: Sequence[dict] = ()
-    verdicts: Sequence[tuple[str, dict]] = ()
+    records: Sequence[RunRecord] = ()
+    verdicts: Sequence[tuple[str, Verdict]] = ()
     expected: Sequence[str] = ()
 
 
@@ -47,11 +50,11 @@ class Collection:
         operation_baselines: the published figures of operations.
     """
 
-    records: Sequence[dict]
-    judged: Sequence[tuple[str, dict]]
+    records: Sequence[RunRecord]
+    judged: Sequence[tuple[str, Verdict]]
     withheld: Sequence[str]
     missing: Sequence[str]
-    operations: Sequence[dict]
+    operations: Sequence[OperationRecord]
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
 
@@ -63,45 +66,57 @@ class Collection:
     @cached_property
     def runs(self) -> list[dict]:
         """A row of `run_rows.row` for each run record; with its place where there are several machines or a GPU."""
-        places = [record["environment"] for record in self.records]
-        several = len(set(map(words.machine, places))) > 1
+        several = len({words.machine(record.environment) for record in self.records}) > 1
         return [
-            run_rows.row(record, number, placed=several or bool(place.get("gpu")))
-            for number, (record, place) in enumerate(zip(self.records, places, strict=True))
+            run_rows.row(record, number, placed=several or bool(record.environment.gpu))
+            for number, record in enumerate(self.records)
         ]
 
     @cached_property
     def own(self) -> list[dict]:
         """The rows of runs that are of no comparison with other libraries."""
-        return [run for run in self.runs if "comparison" not in run["record"]]
+        return [run for run in self.runs if not run["record"].comparison]
+
+
+def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:
+    """A decorator: what the function makes of a collection is made once, however many sections ask for it."""
+
+    @wraps(function)
+    def made(collection: Collection) -> Entry:
+        known = vars(collection)  # where cached properties are too
+        if function not in known:
+            known[function] = function(collection)
+        return known[function]
+
+    return made
 
 
 def collect(
     parts: Iterable[Part],
     baselines: Sequence[Baseline] = (),
-    operations: Iterable[dict] = (),
+    operations: Iterable[OperationRecord] = (),
     operation_baselines: Sequence[OperationBaseline] = (),
 ) -> Collection:
     """The parts as one, with checked operation records and the published tables; the same for any order of them."""
-    records: dict[str, dict] = {}
-    judged: dict[str, tuple[str, dict]] = {}
-    withheld: dict[str, str] = {}
+    records: dict[str, RunRecord] = {}
+    judged: dict[str, tuple[str, Verdict]] = {}
+    withheld: dict[str, RunRecord] = {}
     missing: set[str] = set()
     for part in parts:
-        failed = {case for case, verdict in part.verdicts if not verdict["passed"]}
-        timed = {record["case"] for record in part.records}
+        failed = {case for case, verdict in part.verdicts if not verdict.passed}
+        timed = {record.case for record in part.records}
         for record in part.records:
-            (withheld if record["case"] in failed else records)[_text(record)] = record
+            (withheld if record.case in failed else records)[_text(record)] = record
         for case, verdict in part.verdicts:
             if case in failed or case not in timed:
                 judged[_text([case, verdict])] = case, verdict
         missing |= set(part.expected) - timed - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
-    shown = [record for text, record in records.items() if text not in withheld]
+    shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
     return Collection(
-        sorted(shown, key=_order),
-        sorted(judged.values(), key=lambda one: (one[1]["passed"], one[0], _text(one[1]))),
-        sorted({record["case"] for record in withheld.values()}),
+        [records[text] for _, text in shown],
+        sorted(judged.values(), key=lambda one: (one[1].passed, one[0], _text(one[1]))),
+        sorted({record.case for record in withheld.values()}),
         sorted(missing),
         distinct(operations),
         baselines,
@@ -109,7 +124,7 @@ def collect(
     )
 
 
-def distinct(contents: Iterable[dict]) -> list[dict]:
+def distinct(contents: Iterable[Entry]) -> list[Entry]:
     """The contents without repeats of what is the same to the last value, in an order of their own."""
     texts = {_text(content): content for content in contents}
     return [texts[text] for text in sorted(texts)]
@@ -136,13 +151,13 @@ def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
 
 def fair_runs(runs: Sequence[dict], most: int) -> list[dict]:
     """At most that many of the rows, of every setting the latest."""
-    return fair(runs, most, lambda run: (run["case"], run["setting"]), lambda run: run["record"]["created"])
+    return fair(runs, most, lambda run: (run["case"], run["setting"]), lambda run: run["record"].created)
 
 
-def _order(record: dict) -> tuple:
-    problem = record["problem"]
-    return problem["neurons"], problem["layers"], record["case"], record["created"], _text(record)
+def _order(record: RunRecord) -> tuple:
+    problem = record.problem
+    return problem.neurons, problem.layers, record.case, record.created
 
 
 def _text(content: object) -> str:
-    return json.dumps(content, sort_keys=True)
+    return json.dumps(builtins(content), sort_keys=True)

@@ -8,93 +8,96 @@ from typing import TypeVar
 
 import numpy as np
 
+from spdnn.common.validation import builtins
 from spdnn.problem import challenge
+from spdnn.records.run_record import Problem, RunRecord
+from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
-from spdnn.report.common.plain import typed
 from spdnn.taskgraph.calibration import decomposition_of
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 
-def row(record: dict, number: int, placed: bool) -> dict:
+def row(record: RunRecord, number: int, placed: bool) -> dict:
     """One record as the tables print it.
 
     Args:
         number: of the record on the page.
         placed: with where and when it ran.
     """
-    problem, samples, rate = record["problem"], record["samples"], record["edges_per_second"]
-    where = f"{words.machine(record['environment'])}, {record['created'][:10]}" if placed else None
-    seconds = {name: statistics.median(samples[f"{name}_seconds"]) for name in ("read", "prepare", "inference")}
-    computed, nominal = record["result"]["edges_computed"], problem["input_count"] * problem["edges"]
-    notes = {key: value for key, value in record["engine"]["notes"].items() if key not in LISTS}
-    names = record["reductions"]["requested"]
+    problem, samples, rate = record.problem, record.samples, record.edges_per_second
+    where = f"{words.machine(record.environment)}, {record.created[:10]}" if placed else None
+    clocks = {"read": samples.read_seconds, "prepare": samples.prepare_seconds, "inference": record.seconds}
+    seconds = {name: statistics.median(values) for name, values in clocks.items()}
+    computed, nominal = record.result.edges_computed, problem.input_count * problem.edges
+    notes = {key: value for key, value in record.engine.noted.items() if key not in LISTS}
+    names = record.reductions.requested
     run = {
         "record": record,
         "number": number,
-        "case": words.printable(record["case"]),
-        "engine": words.printable(record["engine"]["name"]),
+        "case": words.printable(record.case),
+        "engine": words.printable(record.engine.name),
         "place": where,
         "official_size": official_size(problem),
-        "neurons": problem["neurons"],
-        "layers": problem["layers"],
-        "input_count": problem["input_count"],
-        "official": bool(problem["official"]),
-        "on_gpu": bool(record["environment"].get("gpu")),
-        "hardware": words.place(record["environment"]),
-        "year": record["created"][:4],
-        "truth": words.truth(record["verdict"]),
-        "threads": record["threads"],
-        "ranks": record["ranks"],
-        "partition": record["distribution"]["partition"] if record["ranks"] > 1 else None,
+        "neurons": problem.neurons,
+        "layers": problem.layers,
+        "input_count": problem.input_count,
+        "official": bool(problem.official),
+        "on_gpu": bool(record.environment.gpu),
+        "hardware": words.place(record.environment),
+        "year": record.created[:4],
+        "truth": words.truth(record.verdict),
+        "threads": record.threads,
+        "ranks": record.ranks,
+        "partition": record.distribution.partition if record.ranks > 1 else None,
         "inputs": words.inputs(problem),
         "comparable": words.comparable(problem),
         "reductions": words.reductions(names),
         "reduced": bool(names),
-        "span": record["span"],
+        "span": record.span,
         "includes": words.includes(record),
         "rate": rate,
-        "percent": f"{100 * rate['confidence']:g}",
+        "percent": f"{100 * rate.confidence:g}",
         "seconds": seconds,
         "solution": _solution(record),
-        "repeats": len(samples["inference_seconds"]),
+        "repeats": len(record.seconds),
         "computed_rate": computed / seconds["inference"],
         "computed_share": computed / nominal if nominal else 1.0,
-        "memory": words.size(record["peak_memory_bytes"]),
-        "network_text": words.described(problem["network"]),
-        "inputs_text": words.described(problem["inputs"]),
-        "notes": words.described({"source": record["engine"]["name"], **notes}),
+        "memory": words.size(record.peak_memory_bytes),
+        "network_text": words.described(problem.network),
+        "inputs_text": words.described(problem.inputs),
+        "notes": words.described({"source": record.engine.name, **notes}),
     }
-    reductions = {0: "no reductions", 3: "all three reductions"}.get(len(names), run["reductions"])
+    reductions = {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(len(names), run["reductions"])
     run["setting"] = ", ".join(filter(None, (run["engine"], threads(run), reductions, where)))
     return run
 
 
-def _solution(record: dict) -> dict | None:
+def _solution(record: RunRecord) -> dict | None:
     """A record's time to solution, with the rate that follows from it; None where it has none."""
-    time, problem = record.get("time_to_solution"), record["problem"]
-    if not time or not time["seconds"]:
+    time, problem = record.time_to_solution, record.problem
+    if not time or not time.seconds:
         return None
-    rate = challenge.edges_per_second(problem["input_count"], problem["edges"], time["seconds"])
-    return {**time, "rate": rate, "cold": not time["cached"]}
+    rate = challenge.edges_per_second(problem.input_count, problem.edges, time.seconds)
+    return {**builtins(time), "rate": rate, "cold": not time.cached}
 
 
-def official_size(problem: dict) -> tuple[int, int] | None:
+def official_size(problem: Problem) -> tuple[int, int] | None:
     """(neurons, layers) when the network is one of the twelve, whatever its inputs."""
-    size = problem["neurons"], problem["layers"]
+    size = problem.neurons, problem.layers
     official = challenge.Problem(*size)
-    if official not in challenge.PROBLEMS or problem["edges"] != official.edges:
+    if official not in challenge.PROBLEMS or problem.edges != official.edges:
         return None
     formula = {"seed": challenge.SEED, "bias": float(np.float32(challenge.BIAS[size[0]])), "ymax": challenge.YMAX}
-    network = problem["network"]
+    network = problem.network
     by_formula = network.get("source") == "radixnet" and all(network.get(key) == formula[key] for key in formula)
-    return size if problem["official"] or by_formula else None
+    return size if problem.official or by_formula else None
 
 
 def network(run: dict) -> Hashable:
     """The network of a run: of an official one its size, of any other its identity."""
-    return run["official_size"] or run["record"]["problem"]["network_identity"]
+    return run["official_size"] or run["record"].problem.network_identity
 
 
 def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dict[Key, list[Entry]]:
@@ -108,13 +111,13 @@ def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dic
 
 def problem_key(run: dict) -> tuple:
     """What two runs share that have the same network, depth and inputs."""
-    problem = run["record"]["problem"]
-    return problem["network_identity"], problem["layers"], problem["inputs_sha256"], problem["input_count"]
+    problem = run["record"].problem
+    return problem.network_identity, problem.layers, problem.inputs_sha256, problem.input_count
 
 
 def age(run: dict) -> tuple:
     """By what the latest of several runs is the last."""
-    return run["record"]["created"], run["case"]
+    return run["record"].created, run["case"]
 
 
 def threads(run: dict) -> str:
@@ -123,16 +126,16 @@ def threads(run: dict) -> str:
     return text if run["ranks"] == 1 else f"{run['ranks']} ranks ({run['partition']}) of {text}"
 
 
-def cut(record: dict) -> str:
+def cut(record: RunRecord) -> str:
     """The schedule of a run of the task graph and its devices, in words; empty for any other."""
-    made = decomposition_of(typed(record))
+    made = decomposition_of(record)
     return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
 
 
 def ends(run: dict) -> tuple[float, float]:
     """The ends of the interval of the median inference seconds; they follow from those of the rate."""
     rate, middle = run["rate"], run["seconds"]["inference"]
-    low, high = (middle * rate["median"] / rate[end] if rate[end] else middle for end in ("high", "low"))
+    low, high = (middle * rate.median / end if end else middle for end in (rate.high, rate.low))
     return low, high
 
 

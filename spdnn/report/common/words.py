@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from spdnn.problem import challenge
 from spdnn.records import limits
 from spdnn.records.published import SPANS
+from spdnn.records.run_record import Environment, Problem, RunRecord, Verdict
 from spdnn.reductions.registry import REDUCTIONS
 
 MOST_ACCENTS = 2
@@ -158,15 +159,15 @@ def network(one: dict) -> str:
     return f"{one['neurons']:,} neurons × {plural(one['layers'], 'layer')}"
 
 
-def place(environment: dict) -> str:
+def place(environment: Environment) -> str:
     """The device that a run used."""
-    return printable(environment.get("gpu") or environment["cpu"])
+    return printable(environment.gpu or environment.cpu)
 
 
-def machine(environment: dict) -> str:
+def machine(environment: Environment) -> str:
     """What tells one machine from another: the GPU if there is one, the processor and its cores."""
-    processor = f"{printable(environment['cpu'])}, {plural(environment['cores'], 'core')}"
-    return f"{printable(environment['gpu'])} ({processor})" if environment.get("gpu") else processor
+    processor = f"{printable(environment.cpu)}, {plural(environment.cores, 'core')}"
+    return f"{printable(environment.gpu)} ({processor})" if environment.gpu else processor
 
 
 def printable(value: object, longest: int = 200) -> str:
@@ -208,19 +209,19 @@ def binds(limit: limits.Limit, machine: limits.Machine) -> str:
     return (DEVICE_BINDS if machine.on_device else BINDS)[limit.binds]
 
 
-def includes(record: dict) -> str:
+def includes(record: RunRecord) -> str:
     """What the inference seconds of a record include, in a few words."""
-    return record["span"] if record["ranks"] == 1 else f"{record['span']}; {IN_SHORT}"
+    return record.span if record.ranks == 1 else f"{record.span}; {IN_SHORT}"
 
 
-def truth(verdict: dict) -> str:
+def truth(verdict: Verdict) -> str:
     """What an output was compared with."""
-    truth = verdict["truth"]
-    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(truth["source"])}[truth["kind"]]
-    if truth["checked"] == truth["inputs"]:
-        return f"{kind}, all {truth['inputs']:,} inputs"
-    seed = "" if truth["seed"] is None else f", seed {truth['seed']}"
-    return f"{kind}, {truth['checked']:,} of {truth['inputs']:,} inputs{seed}"
+    truth = verdict.truth
+    kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(truth.source)}[truth.kind]
+    if truth.checked == truth.inputs:
+        return f"{kind}, all {truth.inputs:,} inputs"
+    seed = "" if truth.seed is None else f", seed {truth.seed}"
+    return f"{kind}, {truth.checked:,} of {truth.inputs:,} inputs{seed}"
 
 
 def described(description: dict) -> str:
@@ -238,16 +239,16 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)
 
 
-def inputs(problem: dict) -> str:
+def inputs(problem: Problem) -> str:
     """The inputs in a few words, saying when they are not the challenge's 60,000."""
-    count = problem["input_count"]
-    if problem["official"]:
+    count = problem.input_count
+    if problem.official:
         part = "official" if count == challenge.INPUTS else "official, other count"
         return f"{part}, {count:,}"
-    source = problem["inputs"].get("source")
+    source = problem.inputs.get("source")
     return f"{printable(source, 40) if isinstance(source, str) else 'own'}, {count:,}"
 
 
-def comparable(problem: dict) -> bool:
+def comparable(problem: Problem) -> bool:
     """Whether network, inputs and their number are the challenge's."""
-    return bool(problem["official"]) and problem["input_count"] == challenge.INPUTS
+    return bool(problem.official) and problem.input_count == challenge.INPUTS

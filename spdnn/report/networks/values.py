@@ -12,7 +12,7 @@ from typing import NamedTuple
 from spdnn.problem import challenge
 from spdnn.records.published import DEVICES, Baseline, best
 from spdnn.report.common import run_rows, words
-from spdnn.report.common.collection import Collection, fair_runs
+from spdnn.report.common.collection import Collection, fair_runs, once
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 OURS, OURS_REDUCED, OURS_RANKS = (
@@ -59,6 +59,7 @@ def values(collection: Collection) -> dict | None:
     }
 
 
+@once
 def twelve(collection: Collection) -> list[dict]:
     """A row for each official network, run or not.
 
@@ -104,9 +105,9 @@ def _ours(runs: Sequence[dict], reduced: bool) -> dict | None:
     runs = [run for run in runs if run["reduced"] == reduced]
     if not runs:
         return None
-    run = max(runs, key=lambda run: (run["comparable"], run["rate"]["median"], -run["number"]))
+    run = max(runs, key=lambda run: (run["comparable"], run["rate"].median, -run["number"]))
     return {
-        "rate": run["rate"]["median"],
+        "rate": run["rate"].median,
         "seconds": run["seconds"]["inference"],
         "solution": run["solution"],
         "comparable": run["comparable"],
@@ -150,6 +151,6 @@ def points(runs: Sequence[dict], baselines: Sequence[Baseline]) -> list[Point]:
         for run in fair_runs(members, MOST_POINTS):
             rate, who = run["rate"], OURS_REDUCED if run["reduced"] else OURS
             who = who if run["ranks"] == 1 else OURS_RANKS
-            ends = rate["median"], rate["low"], rate["high"]
+            ends = rate.median, rate.low, rate.high
             marks.append(Point(row, *ends, run["span"], who, run["comparable"], run["case"], run["number"]))
     return marks

@@ -82,7 +82,7 @@ def _by_sparsity(
     despine(plot)
     plot.legend(lines, [curve["label"] for curve in curves], loc="outside lower left", frameon=False, ncols=3)
     rows = [
-        (curve["label"], one.problem["layer"], one.percent, value(one))
+        (curve["label"], one.problem.layer, one.percent, value(one))
         for curve in curves for one in curve["members"] if value(one) is not None
     ]  # fmt: skip
     return Figure(name, title, caption, plot, ("network", "problem", "sparsity, %", label), rows)

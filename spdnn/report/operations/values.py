@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spdnn.common.statistics import ratios
+from spdnn.records.operation_record import OperationProblem, OperationRecord
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.run_rows import grouped
@@ -21,6 +22,7 @@ NAMES = {"spmm": "Sparse × dense (SpMM)", "sddmm": "Sampled dense × dense (SDD
          "attention": "Sparse attention", "depthwise": "Depthwise convolution"}  # fmt: skip
 SETS = {"a": "layers of pruned networks", "b": "square", "c": "skewed rows", "own": "own matrices"}
 IN_ORDER = "ours-in-order"
+Other = tuple[OperationRecord, float]  # another program, and how many times as long as ours it took
 
 
 class Compared(NamedTuple):
@@ -28,23 +30,23 @@ class Compared(NamedTuple):
 
     Attributes:
         percent: of the problem's sparsity, rounded to a whole one.
-        sparse, dense: (record, how many times as long as ours it took).
+        sparse, dense: that program.
         peak: percent of the machine's multiply-adds that useful operations reached.
         memory: bytes of the dense matrix / of ours.
     """
 
-    problem: dict
+    problem: OperationProblem
     operation: str
     percent: float
-    ours: dict
-    in_order: dict | None
-    sparse: tuple[dict, float] | None
-    dense: tuple[dict, float] | None
+    ours: OperationRecord
+    in_order: OperationRecord | None
+    sparse: Other | None
+    dense: Other | None
     peak: float | None
     memory: float | None
 
     @property
-    def other(self) -> tuple[dict, float] | None:
+    def other(self) -> Other | None:
         """The fastest of all other programs."""
         return min((one for one in (self.sparse, self.dense) if one), key=lambda one: one[1], default=None)
 
@@ -62,8 +64,8 @@ def values(collection: Collection) -> dict | None:
     return {
         "records": len(records),
         "programs": _programs(records),
-        "entries": sum(record["verification"]["checked"] for record in records),
-        "worst": max(record["verification"]["worst"] for record in records),
+        "entries": sum(record.verification.checked for record in records),
+        "worst": max(record.verification.worst for record in records),
         "places": [_place(key, places[key], number) for number, key in enumerate(sorted(places), 1)],
         "published": list(collection.operation_baselines),
         "number_of": lambda record: numbers[id(record)],  # its place among the page's records
@@ -71,21 +73,21 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def compared(records: Iterable[dict]) -> list[Compared]:
+def compared(records: Iterable[OperationRecord]) -> list[Compared]:
     """The problems on which ours was timed in turn with others, or alone; the latest comparison of each."""
     latest = []
     for group in grouped(records, _key).values():
-        comparisons = grouped(group, lambda record: record["comparison"]).values()
+        comparisons = grouped(group, lambda record: record.comparison).values()
         if problems := list(filter(None, map(_compared, comparisons))):
-            latest.append(max(problems, key=lambda one: (one.ours["created"], one.ours["comparison"])))
+            latest.append(max(problems, key=lambda one: (one.ours.created, one.ours.comparison)))
     return sorted(latest, key=_order)
 
 
-def _key(record: dict) -> tuple:
+def _key(record: OperationRecord) -> tuple:
     """What records share that may be compared: the problem and where it ran."""
     names = ("set", "network", "layer", "topology_sha256", "batch_columns", "dtype")
-    problem = (record["problem"][name] for name in names)
-    return record["operation"], *problem, record["threads"], record["device"]["name"]
+    problem = (getattr(record.problem, name) for name in names)
+    return record.operation, *problem, record.threads, record.device.name
 
 
 def geometric(values: Iterable[float | None]) -> float | None:
@@ -125,79 +127,77 @@ def means(members: Sequence[Compared]) -> dict:
         "other": geometric(one.other and one.other[1] for one in members),
         "peak": geometric(one.peak for one in members),
         "memory": geometric(one.memory for one in members),
-        "rate": geometric(one.ours["operations_per_second"]["median"] or None for one in members),
+        "rate": geometric(one.ours.operations_per_second.median or None for one in members),
         "faster": sum(one.other is not None and one.other[1] > 1 for one in members),
     }
 
 
-def _compared(members: Sequence[dict]) -> Compared | None:
-    named = {record["program"]["name"]: record for record in members}
-    ours = next(
-        (one for one in members if one["program"]["kind"] == "ours" and one["program"]["name"] != IN_ORDER), None
-    )
+def _compared(members: Sequence[OperationRecord]) -> Compared | None:
+    named = {record.program.name: record for record in members}
+    ours = next((one for one in members if one.program.kind == "ours" and one.program.name != IN_ORDER), None)
     if ours is None:
         return None
     sparse, dense = (_fastest(ours, members, kind) for kind in ("sparse", "dense"))
-    machine, rate, held = ours["machine"], ours["operations_per_second"]["median"], ours["memory"]["matrix_bytes"]
+    machine, rate, held = ours.machine, ours.operations_per_second.median, ours.memory.matrix_bytes
     return Compared(
-        problem=ours["problem"],
-        operation=ours["operation"],
-        percent=round(100 * ours["problem"]["sparsity"]),
+        problem=ours.problem,
+        operation=ours.operation,
+        percent=round(100 * ours.problem.sparsity),
         ours=ours,
         in_order=named.get(IN_ORDER),
         sparse=sparse,
         dense=dense,
-        peak=100 * rate / (2 * machine["fma_per_second"]) if machine and rate else None,
-        memory=dense[0]["memory"]["matrix_bytes"] / held if dense and held else None,
+        peak=100 * rate / (2 * machine.fma_per_second) if machine and rate else None,
+        memory=dense[0].memory.matrix_bytes / held if dense and held else None,
     )
 
 
-def _fastest(ours: dict, members: Sequence[dict], kind: str) -> tuple[dict, float] | None:
-    others = [(one, times(ours, one)) for one in members if one["program"]["kind"] == kind]
+def _fastest(ours: OperationRecord, members: Sequence[OperationRecord], kind: str) -> Other | None:
+    others = [(one, times(ours, one)) for one in members if one.program.kind == kind]
     return min(others, key=lambda one: one[1], default=None)
 
 
-def times(ours: dict, theirs: dict) -> float:
+def times(ours: OperationRecord, theirs: OperationRecord) -> float:
     """How many times as long theirs took: the median over pairs of samples."""
-    mine, other = ours["samples"]["seconds"], theirs["samples"]["seconds"]
+    mine, other = ours.seconds, theirs.seconds
     if len(mine) == len(other):
         return ratios(mine, other).median
     return statistics.median(other) / statistics.median(mine)
 
 
-def best(ours: dict, theirs: dict) -> float:
+def best(ours: OperationRecord, theirs: OperationRecord) -> float:
     """The same of the fastest samples: what is left where other processes interrupt most of them."""
-    return min(theirs["samples"]["seconds"]) / min(ours["samples"]["seconds"])
+    return min(theirs.seconds) / min(ours.seconds)
 
 
 def _order(one: Compared) -> tuple:
     problem = one.problem
-    return one.operation, problem["set"], problem["network"], one.percent, -problem["repeats"], problem["layer"]
+    return one.operation, problem.set, problem.network, one.percent, -problem.repeats, problem.layer
 
 
-def _place_key(record: dict) -> tuple:
-    return record["device"]["kind"], words.printable(record["device"]["name"]), record["threads"]
+def _place_key(record: OperationRecord) -> tuple:
+    return record.device.kind, words.printable(record.device.name), record.threads
 
 
-def _place(key: tuple, records: Sequence[dict], number: int) -> dict:
+def _place(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:
     """All that is printed of one device (and number of threads)."""
     kind, name, threads = key
-    problems = compared(record for record in records if record["operation"] != "model")
+    problems = compared(record for record in records if record.operation != "model")
     operations = list(dict.fromkeys(one.operation for one in problems))
     return {
         "id": f"operations-{number}",
         "name": name,
         "threads": threads if kind == "cpu" else None,
-        "instruction_sets": sorted({one.ours["machine"]["instruction_set"] for one in problems if one.ours["machine"]}),
-        "fma": max((one.ours["machine"]["fma_per_second"] for one in problems if one.ours["machine"]), default=None),
+        "instruction_sets": sorted({one.ours.machine.instruction_set for one in problems if one.ours.machine}),
+        "fma": max((one.ours.machine.fma_per_second for one in problems if one.ours.machine), default=None),
         "operations": [_operation(op, [one for one in problems if one.operation == op], number) for op in operations],
-        "imbalance": [_spread(one) for one in problems if one.ours["imbalance"] and one.in_order],
-        "models": _models([record for record in records if record["operation"] == "model"]),
+        "imbalance": [_spread(one) for one in problems if one.ours.imbalance and one.in_order],
+        "models": _models([record for record in records if record.operation == "model"]),
     }
 
 
 def _operation(operation: str, problems: Sequence[Compared], number: int) -> dict:
-    sets = grouped(problems, lambda one: (one.problem["set"], one.problem["network"]))
+    sets = grouped(problems, lambda one: (one.problem.set, one.problem.network))
     rows, curves = [], []
     for (kind, network), members in sets.items():
         levels = grouped(members, lambda one: one.percent)
@@ -228,108 +228,103 @@ def _operation(operation: str, problems: Sequence[Compared], number: int) -> dic
 
 def _high(problems: Sequence[Compared]) -> dict[str, list[Compared]]:
     """The problems from 80 % sparsity on, by set: what pruning reaches without losing much."""
-    return grouped([one for one in problems if one.percent >= 80], lambda one: one.problem["set"])
+    return grouped([one for one in problems if one.percent >= 80], lambda one: one.problem.set)
 
 
 def _problem(one: Compared) -> dict:
     """One problem as its table prints it."""
     problem = one.problem
 
-    def other(fastest: tuple[dict, float] | None) -> dict | None:
-        return fastest and {"name": words.printable(fastest[0]["program"]["name"]), "times": fastest[1]}
+    def other(fastest: Other | None) -> dict | None:
+        return fastest and {"name": words.printable(fastest[0].program.name), "times": fastest[1]}
 
     return {
         "record": one.ours,
-        "case": words.printable(f"{problem['network']} {problem['layer']}"),
-        "size": f"{problem['rows']:,} × {problem['columns']:,}",
-        "columns": problem["batch_columns"],
-        "percent": 100 * problem["sparsity"],
-        "seconds": statistics.median(one.ours["samples"]["seconds"]),
-        "rate": one.ours["operations_per_second"]["median"],
-        "samples": len(one.ours["samples"]["seconds"]),
+        "case": words.printable(f"{problem.network} {problem.layer}"),
+        "size": f"{problem.rows:,} × {problem.columns:,}",
+        "columns": problem.batch_columns,
+        "percent": 100 * problem.sparsity,
+        "seconds": statistics.median(one.ours.seconds),
+        "rate": one.ours.operations_per_second.median,
+        "samples": len(one.ours.seconds),
         "sparse": other(one.sparse),
         "dense": other(one.dense),
         "peak": one.peak,
-        "setting": words.printable(one.ours["program"]["notes"].get("setting", "–"), 40),
+        "setting": words.printable(one.ours.program.notes.get("setting", "–"), 40),
     }
 
 
 def _spread(one: Compared) -> dict:
     """With and without the swizzle."""
-    swizzled, plain = one.ours["imbalance"], one.in_order["imbalance"] or {}
+    swizzled, plain = one.ours.imbalance, one.in_order.imbalance
     return {
-        "case": words.printable(f"{one.operation}, {one.problem['network']} {one.problem['layer']}"),
-        "percent": 100 * one.problem["sparsity"],
-        "lengths": words.printable(one.problem["lengths"]),
-        "swizzled": swizzled["busy"],
-        "plain": plain.get("busy"),
-        "swizzled_nonzeros": swizzled["nonzeros"],
-        "plain_nonzeros": plain.get("nonzeros"),
+        "case": words.printable(f"{one.operation}, {one.problem.network} {one.problem.layer}"),
+        "percent": 100 * one.problem.sparsity,
+        "lengths": words.printable(one.problem.lengths),
+        "swizzled": swizzled.busy,
+        "plain": plain and plain.busy,
+        "swizzled_nonzeros": swizzled.nonzeros,
+        "plain_nonzeros": plain and plain.nonzeros,
         "times": times(one.ours, one.in_order),
     }
 
 
-def _models(records: Sequence[dict]) -> list[dict]:
+def _models(records: Sequence[OperationRecord]) -> list[dict]:
     """Each model with sparse arithmetic beside itself with another; the latest comparison of each."""
     rows = []
     for one in compared(records):
-        members = [r for r in records if r["comparison"] == one.ours["comparison"] and _same(r, one.ours)]
+        members = [r for r in records if r.comparison == one.ours.comparison and _same(r, one.ours)]
         for other in members:
-            if other["program"]["kind"] != "ours":
+            if other.program.kind != "ours":
                 rows.append(
                     {
                         "record": one.ours,
-                        "case": words.printable(f"{one.problem['network']} {one.problem['layer']}"),
-                        "against": words.printable(other["program"]["name"]),
-                        "seconds": statistics.median(one.ours["samples"]["seconds"]),
-                        "other_seconds": statistics.median(other["samples"]["seconds"]),
+                        "case": words.printable(f"{one.problem.network} {one.problem.layer}"),
+                        "against": words.printable(other.program.name),
+                        "seconds": statistics.median(one.ours.seconds),
+                        "other_seconds": statistics.median(other.seconds),
                         "times": times(one.ours, other),
-                        "memory": _held(other) / _held(one.ours) if _held(one.ours) else None,
-                        "bytes": _held(one.ours),
-                        "other_bytes": _held(other),
-                        "attention": one.ours["memory"]["attention_bytes"],
-                        "other_attention": other["memory"]["attention_bytes"],
-                        "percent": 100 * one.problem["sparsity"],
+                        "memory": other.memory.held / one.ours.memory.held if one.ours.memory.held else None,
+                        "bytes": one.ours.memory.held,
+                        "other_bytes": other.memory.held,
+                        "attention": one.ours.memory.attention_bytes,
+                        "other_attention": other.memory.attention_bytes,
+                        "percent": 100 * one.problem.sparsity,
                     }
                 )
     return rows
 
 
-def _same(one: dict, other: dict) -> bool:
-    return all(one["problem"][key] == other["problem"][key] for key in ("network", "layer", "topology_sha256"))
+def _same(one: OperationRecord, other: OperationRecord) -> bool:
+    names = ("network", "layer", "topology_sha256")
+    return all(getattr(one.problem, name) == getattr(other.problem, name) for name in names)
 
 
-def _held(record: dict) -> int:
-    memory = record["memory"]
-    return memory["matrix_bytes"] + memory["operand_bytes"] + (memory["attention_bytes"] or 0)
-
-
-def _programs(records: Sequence[dict]) -> list[dict]:
+def _programs(records: Sequence[OperationRecord]) -> list[dict]:
     """Each program once: name, what it is, version, threads."""
     rows: dict[tuple, dict] = {}
     for record in records:
-        program = record["program"]
-        notes = program["notes"]
-        rows[program["name"], program["version"]] = {
-            "name": words.printable(program["name"]),
-            "kind": program["kind"],
-            "version": words.printable(program["version"]),
-            "threads": f"{program['threads_used']} of {record['threads']}",
+        program, notes = record.program, record.program.notes
+        rows[program.name, program.version] = {
+            "name": words.printable(program.name),
+            "kind": program.kind,
+            "version": words.printable(program.version),
+            "threads": f"{program.threads_used} of {record.threads}",
             "set": words.printable(notes.get("threads_set", "–"), 120),
             "layout": words.printable(notes.get("layout", "–"), 160),
         }
     return [rows[key] for key in sorted(rows)]
 
 
-def _environments(records: Sequence[dict]) -> list[dict]:
+def _environments(records: Sequence[OperationRecord]) -> list[dict]:
     """Machine, commit and command of each comparison."""
     rows: dict[str, dict] = {}
     for record in records:
-        place, device = record["environment"], record["device"]
-        rows[record["comparison"]] = {
-            "place": words.place(place) if device["kind"] == "cpu" else words.printable(device["name"]),
-            "created": record["created"],
-            "commit": words.printable(place["commit"] or "not known"),
-            "command": words.printable(place["command"], 2000),
+        place, device = record.environment, record.device
+        rows[record.comparison] = {
+            "place": words.place(place) if device.kind == "cpu" else words.printable(device.name),
+            "created": record.created,
+            "commit": words.printable(place.commit or "not known"),
+            "command": words.printable(place.command, 2000),
         }
     return [rows[key] for key in sorted(rows)]

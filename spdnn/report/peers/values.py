@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spdnn.common.statistics import ratios
+from spdnn.records.notes import LibraryNotes
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 
@@ -16,16 +17,16 @@ OURS = "cpu"  # the engine of a comparison that the others are set against
 
 def values(collection: Collection) -> dict | None:
     """What the section prints: {label, ours, rows} of each comparison; None without one."""
-    compared = [run for run in collection.runs if "comparison" in run["record"] and run["ranks"] == 1]
-    groups = run_rows.grouped(compared, lambda run: (run["record"]["comparison"], *run_rows.problem_key(run)))
+    compared = [run for run in collection.runs if run["record"].comparison and run["ranks"] == 1]
+    groups = run_rows.grouped(compared, lambda run: (run["record"].comparison, *run_rows.problem_key(run)))
     comparisons = [one for members in groups.values() if (one := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
 
 def _comparison(members: Sequence[dict]) -> dict | None:
     """One problem, each engine with its ratio to ours, the fastest first; None without ours or another."""
-    own = [run for run in members if run["record"]["engine"]["name"] == OURS]
-    ours = max(own, key=lambda run: len(run["record"]["reductions"]["requested"]), default=None)
+    own = [run for run in members if run["record"].engine.name == OURS]
+    ours = max(own, key=lambda run: len(run["record"].reductions.requested), default=None)
     if ours is None or len(members) < 2:
         return None
     rows = [_row(run, ours) for run in members if run["repeats"] == ours["repeats"]]
@@ -36,11 +37,12 @@ def _comparison(members: Sequence[dict]) -> dict | None:
 
 def _row(run: dict, ours: dict) -> dict:
     """One engine beside ours."""
-    notes, (mine, other) = run["record"]["engine"]["notes"], (one["record"]["samples"] for one in (ours, run))
+    notes = run["record"].engine.notes
+    library = notes if isinstance(notes, LibraryNotes) else LibraryNotes()
     return {
         **run,
         "is_ours": run is ours,
-        "ratio": ratios(mine["inference_seconds"], other["inference_seconds"]),
-        "library": words.printable(notes.get("library") or "this project"),
-        "one_thread": notes.get("threads_used") == 1,
+        "ratio": ratios(ours["record"].seconds, run["record"].seconds),
+        "library": words.printable(library.library or "this project"),
+        "one_thread": library.threads_used == 1,
     }

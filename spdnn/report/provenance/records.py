@@ -9,15 +9,13 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 
-import msgspec
-from msgspec import UNSET
-
+from spdnn.common.validation import builtins
+from spdnn.records.fields import given
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.reference import columns
 from spdnn.records.run_record import RunRecord
 from spdnn.report.common.drawing import table
 from spdnn.report.common.embedded import link
-from spdnn.report.common.plain import typed
 
 MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
@@ -29,16 +27,15 @@ WORDS = (  # columns that are the page's own words and figures; the others are f
 )  # fmt: skip
 
 
-def records_table(runs: Sequence[dict], products: Sequence[dict]) -> str:
+def records_table(runs: Sequence[dict], products: Sequence[OperationRecord]) -> str:
     """A CSV table of all records: `runs` as the page has them, then operation records.
 
     What only one kind of record has is empty in the others.
     """
     fields = dict(columns(RunRecord))
-    rows = [_words_of_run(run) | _values(fields, typed(run["record"])) for run in runs]
+    rows = [_words_of_run(run) | _values(fields, run["record"]) for run in runs]
     mine = dict(columns(OperationRecord))
-    for number, one in enumerate(products, len(runs)):
-        record = msgspec.convert(one, OperationRecord)
+    for number, record in enumerate(products, len(runs)):
         rows.append(_values(mine, record) | _words_of_product(number, record))
     names = list(dict.fromkeys([*WORDS, *fields]))
     return table(names, [[row.get(name) for name in names] for row in rows])
@@ -51,12 +48,12 @@ def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRec
         value = record
         for part in path:
             value = getattr(value, part, None)
-        found[name] = None if value is UNSET else value
+        found[name] = given(value)
     return found
 
 
 def _words_of_run(run: dict) -> dict:
-    seconds, samples, solution = run["seconds"], run["record"]["samples"]["inference_seconds"], run["solution"]
+    seconds, samples, solution = run["seconds"], run["record"].seconds, run["solution"]
     return {
         "number": run["number"],
         "kind": "run",
@@ -88,7 +85,7 @@ def _words_of_product(number: int, one: OperationRecord) -> dict:
     }
 
 
-def records_link(records: Sequence[dict], beside: int = 0) -> tuple[dict[str, str], str]:
+def records_link(records: Sequence[RunRecord | OperationRecord], beside: int = 0) -> tuple[dict[str, str], str]:
     """(link, what was left out of it) of records as a list in JSON, in their order.
 
     Where all of it would be too large, long lists are thinned; then records become null, the last first.
@@ -97,17 +94,17 @@ def records_link(records: Sequence[dict], beside: int = 0) -> tuple[dict[str, st
         beside: characters of the link that has their table.
     """
     room = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, BOTH_CHARACTERS - beside))
-    if whole := _fitting(records, room):
+    if whole := _fitting(map(builtins, records), room):
         return whole, ""
     for most in (LONG_LIST, SHORT_LIST):
         thinned = f"lists of more than {most} entries, samples among them, are thinned to that many"
-        if part := _fitting((_thinned(record, most) for record in records), room):
+        if part := _fitting((_thinned(builtins(record), most) for record in records), room):
             return part, thinned
     count = len(records)
     while count:
         count //= 2
-        kept = (_thinned(record, SHORT_LIST) if place < count else None for place, record in enumerate(records))
-        if part := _fitting(kept, room):
+        kept = [_thinned(builtins(record), SHORT_LIST) for record in records[:count]]
+        if part := _fitting([*kept, *[None] * (len(records) - count)], room):
             return part, f"{thinned}, and of the others than the first {count:,} there is the table alone"
     return link("records.json", "[]", "application/json"), "empty, for no record fits; all are in the table"
 

@@ -36,9 +36,9 @@ def _definitions(collection: Collection) -> list[tuple[str, str]]:
     """The terms that the page uses, and their meanings."""
     limits = roofline.values(collection)
     return words.definitions(
-        {name for record in collection.records for name in record["reductions"]["requested"]},
+        {name for record in collection.records for name in record.reductions.requested},
         limited=limits is not None,
-        several=any(record["ranks"] > 1 for record in collection.records),
+        several=any(record.ranks > 1 for record in collection.records),
         devices=bool(limits and limits["devices"]),
     )
 
@@ -47,15 +47,15 @@ def _environments(runs: Sequence[dict]) -> list[dict]:
     """Each machine and software once, with the cases that ran there."""
     environments: dict[str, dict] = {}
     for run in runs:
-        place = run["record"]["environment"]
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(place["versions"].items()))
+        place = run["record"].environment
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(place.versions.items()))
         row = {
-            "cpu": words.printable(place["cpu"]),
-            "cores": place["cores"],
-            "memory": words.size(place["memory_bytes"]),
-            "gpu": words.printable(place.get("gpu") or "none"),
-            "system": words.printable(place["system"]),
-            "python": words.printable(place["python"]),
+            "cpu": words.printable(place.cpu),
+            "cores": place.cores,
+            "memory": words.size(place.memory_bytes),
+            "gpu": words.printable(place.gpu or "none"),
+            "system": words.printable(place.system),
+            "python": words.printable(place.python),
             "versions": words.printable(versions, 400),
         }
         environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run["case"])

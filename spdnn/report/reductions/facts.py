@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from spdnn.problem import challenge
+from spdnn.records.run_record import Problem, RunRecord
 
 
 class LayerCounts(NamedTuple):
@@ -20,32 +21,22 @@ class LayerCounts(NamedTuple):
     edges: Sequence[int]
 
 
-def requested(record: dict) -> set[str]:
-    """The reductions that were on."""
-    return set(record["reductions"]["requested"])
-
-
-def search(record: dict, name: str) -> dict:
-    """The result of the search for one reduction; empty where the record has none."""
-    result = record["reductions"]["found"].get(name)
-    return result if isinstance(result, dict) else {}
-
-
-def layer_counts(record: dict) -> LayerCounts | None:
+def layer_counts(record: RunRecord) -> LayerCounts | None:
     """The counts of the engine of a run of one rank, or None; with several, rank 0 tells only of its own rows."""
-    notes, problem, result = record["engine"]["notes"], record["problem"], record["result"]
-    rows, edges = (notes.get(name) for name in ("layer_rows", "layer_edges"))
-    if record["ranks"] != 1 or not all(_counts(one, problem["layers"]) for one in (rows, edges)):
+    problem, rows, edges = record.problem, record.engine.notes.layer_rows or (), record.engine.notes.layer_edges or ()
+    if record.ranks != 1 or not len(rows) == len(edges) == problem.layers:
         return None
-    whole = search(record, "neurons").get("edges_left", problem["edges"])
-    most = alive(record) or [problem["input_count"]] * len(rows)
+    whole = record.reductions.search("neurons").get("edges_left", problem.edges)
+    most = alive(record) or [problem.input_count] * len(rows)
     fewer = all(row <= one for row, one in zip(rows, most, strict=True))
-    sound = sum(edges) == whole <= problem["edges"] and fewer and through(rows, edges) <= result["edges_computed"]
+    counted = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
+    sound = (
+        (sum(edges) == whole if counted else sum(edges) <= whole)
+        and whole <= problem.edges
+        and fewer
+        and through(rows, edges) <= record.result.edges_computed
+    )
     return LayerCounts(rows, edges) if sound else None
-
-
-def _counts(values: object, layers: int) -> bool:
-    return isinstance(values, list) and len(values) == layers and all(type(one) is int and one >= 0 for one in values)
 
 
 def through(rows: Iterable[int], edges: Iterable[int]) -> int:
@@ -53,54 +44,54 @@ def through(rows: Iterable[int], edges: Iterable[int]) -> int:
     return sum(row * edge for row, edge in zip(rows, edges, strict=True))
 
 
-def alive(record: dict) -> list[int] | None:
+def alive(record: RunRecord) -> list[int] | None:
     """The inputs that go into each layer where those that died leave; None where the run did not let them.
 
     Before the layer from which rows of zeros may leave (no later bias revives them), all inputs go on.
     """
-    first, layers = search(record, "dead").get("rows_may_leave_before_layer"), record["problem"]["layers"]
-    if "dead" not in requested(record) or type(first) is not int or not 1 <= first <= layers + 1:
+    first, layers = record.reductions.search("dead").get("rows_may_leave_before_layer"), record.problem.layers
+    if "dead" not in record.reductions.on or type(first) is not int or not 1 <= first <= layers + 1:
         return None
-    count, survivors = record["problem"]["input_count"], record["result"]["survivors"]
+    count, survivors = record.problem.input_count, record.result.survivors
     return [count, *(count if layer < first else left for layer, left in enumerate(survivors[:-1], 2))]
 
 
-def looked(record: dict) -> bool:
+def looked(record: RunRecord) -> bool:
     """Whether the run looked for identical inputs at all; a look has to be cheap beside the work still ahead."""
-    return search(record, "inputs").get("looks") != 0
+    return record.reductions.search("inputs").get("looks") != 0
 
 
-def is_radixnet(problem: dict) -> bool:
+def is_radixnet(problem: Problem) -> bool:
     """Whether the network is of the challenge's formula: by its source, or shown equal to an official one."""
-    return problem["official"] is not None or problem["network"].get("source") == "radixnet"
+    return problem.official is not None or problem.network.get("source") == "radixnet"
 
 
-def layer_edges(records: Iterable[dict]) -> list[int] | None:
+def layer_edges(records: Iterable[RunRecord]) -> list[int] | None:
     """The edges of each layer of one network as it is given, from any of its records; None where none tells.
 
     Layers of a RadiX-Net have 32 edges for each neuron. Where an engine's layers add up to the whole network, no
     neuron was merged.
     """
     for record in records:
-        problem = record["problem"]
-        each = challenge.NONZEROS_PER_NEURON * problem["neurons"]
-        if is_radixnet(problem) and each * problem["layers"] == problem["edges"]:
-            return [each] * problem["layers"]
+        problem = record.problem
+        each = challenge.NONZEROS_PER_NEURON * problem.neurons
+        if is_radixnet(problem) and each * problem.layers == problem.edges:
+            return [each] * problem.layers
         counts = layer_counts(record)
-        if counts and sum(counts.edges) == problem["edges"]:
+        if counts and sum(counts.edges) == problem.edges:
             return list(counts.edges)
     return None
 
 
-def neurons(record: dict) -> dict | None:
+def neurons(record: RunRecord) -> dict | None:
     """Neurons and edges of a network, and how many are left where identical neurons are computed once, or None."""
     names = ("neurons", "neurons_left", "edges", "edges_left")
-    values = {name: search(record, "neurons").get(name) for name in names}
+    values = {name: record.reductions.search("neurons").get(name) for name in names}
     sound = all(type(value) is int and value > 0 for value in values.values())
-    if "neurons" not in requested(record) or not sound:
+    if "neurons" not in record.reductions.on or not sound:
         return None
     fewer = values["neurons_left"] <= values["neurons"] and values["edges_left"] <= values["edges"]
-    return values if fewer and values["edges"] == record["problem"]["edges"] else None
+    return values if fewer and values["edges"] == record.problem.edges else None
 
 
 def settled(counts: Sequence[int]) -> int:

@@ -9,9 +9,8 @@ from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, canvas, colours, despine, line, name_rows, patch, plain
-from spdnn.report.reductions.values import STEPS, titled
+from spdnn.report.reductions.values import titled
 
-HUES = {name: hue for hue, name in enumerate(STEPS)}  # of the palette that the colour-blind tell apart
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
 MOST = 12  # times the most edges: room for what all factors make together
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -39,7 +38,7 @@ def edges(networks: Sequence[dict]) -> Figure:
             left = step["edges"]
             if not left:
                 break
-            axes.barh(place, right - left, left=left, height=0.44, color=palette[HUES[step["name"]]])
+            axes.barh(place, right - left, left=left, height=0.44, color=palette[_hue(step["name"])])
             if left < right and math.log(right / left) > LABELLED * math.log(high / low):
                 axes.annotate(
                     f"÷ {words.significant(right / left, 3)}", (math.sqrt(left * right), place), ha="center",
@@ -61,7 +60,7 @@ def edges(networks: Sequence[dict]) -> Figure:
     name_rows(plot, axes, [_label(one) for one in networks])
     _legend(plot, palette)
     columns = ["network and inputs", "edges counted"]
-    for name in STEPS:
+    for name in REDUCTIONS:
         columns += [f"edges left without {REDUCTIONS[name].left_out}", f"{name}, factor"]
     return Figure(
         "reductions-edges",
@@ -93,6 +92,11 @@ def _ends(networks: Sequence[dict]) -> tuple[float, float]:
     return min(counts) / 2, max(counts) * MOST
 
 
+def _hue(name: str) -> int:
+    """Of a reduction, in the palette that the colour-blind tell apart."""
+    return list(REDUCTIONS).index(name)
+
+
 def _power(number: float, _place: int) -> str:
     """A power of ten as a tick shows it."""
     return f"10{str(round(math.log10(number))).translate(POWERS)}"
@@ -103,7 +107,7 @@ def _label(one: dict) -> str:
 
 
 def _legend(plot, palette: Sequence[str]) -> None:
-    handles = [patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[HUES[name]]) for name in STEPS]
+    handles = [patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS]
     handles.append(line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
     handles.append(line("really computed", color=INK, linestyle="", marker="D", markersize=5))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
@@ -117,7 +121,7 @@ def rows(curves: Sequence[dict]) -> Figure:
     plot, panels = canvas(0.8 + 2.5 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
     panels = panels.flat
     for place, (one, axes) in enumerate(zip(curves, panels, strict=False)):
-        _curve(axes, one["alive"], {"color": palette[HUES["dead"]], "linewidth": 2})
+        _curve(axes, one["alive"], {"color": palette[_hue("dead")], "linewidth": 2})
         if one["rows"] and one["looked"]:
             _curve(axes, one["rows"], {"color": palette[3], "linewidth": 2, "linestyle": (0, (4, 1.5))})
         axes.set_title(titled(one), fontsize=9, loc="left")
@@ -158,7 +162,7 @@ def _curve(axes, counts: Sequence[int], look: dict) -> None:
 
 
 def _curve_legend(plot, palette: Sequence[str], kept: bool) -> None:
-    handles = [line("inputs alive", color=palette[HUES["dead"]], linewidth=2)]
+    handles = [line("inputs alive", color=palette[_hue("dead")], linewidth=2)]
     if kept:
         dashes = (0, (4, 1.5))
         handles.append(line("rows that stand for them", color=palette[3], linewidth=2, linestyle=dashes))

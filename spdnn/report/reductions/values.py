@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from spdnn.problem import challenge
+from spdnn.records.run_record import Verdict
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.report.reductions import facts
 
-STEPS = tuple(REDUCTIONS)  # in the order in which they are counted
-PREFIXES = tuple(frozenset(STEPS[:size]) for size in range(len(STEPS) + 1))
 COUNTED, COMPUTED = "counted", "computed"
 
 
@@ -28,13 +27,14 @@ def values(collection: Collection) -> dict | None:
     whole = [run for run in collection.own if not run["span"].startswith("one layer")]
     if not any(run["reduced"] for run in whole):
         return None
-    whole.sort(key=lambda run: (not facts.is_radixnet(run["record"]["problem"]), not run["comparable"]))
+    whole.sort(key=lambda run: (not facts.is_radixnet(run["record"].problem), not run["comparable"]))
     groups = run_rows.grouped(whole, run_rows.problem_key).values()
     single = [run for run in whole if run["ranks"] == 1]
     networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
     times = [rows for group in run_rows.grouped(single, _setting).values() if (rows := _times(group))]
     example = min((one for one in networks if one["radixnet"]), key=_tells_least, default=None)
     return {
+        "steps": list(REDUCTIONS.values()),
         "networks": networks,
         "others": [one for one in networks if not one["radixnet"]],
         "example": example,
@@ -45,9 +45,14 @@ def values(collection: Collection) -> dict | None:
     }
 
 
+def prefixes() -> list[frozenset[str]]:
+    """No reductions, the first one, the first two, ... all, in the order in which they are counted."""
+    return [frozenset(list(REDUCTIONS)[:size]) for size in range(len(REDUCTIONS) + 1)]
+
+
 def _setting(run: dict) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
-    place, cut = words.machine(run["record"]["environment"]), run_rows.cut(run["record"])
+    place, cut = words.machine(run["record"].environment), run_rows.cut(run["record"])
     return *run_rows.problem_key(run), run["engine"], cut, run["threads"], run["span"], place
 
 
@@ -61,35 +66,35 @@ def _network(runs: Sequence[dict]) -> dict:
     source = facts.layer_edges(run["record"] for run in runs)
     rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
     dead_of = rows_of or dead_of
-    problem = runs[0]["record"]["problem"]
-    nominal = problem["input_count"] * problem["edges"]
+    problem = runs[0]["record"].problem
+    nominal = problem.input_count * problem.edges
     most = min((run for run in runs if run["reduced"]), key=_computes)
     steps = _steps(nominal, _counted(source, rows_of, merged_of, dead_of), runs)
     return {
         "runs": runs,
         "radixnet": facts.is_radixnet(problem),
-        "neurons": problem["neurons"],
-        "layers": problem["layers"],
+        "neurons": problem.neurons,
+        "layers": problem.layers,
         "inputs": runs[0]["inputs"],
         "comparable": runs[0]["comparable"],
         "text": runs[0]["network_text"],
-        "count": problem["input_count"],
+        "count": problem.input_count,
         "edges": nominal,
         "steps": steps,
         "whole": all(step["how"] == COUNTED for step in steps),
         "product": nominal / steps[-1]["edges"] if steps[-1]["edges"] else None,
         "computed": _computed(nominal, most),
         "alive": dead_of and facts.alive(dead_of["record"]),
-        "survivors": dead_of and dead_of["record"]["result"]["survivors"],
-        "settled": dead_of and 1 + facts.settled(dead_of["record"]["result"]["survivors"]),
+        "survivors": dead_of and dead_of["record"].result.survivors,
+        "settled": dead_of and 1 + facts.settled(dead_of["record"].result.survivors),
         "rows": rows_of and facts.layer_counts(rows_of["record"]).rows,
         "same_from": rows_of and 1 + facts.settled(facts.layer_counts(rows_of["record"]).rows),
         "looked": bool(rows_of) and facts.looked(rows_of["record"]),
         "merged": merged_of and facts.neurons(merged_of["record"]),
-        "may_leave": dead_of and facts.search(dead_of["record"], "dead")["rows_may_leave_before_layer"],
-        "bias": _number(problem["network"].get("bias")),
-        "clip": _number(problem["network"].get("ymax")),
-        "rule": rows_of and _rule(rows_of["record"]["verdict"]),
+        "may_leave": dead_of and dead_of["record"].reductions.search("dead")["rows_may_leave_before_layer"],
+        "bias": _number(problem.network.get("bias")),
+        "clip": _number(problem.network.get("ymax")),
+        "rule": rows_of and _rule(rows_of["record"].verdict),
         "cases": sorted({run["case"] for run in (rows_of, merged_of, dead_of) if run}),
         "notes": _notes(runs, source, rows_of, merged_of),
     }
@@ -97,17 +102,17 @@ def _network(runs: Sequence[dict]) -> dict:
 
 def _computes(run: dict) -> tuple:
     """By the reductions that are on, most first, then by the edges that the run really went through."""
-    return -len(facts.requested(run["record"])), run["record"]["result"]["edges_computed"], run_rows.age(run)
+    return -len(run["record"].reductions.on), run["record"].result.edges_computed, run_rows.age(run)
 
 
 def _computed(nominal: int, run: dict) -> dict:
-    edges = run["record"]["result"]["edges_computed"]
+    edges = run["record"].result.edges_computed
     return {"edges": edges, "factor": nominal / edges if edges else None, "case": run["case"]}
 
 
-def _rule(verdict: dict) -> str | None:
+def _rule(verdict: Verdict) -> str | None:
     """What the official truth says of the values at the end; no other truth knows them beforehand."""
-    return words.printable(verdict["values"]["rule"]) if verdict["truth"]["kind"] == "official" else None
+    return words.printable(verdict.values.rule) if verdict.truth.kind == "official" else None
 
 
 def _number(value: object) -> float | None:
@@ -119,7 +124,7 @@ def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
     complete = [
         (facts.through(counts.rows, source or [1] * len(counts.rows)), run_rows.age(run), place)
         for place, run in enumerate(runs)
-        if (counts := facts.layer_counts(run["record"])) and {"dead", "inputs"} <= facts.requested(run["record"])
+        if (counts := facts.layer_counts(run["record"])) and {"dead", "inputs"} <= run["record"].reductions.on
         and facts.alive(run["record"])
     ]  # fmt: skip
     return runs[min(complete)[2]] if complete else None
@@ -159,13 +164,13 @@ def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
     Without counts of all steps, runs with that many reductions say what they really computed.
     """
     steps, before = [], nominal
-    for place, name in enumerate(STEPS, 1):
+    for name, on in zip(REDUCTIONS, prefixes()[1:], strict=True):
         edges, case = counted.get(name, (None, None))
         how = COUNTED if edges is not None else None
-        same = [run for run in runs if facts.requested(run["record"]) == PREFIXES[place]]
+        same = [run for run in runs if run["record"].reductions.on == on]
         if same and (edges is None or (name == "dead" and "inputs" not in counted)):
             run = min(same, key=_computes)
-            edges, case, how = run["record"]["result"]["edges_computed"], run["case"], COMPUTED
+            edges, case, how = run["record"].result.edges_computed, run["case"], COMPUTED
         factor = before / edges if before and edges else None
         steps.append({"name": name, "edges": edges, "factor": factor, "how": how, "case": case})
         before = edges
@@ -187,13 +192,13 @@ def _notes(runs: Sequence[dict], source: list[int] | None, rows_of: dict | None,
 
 def _command(run: dict, reductions: str) -> dict:
     """The command that runs the same network and inputs with other reductions; None where only its files have them."""
-    problem = run["record"]["problem"]
-    network, inputs, count = problem["network"], problem["inputs"].get("source"), problem["input_count"]
-    size = problem["neurons"], problem["layers"]
+    problem = run["record"].problem
+    network, inputs, count = problem.network, problem.inputs.get("source"), problem.input_count
+    size = problem.neurons, problem.layers
     note = {"case": run["case"], "reductions": reductions, "command": None}
     if inputs not in ("mnist", "digits"):
         return note
-    if problem["official"] or _by_formula(network, *size):
+    if problem.official or _by_formula(network, *size):
         part = "" if count == challenge.INPUTS else f" --count {count}"
         what = f"spdnn challenge --neurons {size[0]} --layers {size[1]} --inputs {inputs}{part}"
         return note | {"command": f"{what} --reductions {reductions} --record run.json"}
@@ -216,17 +221,17 @@ def _curves(networks: Sequence[dict]) -> list[dict]:
     """Of each width and its inputs, the network whose run looked for identical inputs, the deepest of several."""
     deepest: dict[tuple, dict] = {}
     for one in sorted(networks, key=lambda one: (one["looked"], one["rows"] is not None, one["layers"])):
-        problem = one["runs"][0]["record"]["problem"]
-        other = None if one["radixnet"] else problem["network_identity"]
+        problem = one["runs"][0]["record"].problem
+        other = None if one["radixnet"] else problem.network_identity
         if one["alive"]:
-            deepest[problem["neurons"], problem["inputs_sha256"], one["count"], other] = one
+            deepest[problem.neurons, problem.inputs_sha256, one["count"], other] = one
     return [one for one in networks if any(one is kept for kept in deepest.values())]
 
 
 def _times(runs: Sequence[dict]) -> dict | None:
     """One engine on one network with more and more reductions, the latest run of each; None unless there are two."""
-    latest = {frozenset(facts.requested(run["record"])): run for run in sorted(runs, key=run_rows.age)}
-    shown = [latest[names] for names in PREFIXES if names in latest]
+    latest = {run["record"].reductions.on: run for run in sorted(runs, key=run_rows.age)}
+    shown = [latest[names] for names in prefixes() if names in latest]
     if len(shown) < 2:
         return None
     rows = [_time(run, before) for run, before in zip(shown, [None, *shown[:-1]], strict=True)]
@@ -237,9 +242,9 @@ def _times(runs: Sequence[dict]) -> dict | None:
 def _time(run: dict, before: dict | None) -> dict:
     """One run beside the one with a reduction fewer."""
     low, high = run_rows.ends(run)
-    edges, seconds = run["record"]["result"]["edges_computed"], run["seconds"]["inference"]
+    edges, seconds = run["record"].result.edges_computed, run["seconds"]["inference"]
     faster = before["seconds"]["inference"] / seconds if before else None
-    fewer = before["record"]["result"]["edges_computed"] / edges if before and edges else None
+    fewer = before["record"].result.edges_computed / edges if before and edges else None
     return {"run": run, "low": low, "high": high, "edges": edges, "faster": faster, "fewer": fewer}
 
 
@@ -247,7 +252,7 @@ def _rates(times: Sequence[dict], example: dict | None) -> dict | None:
     """One engine's rates with no reductions and with all: of the example, else of the first network that has both."""
     pairs = [
         (one["rows"][0]["run"], one["rows"][-1]["run"]) for one in times
-        if not one["rows"][0]["run"]["reduced"] and len(facts.requested(one["rows"][-1]["run"]["record"])) == len(STEPS)
+        if not one["rows"][0]["run"]["reduced"] and len(one["rows"][-1]["run"]["record"].reductions.on) == len(REDUCTIONS)
     ]  # fmt: skip
     key = run_rows.problem_key(example["runs"][0]) if example else None
     own = [pair for pair in pairs if run_rows.problem_key(pair[0]) == key]

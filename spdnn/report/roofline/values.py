@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spdnn.records import limits
+from spdnn.records.fields import given
 from spdnn.report.common import words
-from spdnn.report.common.collection import Collection
-from spdnn.report.common.plain import typed
+from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import grouped
+from spdnn.taskgraph.calibration import notes_of
 
 
+@once
 def values(collection: Collection) -> dict | None:
     """What the section prints; None where no machine was measured.
 
@@ -30,7 +32,7 @@ def values(collection: Collection) -> dict | None:
     return {
         "rows": rows,
         "panels": _panels(rows),
-        "unmeasured": [run["case"] for run in runs if not run["record"].get("machine")],
+        "unmeasured": [run["case"] for run in runs if not run["record"].machine],
         "devices": any(row["device"] for row in rows),
         "processors": not all(row["device"] for row in rows),
         "several": any(row["ranks"] > 1 for row in rows),
@@ -42,11 +44,11 @@ def _row(run: dict) -> dict | None:
 
     Rates are a second, of all ranks together, each taken as a machine of its own.
     """
-    record, least = run["record"], typed(run["record"]).limit
+    record, least = run["record"], run["record"].limit
     if least is None:
         return None
-    machine, ranks, result = typed(record).machine, record["ranks"], record["result"]
-    edges, moved, loaded = result["edges_computed"], result.get("bytes_moved"), result.get("bytes_loaded")
+    machine, ranks, result = record.machine, record.ranks, record.result
+    edges, moved, loaded = result.edges_computed, given(result.bytes_moved), given(result.bytes_loaded)
     return {
         "case": run["case"],
         "number": run["number"],
@@ -73,15 +75,14 @@ def _machine(run: dict, machine: limits.Machine) -> str:
     """What was measured, in words: runs that share it have one set of roofs."""
     record = run["record"]
     if machine.on_device:
-        notes = record["engine"]["notes"]
-        each = notes.get("devices", 1) if isinstance(notes.get("devices", 1), int) else 1
+        each = notes_of(record).devices or 1
         used = words.plural(each, "GPU") if each > 1 else ""
     else:
-        used = words.plural(record["threads"], "thread")
-    if record["ranks"] > 1:
-        used = f"{record['ranks']:,} ranks" + (f" of {used}" if used else "")
+        used = words.plural(record.threads, "thread")
+    if record.ranks > 1:
+        used = f"{record.ranks:,} ranks" + (f" of {used}" if used else "")
     level = words.printable(machine.instruction_set)
-    return ", ".join(filter(None, (words.machine(record["environment"]), level, used)))
+    return ", ".join(filter(None, (words.machine(record.environment), level, used)))
 
 
 def _panels(rows: Sequence[dict]) -> list[dict]:

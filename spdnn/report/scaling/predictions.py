@@ -14,7 +14,6 @@ from spdnn.costmodel.calibration import UNREADABLE, check, from_record, known_sh
 from spdnn.costmodel.costs import Messages
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.report.common import words
-from spdnn.report.common.plain import typed
 
 MOST_ROWS = 8  # of ranks that nobody ran, in one group
 HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
@@ -36,17 +35,18 @@ def rows(groups: Sequence[dict]) -> list[dict]:
 
 def _again(group: dict, row: dict) -> dict:
     """A run of several ranks, as the model predicts it from the base."""
-    (checked,) = check([typed(group["base"]["record"]), typed(row["run"]["record"])])
-    grown = row["run"]["record"]["problem"]["input_count"] / group["base"]["record"]["problem"]["input_count"]
+    (checked,) = check([group["base"]["record"], row["run"]["record"]])
+    grown = row["run"]["record"].problem.input_count / group["base"]["record"].problem.input_count
     return _row(group, checked.predicted, row["nodes"], row["seconds"], grown)
 
 
 def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
     """Twice the most ranks that were run, and so on, on full nodes, until twice as many hardly help."""
-    base, most = typed(group["base"]["record"]), max(several, key=lambda row: (row["ranks"], -row["seconds"]))
-    ranked, threads = most["run"]["record"]["distribution"], base.threads
+    base, most = group["base"]["record"], max(several, key=lambda row: (row["ranks"], -row["seconds"]))
+    ranked, threads = most["run"]["record"].distribution, base.threads
     device, work = from_record(base)
-    messages, partition, before = Messages(**ranked["messages"]), ranked["partition"], math.inf
+    messages = Messages(ranked.messages.latency_seconds, ranked.messages.bytes_per_second)
+    partition, before = ranked.partition, math.inf
     for step in range(1, MOST_ROWS + 1):
         ranks = most["ranks"] << step
         per_node = min(ranks, max(1, group["cores"] // threads))

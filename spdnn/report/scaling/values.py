@@ -10,14 +10,17 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 
+from spdnn.common.validation import builtins
+from spdnn.records.fields import given
 from spdnn.records.published import Baseline
-from spdnn.records.run_record import PER_REPEAT
+from spdnn.records.run_record import PER_REPEAT, Distribution, RankImbalance
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.report.scaling import predictions
 
 STRONG, WEAK, OTHER = "strong", "weak", "other"
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
+IMBALANCES = RankImbalance.__struct_fields__
 MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 
 
@@ -40,26 +43,26 @@ def values(collection: Collection) -> dict | None:
 
 
 def _strong_key(run: dict) -> tuple:
-    problem = run["record"]["problem"]
-    return *_setting(run), problem["inputs_sha256"], problem["input_count"]
+    problem = run["record"].problem
+    return *_setting(run), problem.inputs_sha256, problem.input_count
 
 
 def _weak_key(run: dict) -> tuple | None:
     """Inputs of one origin, as many for each rank; None where they cannot be shared out evenly."""
-    problem, ranks = run["record"]["problem"], run["ranks"]
-    origin = {key: value for key, value in problem["inputs"].items() if key not in ("count", "sha256")}
-    if problem["input_count"] % ranks:
+    problem, ranks = run["record"].problem, run["ranks"]
+    origin = {key: value for key, value in problem.inputs.items() if key not in ("count", "sha256")}
+    if problem.input_count % ranks:
         return None
-    return *_setting(run), json.dumps(origin, sort_keys=True), problem["input_count"] // ranks
+    return *_setting(run), json.dumps(origin, sort_keys=True), problem.input_count // ranks
 
 
 def _setting(run: dict) -> tuple:
     """All but inputs and ranks: what a speed-up may not come from."""
     record = run["record"]
-    problem, place = record["problem"], record["environment"]
-    names = tuple(sorted(record["reductions"]["requested"]))
-    network = problem["network_identity"], problem["layers"]
-    return *network, record["engine"]["name"], names, record["threads"], record["span"], words.machine(place)
+    problem, place = record.problem, record.environment
+    names = tuple(sorted(record.reductions.requested))
+    network = problem.network_identity, problem.layers
+    return *network, record.engine.name, names, record.threads, record.span, words.machine(place)
 
 
 def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
@@ -75,21 +78,21 @@ def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
         latest[run["ranks"], run["partition"] or ""] = run
     shown = [latest[key] for key in sorted(latest)]
     base = next((run for run in shown if run["ranks"] == 1), None)
-    first = shown[0]["record"]["problem"]
+    first = shown[0]["record"].problem
     return {
         "id": f"scaling-{kind}-{place}",
         "kind": kind,
         "runs": runs,
         "left_out": len(runs) - len(shown),
         "base": base,
-        "neurons": first["neurons"],
-        "layers": first["layers"],
-        "inputs_per_rank": first["input_count"] // shown[0]["ranks"],
+        "neurons": first.neurons,
+        "layers": first.layers,
+        "inputs_per_rank": first.input_count // shown[0]["ranks"],
         "inputs": shown[0]["inputs"],
         "engine": shown[0]["engine"],
         "reductions": shown[0]["reductions"],
         "threads": shown[0]["threads"],
-        "cores": shown[0]["record"]["environment"]["cores"],
+        "cores": shown[0]["record"].environment.cores,
         "rows": [_row(run, base) for run in shown],
     }
 
@@ -97,63 +100,61 @@ def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, seconds, ranks = run["record"], run["seconds"]["inference"], run["ranks"]
-    ranked, (low, high) = record.get("distribution"), run_rows.ends(run)
+    ranked, (low, high) = given(record.distribution), run_rows.ends(run)
     speedup = None
     if base is not None:
-        grown = record["problem"]["input_count"] / base["record"]["problem"]["input_count"]
+        grown = record.problem.input_count / base["record"].problem.input_count
         speedup = grown * base["seconds"]["inference"] / seconds
     return {
         "run": run,
         "ranks": ranks,
         "partition": run["partition"],
-        "nodes": ranked["nodes"] if ranked else 1,
+        "nodes": ranked.nodes if ranked else 1,
         "seconds": seconds,
         "low": low,
         "high": high,
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / ranks,
-        "imbalance": ranked["imbalance"] if ranked else dict.fromkeys(("edges", "edges_from_exchange", "seconds")),
+        "imbalance": {name: ranked and getattr(ranked.imbalance, name) for name in IMBALANCES},
         "waiting": _share(ranked, "waiting_seconds"),
         "communication": _share(ranked, "communication_seconds"),
-        "rows_moved": sum(one["rows"] for one in ranked["exchanges"]) if ranked else None,
-        "oversubscribed": _on_one_node(ranked) * record["threads"] > record["environment"]["cores"],
+        "rows_moved": sum(one.rows for one in ranked.exchanges) if ranked else None,
+        "oversubscribed": _on_one_node(ranked) * record.threads > record.environment.cores,
         "details": _details(ranked) if ranked else None,
     }
 
 
-def _share(ranked: dict | None, name: str) -> float | None:
+def _share(ranked: Distribution | None, name: str) -> float | None:
     """The part of all ranks' inference seconds, all repeats together, that went into `name`."""
     if ranked is None:
         return None
-    part, whole = (sum(sum(rank[key]) for rank in ranked["per_rank"]) for key in (name, "inference_seconds"))
+    part, whole = (sum(sum(getattr(rank, key)) for rank in ranked.per_rank) for key in (name, "inference_seconds"))
     return part / whole
 
 
-def _on_one_node(ranked: dict | None) -> int:
+def _on_one_node(ranked: Distribution | None) -> int:
     """Ranks on the node that has most."""
-    hosts = [rank["host"] for rank in ranked["per_rank"]] if ranked else [""]
+    hosts = [rank.host for rank in ranked.per_rank] if ranked else [""]
     return max(map(hosts.count, set(hosts)))
 
 
-def _details(ranked: dict) -> dict:
+def _details(ranked: Distribution) -> dict:
     """What each rank tells, medians over the repeats; of very many ranks, those that computed longest."""
     ranks = []
-    for place, rank in enumerate(ranked["per_rank"]):
-        medians = {name: statistics.median(rank[name]) for name in PER_REPEAT}
-        own = {"rank": place, "host": words.printable(rank["host"], 60), "last": rank["survivors"][-1]}
-        parts = zip(*(rank[name] for name in PER_REPEAT), strict=True)
-        computing = statistics.median(whole - waiting - sending for whole, waiting, sending in parts)
-        ranks.append({**rank, **medians, **own, "computing": computing})
+    for place, rank in enumerate(ranked.per_rank):
+        medians = {name: statistics.median(getattr(rank, name)) for name in PER_REPEAT}
+        own = {"rank": place, "host": words.printable(rank.host, 60), "last": rank.survivors[-1]}
+        ranks.append({**builtins(rank), **medians, **own, "computing": rank.computing_seconds})
     longest = sorted(ranks, key=lambda rank: (-rank["computing"], rank["rank"]))[:MOST_RANKS]
     return {
-        "summary": words.printable(ranked["told"], 400),
-        "weights": ranked["weights"],
-        "shared": words.size(ranked["shared_bytes"]),
-        "messages": ranked["messages"],
-        "meetings": ranked["meetings"],
-        "merged": ranked["rows_merged_across_ranks"],
-        "exchanges": ranked["exchanges"][:MOST_EXCHANGES],
-        "more_exchanges": len(ranked["exchanges"][MOST_EXCHANGES:]),
+        "summary": words.printable(ranked.told, 400),
+        "weights": ranked.weights,
+        "shared": words.size(ranked.shared_bytes),
+        "messages": ranked.messages,
+        "meetings": ranked.meetings,
+        "merged": ranked.rows_merged_across_ranks,
+        "exchanges": ranked.exchanges[:MOST_EXCHANGES],
+        "more_exchanges": len(ranked.exchanges[MOST_EXCHANGES:]),
         "ranks": sorted(longest, key=lambda rank: rank["rank"]),
         "more_ranks": len(ranks[MOST_RANKS:]),
     }

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import UNREADABLE
 from spdnn.records.published import Baseline
+from spdnn.records.run_record import Problem, RunRecord
 from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.plain import typed
-from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
+from spdnn.taskgraph.calibration import costs_of, decomposition_of, notes_of, timeline_of
 from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
 
@@ -25,7 +25,7 @@ FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of the task graph."""
-    cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(typed(run["record"])) is not None]
+    cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(run["record"]) is not None]
     groups = run_rows.grouped(cut, _setting).values()
     shown = [_group(members, place, collection.baselines) for place, members in enumerate(groups, 1)]
     return {"groups": shown} if shown else None
@@ -34,9 +34,9 @@ def values(collection: Collection) -> dict | None:
 def _setting(run: dict) -> tuple:
     """What schedules may be compared on; threads may differ, for each device has one at least."""
     record = run["record"]
-    place, names = record["environment"], tuple(sorted(record["reductions"]["requested"]))
-    machine = place["cpu"], place.get("gpu") or "", place["cores"]
-    return *run_rows.problem_key(run), record["engine"]["name"], names, *machine
+    place, names = record.environment, tuple(sorted(record.reductions.requested))
+    machine = place.cpu, place.gpu or "", place.cores
+    return *run_rows.problem_key(run), record.engine.name, names, *machine
 
 
 def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> dict:
@@ -44,51 +44,49 @@ def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> d
     latest = {_key(run): run for run in sorted(runs, key=run_rows.age)}
     shown = [latest[key] for key in sorted(latest)]
     base = next((run for run in shown if _calibrates(run["record"])), None)
-    problem = shown[0]["record"]["problem"]
+    problem = shown[0]["record"].problem
     rows = [_row(run, base) for run in shown]
     return {
         "id": f"schedules-{place}",
         "base": base,
         "left_out": len(runs) - len(shown),
-        "neurons": problem["neurons"],
-        "layers": problem["layers"],
+        "neurons": problem.neurons,
+        "layers": problem.layers,
         "inputs": shown[0]["inputs"],
         "engine": shown[0]["engine"],
         "reductions": shown[0]["reductions"],
-        "cores": shown[0]["record"]["environment"]["cores"],
+        "cores": shown[0]["record"].environment.cores,
         "rows": rows,
         "measured": [one for one in rows if one["timeline"]][:MOST_PANELS],
         "simulated": [one for one in rows if one["simulated"]][:MOST_PANELS],
-        "published": _published(baselines, problem) if shown[0]["record"]["problem"]["official"] else [],
+        "published": _published(baselines, problem) if problem.official else [],
     }
 
 
 def _key(run: dict) -> tuple:
     """Schedules in their order, then devices and the rest of what can be asked for."""
-    made, promise = decomposition_of(typed(run["record"])), run["record"]["engine"]["notes"].get("device_memory_bytes")
-    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, _bytes(promise) or 0
+    made, promise = decomposition_of(run["record"]), notes_of(run["record"]).device_memory_bytes
+    numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, promise or 0
     return SCHEDULES.index(made.schedule), *numbers, run["threads"]
 
 
-def _calibrates(record: dict) -> bool:
-    made = decomposition_of(typed(record))
+def _calibrates(record: RunRecord) -> bool:
+    made = decomposition_of(record)
     return (made.schedule, made.devices, made.batches) == (RESIDENT, 1, 1)
 
 
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    record, decomposition = run["record"], decomposition_of(typed(run["record"]))
-    notes, (low, high) = record["engine"]["notes"], run_rows.ends(run)
+    record, decomposition = run["record"], decomposition_of(run["record"])
+    notes, (low, high) = notes_of(record), run_rows.ends(run)
     predicted = None
     if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
         try:
-            costs, cores = costs_of(typed(base["record"]), decomposition.devices)
+            costs, cores = costs_of(base["record"], decomposition.devices)
             predicted = simulate(decomposition, costs, cores)
         except (InputError, *UNREADABLE):  # of a decomposition that leaves layers out, or notes of something else
             predicted = None
-    memory = notes.get("memory_bytes")
-    memory = [_bytes(one) for one in memory] if isinstance(memory, list) else []
-    timeline = timeline_of(typed(record))
+    timeline = timeline_of(record)
     return {
         "run": run,
         "label": label(decomposition),
@@ -98,22 +96,17 @@ def _row(run: dict, base: dict | None) -> dict:
         "batches": decomposition.batches,
         "buffers": decomposition.buffers,
         "stages": len(decomposition.stages),
-        "promise": _bytes(notes.get("device_memory_bytes")),
-        "memory": None if None in memory else max(memory, default=None),
+        "promise": notes.device_memory_bytes,
+        "memory": max(notes.memory_bytes or (), default=None),
         "seconds": run["seconds"]["inference"],
         "low": low,
         "high": high,
-        "why": str(notes.get("why", "")),
+        "why": notes.why or "",
         "timeline": timeline and [span.listed() for span in timeline],
         "predicted": predicted and predicted.seconds,
         "bound": predicted and predicted.bound,
         "simulated": predicted and [span.listed() for span in predicted.timeline],
     }
-
-
-def _bytes(value: object) -> int | None:
-    """A number of bytes that notes tell, or None where they tell something else."""
-    return value if type(value) is int and value >= 0 else None
 
 
 def label(decomposition) -> str:
@@ -125,12 +118,12 @@ def label(decomposition) -> str:
     return ", ".join([*parts, f"{decomposition.buffers} buffers"] if decomposition.buffers else parts)
 
 
-def _published(baselines: Sequence[Baseline], problem: dict) -> list[Baseline]:
+def _published(baselines: Sequence[Baseline], problem: Problem) -> list[Baseline]:
     """The schedules of the field on this network, as their authors measured them side by side."""
     same = [
         row
         for row in baselines
-        if (row.neurons, row.layers) == (problem["neurons"], problem["layers"])
+        if (row.neurons, row.layers) == (problem.neurons, problem.layers)
         and row.source.startswith(FIELD)
         and row.system.split(" (")[0] in FIELD_SYSTEMS
     ]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spdnn.records.run_record import Verdict
 from spdnn.report.common import words
-from spdnn.report.common.collection import Collection
+from spdnn.report.common.collection import Collection, once
 from spdnn.report.networks import values as networks
 
 
@@ -19,8 +20,7 @@ def values(collection: Collection) -> dict | None:
     cases = _cases(collection)
     failed = sum(not row["passed"] for row in cases)
     records = [*collection.records, *collection.operations]
-    places = [record["environment"] for record in records]
-    created = sorted(record["created"] for record in records)
+    created = sorted(record.created for record in records)
     return {
         "cases": cases,
         "passed": len(cases) - failed,
@@ -29,9 +29,9 @@ def values(collection: Collection) -> dict | None:
         "withheld": [words.printable(case) for case in collection.withheld],
         "operations": len(collection.operations),
         "networks_run": sum(bool(row["plain"] or row["reduced"]) for row in networks.twelve(collection)),
-        "machines": sorted({words.machine(place) for place in places}),
+        "machines": sorted({words.machine(record.environment) for record in records}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
-        "commits": sorted({words.printable(place["commit"] or "not known", 40) for place in places}),
+        "commits": sorted({words.printable(record.environment.commit or "not known", 40) for record in records}),
     }
 
 
@@ -46,25 +46,26 @@ def headline(collection: Collection) -> dict:
     }
 
 
+@once
 def _cases(collection: Collection) -> list[dict]:
     """A row for each case: failures first, then those that were timed, then the others."""
     judged = collection.judged
-    rows = [_case(case, verdict, None) for case, verdict in judged if not verdict["passed"]]
-    rows += [_case(record["case"], record["verdict"], number) for number, record in enumerate(collection.records)]
-    return rows + [_case(case, verdict, None) for case, verdict in judged if verdict["passed"]]
+    rows = [_case(case, verdict, None) for case, verdict in judged if not verdict.passed]
+    rows += [_case(record.case, record.verdict, number) for number, record in enumerate(collection.records)]
+    return rows + [_case(case, verdict, None) for case, verdict in judged if verdict.passed]
 
 
-def _case(case: str, verdict: dict, number: int | None) -> dict:
+def _case(case: str, verdict: Verdict, number: int | None) -> dict:
     return {
         "case": words.printable(case),
-        "passed": verdict["passed"],
+        "passed": verdict.passed,
         "number": number,
         "truth": words.truth(verdict),
-        "found": verdict["categories"],
-        "expected": verdict["expected"],
-        "borderline": verdict["borderline"]["count"],
-        "values": words.printable(verdict["values"]["rule"]),
-        "reasons": [words.printable(reason, 400) for reason in verdict["reasons"]],
+        "found": verdict.categories,
+        "expected": verdict.expected,
+        "borderline": verdict.borderline.count,
+        "values": words.printable(verdict.values.rule),
+        "reasons": [words.printable(reason, 400) for reason in verdict.reasons],
     }
 
 
