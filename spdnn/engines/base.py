@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A network in an engine's layout, and what each reduction found in it.
+    """A network in an engine's layout, and the findings of each reduction in it.
 
     Attributes:
         source: the network before reductions.

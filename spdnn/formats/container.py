@@ -51,7 +51,7 @@ class Tensors(Mapping):
 
     Raises:
         InputError: no such file, or no sound .safetensors file: a header that is no JSON object, tensors that overlap,
-            leave holes, go beyond the file or are of no known type.
+            leave holes, go beyond the file or are of no type of the format.
     """
 
     def __init__(self, path):

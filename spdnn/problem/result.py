@@ -40,17 +40,14 @@ class RowStatistics(NamedTuple):
     @classmethod
     def of(cls, rows: np.ndarray) -> RowStatistics:
         """Of float32 or float64 rows (count, outputs), in NumPy."""
-        statistics, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
+        result, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
         for start in range(0, len(rows), BLOCK):
             part = slice(start, start + BLOCK)
             block = rows[part].astype(np.float64)
-            statistics.row_sum[part], statistics.row_projection[part] = block.sum(axis=1), block @ weights
-        statistics.row_min[:], statistics.row_max[:] = (
-            rows.min(axis=1, initial=np.inf),
-            rows.max(axis=1, initial=-np.inf),
-        )
-        statistics.row_hash[:] = row_hashes(rows)
-        return statistics
+            result.row_sum[part], result.row_projection[part] = block.sum(axis=1), block @ weights
+        result.row_min[:], result.row_max[:] = (rows.min(axis=1, initial=np.inf), rows.max(axis=1, initial=-np.inf))
+        result.row_hash[:] = row_hashes(rows)
+        return result
 
     @classmethod
     def joined(cls, parts: Sequence[RowStatistics]) -> RowStatistics:

@@ -76,7 +76,7 @@ class _Device:
         self.filled: dict[int, int] = {}  # of a buffer: the task that filled it
         self.readers: dict[int, list[int]] = {}  # of a buffer: the tasks that read what it holds
         self.left: list[int | None] = [None] * slots  # of a slot: the task with which the last batch left it
-        self.turns = 0
+        self.arrived = 0  # batches that came to a slot of it, one after the other
 
 
 class _Pool:
@@ -112,7 +112,7 @@ class Graph:
 
     @classmethod
     def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> Graph:
-        """The whole graph: batches dealt out to groups in turn, or as `groups` says, in its order; none is joined."""
+        """The whole graph: batches dealt out to groups one by one, or as `groups` says, in order; none is joined."""
         graph = cls(replace(decomposition, joined=None))
         dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}
         for batch, group in (groups or dealt).items():
@@ -183,8 +183,8 @@ class Graph:
         state = self._devices[device]
         if before is not None and before.device == device:
             return self._stages(batch, device, stages, before.slot, [before.number])
-        slot = state.turns % self.decomposition.slots
-        state.turns += 1
+        slot = state.arrived % self.decomposition.slots
+        state.arrived += 1
         left = state.left[slot]
         waits = [] if left is None else [left]
         if before is not None:

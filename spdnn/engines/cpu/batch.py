@@ -210,7 +210,7 @@ class CpuWork:
         return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
     def note(self, tally: Tally, findings: dict) -> None:
-        """Add to Session.found what a run found of the reductions that depend on the inputs."""
+        """Add to Session.found the findings of a run about the reductions that depend on the inputs."""
         if "dead" in self.reductions:
             findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:

@@ -63,7 +63,7 @@ class Device(abc.ABC):
     """One device. Arrays on it have `dtype`, `size`, `nbytes` and `flags.c_contiguous`, as NumPy's and CuPy's do.
 
     What is asked for is done in order on the *current* stream: that of the innermost `on`, else `main`. Streams go on
-    beside each other, and only events order what is on two of them. Only `upload`, `read`, `seconds`, `synchronize` and
+    at the same time, and only events order what is on two of them. Only `upload`, `read`, `seconds`, `synchronize` and
     Event.synchronize wait.
 
     Attributes:

@@ -42,9 +42,8 @@ class Laid:
             fields.append((name, array.dtype, array.size, offset))
             offset += whole(array.nbytes)
         layer = host.layer
-        rest = DeviceLayer(
-            host.kind, layer.inputs, layer.outputs, not layer.single_value, host.numbers, host.places, host.padding, 0.0
-        )
+        shape, valued = (layer.inputs, layer.outputs), not layer.single_value
+        rest = DeviceLayer(host.kind, *shape, valued, host.numbers, host.entries, host.padding, 0.0)
         return cls(rest, tuple(fields), offset)
 
     @property
@@ -64,7 +63,7 @@ class Laid:
         }
         one = self.host
         numbers = {**arrays, **one.arrays}
-        return DeviceLayer(one.kind, one.inputs, one.outputs, one.valued, numbers, one.places, one.padding, 0.0)
+        return DeviceLayer(one.kind, one.inputs, one.outputs, one.valued, numbers, one.entries, one.padding, 0.0)
 
 
 class HostWeights:
