@@ -19,7 +19,7 @@ class CudaEngine(Engine):
     """Every layer gets the kernel that is fastest on it, by timing those that suit (Choice)."""
 
     name = "cuda"
-    summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, as timed"
+    summary = "fused kernels on one NVIDIA GPU; for each layer the fastest of those below, found by timing them"
     offers = ("dead", "inputs", "neurons")
     on_device = True
     edge_seconds = 3e-12  # not measured here: kernels of others compute 3e11 edges a second on an A100
