@@ -12,8 +12,6 @@ Tasks are numbered as they come, and wait for earlier ones alone: there is no cy
 batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -111,7 +109,7 @@ class Graph:
                     self._weights(None, device, stage)
 
     @classmethod
-    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> Graph:
+    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> "Graph":
         """The whole graph: batches dealt out to groups one by one, or as `groups` says, in order; none is joined."""
         graph = cls(replace(decomposition, joined=None))
         dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}

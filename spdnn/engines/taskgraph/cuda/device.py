@@ -5,8 +5,6 @@ that was recorded for the same buffer, or the same slot, so a few events serve a
 order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -156,7 +154,7 @@ class GraphDevice:
         for launch in slot.joined:
             launch()
 
-    def receive(self, slot: int, other: GraphDevice, at: int) -> None:
+    def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
         """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
         mine, theirs = self.slots[slot], other.slots[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):

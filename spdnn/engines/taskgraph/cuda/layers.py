@@ -4,8 +4,6 @@ A block holds the arrays of its layers, each at a multiple of ALIGNED bytes. A s
 launches that are bound to the arrays in it, and the table that the persistent kernel reads, stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class Laid:
     nbytes: int
 
     @classmethod
-    def of(cls, host: HostLayer) -> Laid:
+    def of(cls, host: HostLayer) -> "Laid":
         fields, offset = [], 0
         for name, array in host.arrays.items():
             fields.append((name, array.dtype, array.size, offset))
