@@ -24,8 +24,7 @@ CHECKED = 64  # launches between two checks for signals
 
 
 class Outcomes:
-    """Pinned memory for what each batch, those that are joined of others included, tells at its end: 36 bytes of an
-    input, and counters."""
+    """Pinned memory for the outcome of each batch, joined ones included: 36 bytes of an input, and counters."""
 
     def __init__(self, device: Device, plan: Plan, cut: Decomposition):
         rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
@@ -44,7 +43,7 @@ class GraphDevice:
 
     Args:
         number: of the device in the decomposition; parts: the passes of all layers.
-        inputs: where batches begin here.
+        inputs: None if batches come from another device.
     """
 
     def __init__(
