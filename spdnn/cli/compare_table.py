@@ -138,55 +138,49 @@ def _clean(text: str, longest: int) -> str:
 
 def _settings(comparison: Comparison) -> list[str]:
     """What differs besides what is compared."""
-    differs, sentences = comparison.differences, []
+    differs, notes = comparison.differences, []
     if "machine" in differs:
         a, b = (_values(values, " and ") for values in differs["machine"])
-        sentences.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
+        notes.append(f"Different machines, and the ratios compare these too: A on {a}; B on {b}.")
     elif comparison.moved:
         pairs = plural(len(comparison.moved), "pair")
         names = _listed(comparison.moved, len(comparison.moved))
-        sentences.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
+        notes.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
     if comparison.mixed:
-        sentences.append(
-            f"Samples of several machines taken together: {_listed(comparison.mixed, len(comparison.mixed))}."
-        )
+        notes.append(f"Samples of several machines taken together: {_listed(comparison.mixed, len(comparison.mixed))}.")
     rest = [name for name in differs if name not in ("machine", "commit", "date")]
     if rest:
         both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)
-        sentences.append(f"Different too: {'; '.join(f'{name} {a} in A, {b} in B' for name, a, b in both)}.")
-    return sentences
+        notes.append(f"Different too: {'; '.join(f'{name} {a} in A, {b} in B' for name, a, b in both)}.")
+    return notes
 
 
 def _counts(comparison: Comparison) -> list[str]:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items() if count)
     mean = significant(comparison.geometric_mean)
-    sentences = [f"{plural(len(comparison.pairs), 'pair')}: {counts}. Geometric mean of A/B: {mean}."]
+    notes = [f"{plural(len(comparison.pairs), 'pair')}: {counts}. Geometric mean of A/B: {mean}."]
     if comparison.counts[TOO_FEW]:
         (even, _), *others = enough()
         uneven = ", ".join(f"{few} and {many}" for few, many in others)
-        sentences.append(
-            f"Too few samples: the test can tell a difference from {even} and {even} samples on ({uneven})."
-        )
+        notes.append(f"Too few samples: the test can tell a difference from {even} and {even} samples on ({uneven}).")
     if any(side.records > 1 for pair in comparison.pairs for side in (pair.a, pair.b)):
-        sentences.append(f"{SEVERAL}: samples of several records of the set, taken together.")
-    return sentences
+        notes.append(f"{SEVERAL}: samples of several records of the set, taken together.")
+    return notes
 
 
 def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) -> list[str]:
     """What has no like in the other set, and what failed."""
-    sentences = []
+    notes = []
     for letter, only in zip("AB", (comparison.only_a, comparison.only_b), strict=True):
         if only:
             records = sum(one.records for one in only)
-            sentences.append(
-                f"In {letter} alone, {plural(records, 'record')}: {_listed(map(_named, only), len(only))}."
-            )
+            notes.append(f"In {letter} alone, {plural(records, 'record')}: {_listed(map(_named, only), len(only))}.")
     for letter, (_, _, failed) in zip("AB", sides, strict=True):
         if failed:
-            sentences.append(
+            notes.append(
                 f"Failed verification in {letter}, {plural(len(failed), 'case')}: {_listed(failed, len(failed))}."
             )
-    return sentences
+    return notes
 
 
 def _named(one: Alone) -> str:

@@ -59,7 +59,7 @@ def opened(path: str, neurons: int, count: int | None) -> Inputs:
 
 
 def named(name: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
-    """The inputs that the option --inputs names, mnist, digits or a file; raises as `made` and `opened`."""
+    """The inputs that the option --inputs names, mnist, digits or a file; raises as `generated` and `opened`."""
     if name in ("mnist", "digits"):
         return generated(name, neurons, count, mnist, cache)
     return opened(name, neurons, count)

@@ -1,4 +1,4 @@
-"""`spdnn peers`: other libraries and our kernels on the same problems, timed in turn."""
+"""`spdnn peers`: other libraries and our kernels on the same problems, timed alternately."""
 
 import shlex
 from pathlib import Path

@@ -52,7 +52,7 @@ def _recorded(chosen, devices: int, messages) -> tuple:
         if chosen.inputs:
             costs = replace(costs, work=costs.work.of(chosen.inputs), order=lambda batches: None)
         return record.case, costs, cores, f"{origin}; rows are those that its run had left"
-    name, work, order, rows = _given(chosen)
+    name, work, order, rows = _named(chosen)
     # What its reductions left of an edge and of its bytes; rows are not known to merge in another problem.
     left = costs.work.edges.sum() / max(1, record.problem.edges)
     nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
@@ -75,11 +75,11 @@ def _by_hand(chosen, messages) -> tuple:
         (1 / chosen.edges_per_second,), 0.0, chosen.launch_seconds or 0.0, tiles=(TILE,),
         copy_bytes_per_second=chosen.copy_bandwidth,
     )  # fmt: skip
-    name, work, order, rows = _given(chosen)
+    name, work, order, rows = _named(chosen)
     return name, TaskCosts(work, device, messages, order=order), None, f"by the rates given; {rows}"
 
 
-def _given(chosen) -> tuple:
+def _named(chosen) -> tuple:
     """(name, work, order of the batches' shares, where the rows come from) of the problem that the arguments name."""
     from spdnn.costmodel.calibration import WEIGHT_BYTES
     from spdnn.costmodel.costs import Work

@@ -7,8 +7,6 @@ Layers get cheaper as inputs die, so a mean over the layers done would tell too 
 rows of now x edges of the layers ahead, over the rate of the edges that were really computed lately.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,7 +148,7 @@ class Course:
     ahead: list[int]
 
     @classmethod
-    def of(cls, edges: Iterable[int], prepared: Iterable[int]) -> Course:
+    def of(cls, edges: Iterable[int], prepared: Iterable[int]) -> "Course":
         """From the edges of each layer of both networks."""
         return cls([0, *accumulate(edges)], [0, *accumulate(reversed(list(prepared)))][::-1])
 

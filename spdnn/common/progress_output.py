@@ -8,8 +8,6 @@ The environment variable SPDNN_PROGRESS has the last word:
     bar=S, lines=S at most one every S seconds
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -96,7 +94,7 @@ def chosen() -> tuple[str, float]:
     )
 
 
-def output(now: float) -> Bar | Lines | None:
+def output(now: float) -> "Bar | Lines | None":
     """The output for a stage that begins now; None: there is none. Raises as `chosen`."""
     if _run.quiet:
         return None

@@ -72,7 +72,7 @@ def ratio_of_medians(
     """The median of some samples over that of others that are no pairs with them, and its interval.
 
     Each side is resampled by itself. The order of samples does not count, and swapped sides give the inverse: what is
-    drawn is the same (sides of the same samples cannot be told apart, and give the same either way). One sample on each
+    drawn is the same (sides of the same samples give the same either way). One sample on each
     side is its own interval, with 0 resamples.
 
     Args:
@@ -87,15 +87,13 @@ def ratio_of_medians(
     first, second = (b, a) if swapped else (a, b)
     with np.errstate(over="ignore", under="ignore"):
         ratio = float(np.median(first) / np.median(second))
-        interval = Interval(ratio, ratio, ratio, 0)
+        over = Interval(ratio, ratio, ratio, 0)
         if a.size > 1 or b.size > 1:
             drawn = [_medians(side, (seed, i)) for i, side in enumerate((first, second))]
-            interval = _percentiles(ratio, drawn[0] / drawn[1], confidence)
-    if not 0 < interval.low <= interval.high < math.inf or not math.isfinite(1 / interval.low):
+            over = _percentiles(ratio, drawn[0] / drawn[1], confidence)
+    if not 0 < over.low <= over.high < math.inf or not math.isfinite(1 / over.low):
         raise InputError(f"medians of {np.median(a):g} and {np.median(b):g} seconds have no ratio that is a number")
-    return (
-        Interval(1 / interval.median, 1 / interval.high, 1 / interval.low, interval.resamples) if swapped else interval
-    )
+    return Interval(1 / over.median, 1 / over.high, 1 / over.low, over.resamples) if swapped else over
 
 
 def _checked(samples_seconds: Sequence[float], confidence: float) -> np.ndarray:

@@ -17,7 +17,7 @@ from spdnn.records.run_record import RunRecord
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
 WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
-# What an engine notes, and what its reductions found, is free in a record's schema: what reading it may raise where it
+# What an engine notes, and what its reductions note, is free in a record's schema: what reading it may raise where it
 # is not what an engine of this project tells.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
@@ -171,29 +171,27 @@ def _same_work(one: RunRecord, other: RunRecord) -> bool:
 
 
 def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Checked:
-    distribution, ranks = record.distribution, record.ranks
+    several, ranks = record.distribution, record.ranks
     device, work = from_record(source, run_seconds(source, few) if few else 0.0)
     work = work.of(record.problem.input_count)
-    options = {"per_node": math.ceil(ranks / distribution.nodes), "threads": record.threads}
+    options = {"per_node": math.ceil(ranks / several.nodes), "threads": record.threads}
     what = (
         work,
         device,
-        Messages(distribution.messages.latency_seconds, distribution.messages.bytes_per_second),
+        Messages(several.messages.latency_seconds, several.messages.bytes_per_second),
         ranks,
-        distribution.partition,
+        several.partition,
     )
     informed = None
-    if not (
-        distribution.exchanges or distribution.rows_merged_across_ranks or work.merged or ranks % options["per_node"]
-    ):
-        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in distribution.per_rank], float)
+    if not (several.exchanges or several.rows_merged_across_ranks or work.merged or ranks % options["per_node"]):
+        alive = np.array([[one.inputs, *one.survivors[:-1]] for one in several.per_rank], float)
         informed = predict(*what, **options, shares=alive / np.maximum(1.0, alive.sum(axis=0)))
     names = ("inference", "waiting", "communication")
     inference, waiting, communication = (
-        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in distribution.per_rank)
+        statistics.mean(statistics.median(getattr(one, f"{name}_seconds")) for one in several.per_rank)
         for name in names
     )
-    shares = known_shares(record, work, ranks, distribution.partition, options["per_node"])
+    shares = known_shares(record, work, ranks, several.partition, options["per_node"])
     seconds = statistics.median(record.samples.inference_seconds)
     computing = inference - waiting - communication
     predicted = predict(*what, **options, shares=shares)

@@ -3,8 +3,6 @@
 Rows are computed in whole tiles at a rate of their layer; messages cost latency + bytes / rate (Hockney, 1994).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -55,7 +53,7 @@ class Device:
         """Seconds that bringing so many bytes of weights takes."""
         return nbytes / self.copy_bytes_per_second if self.copy_bytes_per_second else 0.0 * nbytes
 
-    def layers(self, work: Work, rows: np.ndarray, batches: int = 1) -> np.ndarray:
+    def layers(self, work: "Work", rows: np.ndarray, batches: int = 1) -> np.ndarray:
         """Seconds of each layer for `rows` rows in each, (..., layers): the cost of a layer on this device.
 
         Args:
@@ -134,7 +132,7 @@ class Work:
     def layers(self) -> int:
         return self.edges.size
 
-    def of(self, inputs: int) -> Work:
+    def of(self, inputs: int) -> "Work":
         """The same work for another number of inputs of the same kind.
 
         Merged rows are taken as drawn evenly from classes, as many as leave the rows seen: few distinct rows stay

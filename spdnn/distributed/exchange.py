@@ -35,14 +35,14 @@ class Log:
 
     Attributes:
         waiting, communication: seconds of this rank.
-        meetings, exchanges, merged: of all ranks; the last in rows that are computed once since.
+        comparisons, exchanges, merged: of all ranks; the last in rows that are computed once since.
         edges_from_exchange: of this rank, inputs x edges from the first exchange of each batch on.
         best: the largest gain, with its cost and layer, that was not worth an exchange.
     """
 
     waiting: float = 0.0
     communication: float = 0.0
-    meetings: int = 0
+    comparisons: int = 0
     exchanges: list[Exchange] = field(default_factory=list)
     merged: int = 0
     sent: int = 0
@@ -93,7 +93,7 @@ class RankExchange(RowExchange):
         self.world.wait(self.comm.Ibarrier())
         arrived = time.perf_counter()
         self.log.waiting += arrived - start
-        self.log.meetings += 1
+        self.log.comparisons += 1
         state = self._state(held)
         deaths = self._deaths(k, int(state.rows.sum()))
         changed = 0

@@ -275,7 +275,7 @@ class Ranks:
                 weights="streamed by each rank" if streamed else self.weights,
                 shared_bytes=max(windows.values()),
                 messages=Messages(**messages),
-                meetings=log.meetings,
+                meetings=log.comparisons,
                 exchanges=log.exchanges,
                 told=self._sentence(log, prepared),
                 rows_merged_across_ranks=log.merged,

@@ -139,8 +139,8 @@ class World:
         done = error = None
         try:
             done = work(*arguments)
-        except SpdnnError as told:
-            error = told
+        except SpdnnError as caught:
+            error = caught
         self.barrier(patient=True)
         failed = self.comm.allgather(error is not None)
         if any(failed):

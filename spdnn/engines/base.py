@@ -1,7 +1,5 @@
 """The contract of every engine."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -53,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A network in an engine's layout, and what each reduction found in it.
+    """A network in an engine's layout, and the findings of each reduction in it.
 
     Attributes:
         source: the network before reductions.
@@ -70,7 +68,7 @@ class Prepared:
     layout: Sequence[tuple[np.ndarray, ...]] | None = None
 
     @classmethod
-    def reduced(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+    def reduced(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> "Prepared":
         """Without what the reductions leave out of the network itself; the engine keeps its layers by output neuron.
 
         Args:
@@ -97,7 +95,7 @@ class Prepared:
         source_edges, prepared_edges = ((one.header(k).edges for k in depth) for one in (self.source, self.network))
         return progress.Course.of(source_edges, prepared_edges)
 
-    def first(self, depth: int) -> Prepared:
+    def first(self, depth: int) -> "Prepared":
         """Of the first `depth` layers; findings are then of these, and its seconds of all that were prepared.
 
         Raises:

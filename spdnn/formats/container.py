@@ -8,8 +8,6 @@ be a file of its own, in JSON.
 Source: the format of the safetensors package, whose readers take these files (tests/formats/test_tensors.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -39,7 +37,7 @@ NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F6
 OLD = b"\x89HDF\r\n\x1a\n"  # what stores of version 1 begin with
 JSON = ".json"  # the ending of a file that holds a record alone
 KEY = "spdnn"  # of the record in the metadata
-_MAPPED: weakref.WeakSet[Tensors] = weakref.WeakSet()
+_MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
 
 
 class Tensors(Mapping):
@@ -51,7 +49,7 @@ class Tensors(Mapping):
 
     Raises:
         InputError: no such file, or no sound .safetensors file: a header that is no JSON object, tensors that overlap,
-            leave holes, go beyond the file or are of no known type.
+            leave holes, go beyond the file or are of no type of the format.
     """
 
     def __init__(self, path):

@@ -32,7 +32,7 @@ def read_network(
     Args:
         path: .mtx, .mtx.gz, .npz (one layer each), .safetensors, .txt (a path a line, from the list's
             folder), or a folder whose .mtx or .npz files are the layers in natural order (l2 before l10).
-        bias: one number for all layers; 0 by default. Not to be given for .safetensors with biases.
+        bias: one number for all layers; 0 by default. Not for .safetensors with biases.
         clip: YMAX of a clipped ReLU, or None for a plain ReLU.
         layers: how many of the first layers to take; all by default.
         last: the last layer's activation, 'relu' or 'none'.

@@ -39,7 +39,7 @@ def open_network(
 
     Raises:
         InputError: one sentence with the file, and the line where there are lines; also when a bias, clip or
-            last activation is given for a store, which has its own.
+            a last activation is set for a store, which has its own.
         Unavailable: a package that this format needs is missing.
     """
     path = files.existing(path, "network")

@@ -24,7 +24,7 @@ def read_layers(
     Raises:
         InputError: not a sound .safetensors file; a tensor that is neither a weight matrix nor its bias, or
             of another type than float16, bfloat16, float32 and float64; NaN, infinite, or too large for
-            float32; a bias given though the file has its own; shapes that do not fit.
+            float32; a bias though the file has its own; shapes that do not fit.
     """
     tensors = Safetensors(path)
     prefixes = sorted((name[: -len("weight")] for name in tensors if _is(name, "weight")), key=natural)

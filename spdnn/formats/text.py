@@ -156,10 +156,8 @@ class TextNetwork(Network):
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
         if self._last != "relu" or not isinstance(self._source, Archive):
             self._list()
-        members = list(self._members.items()) if self._listed else self._finding()
-        contents = (
-            (k - 1, member[1], member[2]()) for k, member in members if self._layers is None or k <= self._layers
-        )
+        files = list(self._members.items()) if self._listed else self._finding()
+        contents = ((k - 1, member[1], member[2]()) for k, member in files if self._layers is None or k <= self._layers)
         return in_order(lambda one: (one[0], self._parsed(*one)), contents, LAYERS)
 
     def _parsed(self, k: int, where: str, content: bytes) -> Layer:

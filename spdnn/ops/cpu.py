@@ -104,25 +104,21 @@ class CpuBackend(Backend):
         return topology.offsets, topology.columns, order
 
     def _tuned(
-        self, operation: str, topology: Topology, sizes: tuple[int, int], arguments: tuple[tuple, tuple], what: str
+        self, operation: str, topology: Topology, sizes: tuple[int, int], call: tuple[tuple, tuple], what: str
     ) -> None:
         """Run with the setting of the class that the call belongs to, small work on one thread.
 
         Args:
             sizes: multiply-adds of a nonzero; matrices of the batch.
-            arguments: where the nonzeros are, and the other arguments of the kernel; the last is the output.
+            call: where the nonzeros are, and the other arguments of the kernel; the last is the output.
             what: is NaN, in the error's sentence.
         """
-        kernel, work, dtype = (
-            getattr(self.kernels, operation),
-            topology.nnz * sizes[0] * sizes[1],
-            arguments[1][-1].dtype,
-        )
+        kernel, work, dtype = (getattr(self.kernels, operation), topology.nnz * sizes[0] * sizes[1], call[1][-1].dtype)
         threads = self.threads if work >= LEAST_SHARED else 1
 
         def run(setting: Any) -> tuple[np.ndarray, bool]:
             chosen = setting if isinstance(setting, tuple) else (setting,)
-            return kernel(self.level, *arguments[0], *arguments[1], *chosen, threads)
+            return kernel(self.level, *call[0], *call[1], *chosen, threads)
 
         def seconds(setting: Any) -> float:
             began = time.perf_counter()

@@ -9,8 +9,6 @@ and takes the host tens of microseconds; what is called again and again on the s
 NaN is not searched for, since that would be a wait: where the processor's backend raises, here it propagates.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import weakref
@@ -31,7 +29,7 @@ BIAS = {"spmm": 2, "depthwise": 1}  # its index after the first argument; where 
 _here = threading.local()  # a backend's current stream is its own, so threads have backends of their own
 
 
-def current() -> CudaBackend:
+def current() -> "CudaBackend":
     """The backend of CuPy's current device, for its current stream.
 
     Raises:

@@ -1,7 +1,5 @@
 """A sparse matrix of the operations: a topology that others may share, and values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -39,7 +37,7 @@ class SparseMatrix:
             raise InputError("values hold NaN; a sparse matrix must have none")
 
     @classmethod
-    def of(cls, topology: Topology, values: Any, device: str) -> SparseMatrix:
+    def of(cls, topology: Topology, values: Any, device: str) -> "SparseMatrix":
         """As the constructor, of values from a kernel: nothing is checked."""
         matrix = cls.__new__(cls)
         matrix.topology, matrix.values, matrix._device = topology, values, device
@@ -72,11 +70,11 @@ class SparseMatrix:
         """Bytes of values, offsets and columns."""
         return self.values.nbytes + self.topology.nbytes
 
-    def with_values(self, values: Any) -> SparseMatrix:
+    def with_values(self, values: Any) -> "SparseMatrix":
         """A matrix of the same topology. Raises as the constructor does."""
         return SparseMatrix(self.topology, values)
 
-    def astype(self, dtype) -> SparseMatrix:
+    def astype(self, dtype) -> "SparseMatrix":
         """The same with values of float32 or float16, rounded to nearest.
 
         Raises:
@@ -84,7 +82,7 @@ class SparseMatrix:
         """
         return SparseMatrix.of(self.topology, convert.rounded(self.values, dtype), self._device)
 
-    def to(self, device: str) -> SparseMatrix:
+    def to(self, device: str) -> "SparseMatrix":
         """The same with values on "cpu" or "cuda" (CuPy's current device); itself when they are there.
 
         Raises:
@@ -102,7 +100,7 @@ class SparseMatrix:
         return SparseMatrix.of(self.topology, values, device)
 
     @classmethod
-    def from_scipy(cls, matrix, dtype=np.float32, index_bits: int | None = None) -> SparseMatrix:
+    def from_scipy(cls, matrix, dtype=np.float32, index_bits: int | None = None) -> "SparseMatrix":
         """Of a SciPy sparse matrix or array (CSR, COO and the others); stored zeros stay nonzeros of the topology.
 
         Values of CSR that are of `dtype` are not copied, so what changes them in place (SciPy's eliminate_zeros too)
@@ -123,7 +121,7 @@ class SparseMatrix:
         seed: int = 0,
         dtype=np.float32,
         index_bits: int | None = None,
-    ) -> SparseMatrix:
+    ) -> "SparseMatrix":
         """Of a dense matrix (rows, columns), pruned to `sparsity`.
 
         Args:
@@ -138,7 +136,7 @@ class SparseMatrix:
         return cls(*convert.of_dense(array, sparsity, method, seed, dtype, index_bits))
 
     @classmethod
-    def from_torch(cls, tensor, dtype=None, index_bits: int | None = None) -> SparseMatrix:
+    def from_torch(cls, tensor, dtype=None, index_bits: int | None = None) -> "SparseMatrix":
         """Of a torch tensor of two dimensions: sparse CSR or COO (coalesced), or dense, whose nonzeros are taken.
 
         Values of a CSR tensor are not copied while `dtype` is theirs (None: float16 stays, all others become float32).

@@ -44,7 +44,7 @@ def spmm(
         2 nnz N operations for each matrix of the batch. The bits do not depend on threads, tiles or the batch.
 
     Raises:
-        InputError: shapes, dtypes or places that do not match, or NaN (on a GPU NaN is not searched for: it stays NaN).
+        InputError: shapes, dtypes or devices that do not match, or NaN (a GPU does not search for NaN: it stays NaN).
         Unavailable: the kernels or the device are missing.
 
     Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section V.

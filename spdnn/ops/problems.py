@@ -4,7 +4,7 @@ Sets, as the table `ops-problems.csv` has them:
     a   layers of the pruned Transformer and ResNet-50 of the Deep Learning Matrix Collection, with its batch columns
     b   square matrices
     c   rows of very different lengths, which no pruning gives: what the row swizzle is for
-A matrix of `lengths` random has the given number of nonzeros anywhere, as random pruning leaves them; in one of zipf-s
+A matrix of `lengths` random has that number of nonzeros anywhere, as random pruning leaves them; in one of zipf-s
 or rising-s, row lengths fall with the power s of a row's rank, in random order, or with the longest rows last.
 
 Source of set a: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII; the
@@ -125,9 +125,9 @@ def problems(
         InputError: a set, phase or network that is not there, a sparsity out of range, or no problem at all.
     """
     shapes = read_shapes() if shapes is None else list(shapes)
-    _check_known("set", sets, SETS)
-    _check_known("phase", phases, PHASES)
-    _check_known("network", networks or (), dict.fromkeys(shape.network for shape in shapes))
+    _check_names("set", sets, SETS)
+    _check_names("phase", phases, PHASES)
+    _check_names("network", networks or (), dict.fromkeys(shape.network for shape in shapes))
     chosen = []
     for shape in shapes:
         if shape.set not in sets or (networks is not None and shape.network not in networks):
@@ -224,7 +224,7 @@ def _percent(sparsity: float) -> float:
     return sparsity
 
 
-def _check_known(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+def _check_names(what: str, names: Iterable[str], allowed: Iterable[str]) -> None:
     for name in names:
         if name not in allowed:
             raise InputError(f"{what} {name!r} is not known: it must be one of {', '.join(allowed)}")

@@ -1,7 +1,5 @@
 """Where the nonzeros of a sparse matrix are, without their values: compressed rows (CSR)."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np
@@ -84,7 +82,7 @@ class Topology:
         return np.repeat(np.arange(self.rows, dtype=np.int32), self.lengths)
 
     @cached_property
-    def transposed(self) -> tuple[Topology, np.ndarray]:
+    def transposed(self) -> "tuple[Topology, np.ndarray]":
         """(topology of the transpose, int64 (nnz,) permutation): its values are values[permutation].
 
         Made once, and kept: transposing a matrix with other values is then one gather.
@@ -98,7 +96,7 @@ class Topology:
         turned.columns = self.row_numbers[permutation].astype(_index_type(self.rows, bits))
         return turned, permutation
 
-    def with_index_bits(self, bits: int) -> Topology:
+    def with_index_bits(self, bits: int) -> "Topology":
         """The same positions with 16- or 32-bit indices. Raises InputError as the constructor does."""
         if bits == self.index_bits:
             return self

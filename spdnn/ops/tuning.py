@@ -20,7 +20,7 @@ from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.files import write_text
 
 LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
-ROUNDS = 3  # of timing each candidate in turn, after one that warms up
+ROUNDS = 3  # of timing the candidates alternately, after one that warms up
 FORMAT = 1
 
 _settings: dict[str, Any] = {}
@@ -35,7 +35,7 @@ def shape_class(*sizes: int, sparsity: float | None = None) -> str:
 
 
 def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callable[[Any], float]) -> Any:
-    """The candidate to use: a stored choice, or the fastest in a few rounds of all of them in turn.
+    """The candidate to use: a stored choice, or the fastest in a few alternating rounds of all of them.
 
     Args:
         key: everything that the choice may depend on: device, kernels, operation, dtypes, class of shapes.

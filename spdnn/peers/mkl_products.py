@@ -118,11 +118,11 @@ class Sampler:
 
     def __init__(self, product: Product, whole: np.ndarray):
         topology = product.topology
-        self.places = topology.row_numbers.astype(np.int64) * topology.shape[1] + topology.columns
+        self.indices = topology.row_numbers.astype(np.int64) * topology.shape[1] + topology.columns
         self.whole, self.out = whole.reshape(-1), np.zeros(topology.nnz, np.float32)
 
     def take(self) -> np.ndarray:
-        return np.take(self.whole, self.places, out=self.out, mode="clip")  # no copy, as checking them would make
+        return np.take(self.whole, self.indices, out=self.out, mode="clip")  # no copy, as checking them would make
 
 
 def dense_matrix(product: Product) -> np.ndarray:

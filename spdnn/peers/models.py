@@ -1,4 +1,4 @@
-"""Whole models with sparse arithmetic next to the same models with dense: the records of one model, timed in turn.
+"""Whole models with sparse arithmetic next to the same models with dense: the records of one model, timed alternately.
 
 The two share all code but the products, so each is the other's check: where their outputs agree and the operations were
 verified against float64 (tests/ops/models compares whole models with it), a record may exist.

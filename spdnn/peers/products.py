@@ -59,16 +59,16 @@ class Ceilings:
     """What the machine does at best on so many threads, measured again when it is older than MACHINE_AGE seconds."""
 
     def __init__(self, threads: int):
-        self.threads, self.known, self.at = threads, None, -np.inf
+        self.threads, self.ceilings, self.at = threads, None, -np.inf
 
     def now(self) -> Machine | None:
         if time.perf_counter() - self.at > MACHINE_AGE:
             try:
-                self.known = machine.measure(self.threads, MACHINE_SECONDS)
+                self.ceilings = machine.measure(self.threads, MACHINE_SECONDS)
             except Unavailable:
-                self.known = None
+                self.ceilings = None
             self.at = time.perf_counter()
-        return self.known
+        return self.ceilings
 
 
 def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict[str, str]]:

@@ -1,7 +1,5 @@
 """The inputs of an inference: the rows of the first Y, as bits, dense or sparse, and parts of them."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from functools import cached_property
@@ -63,7 +61,7 @@ class Inputs:
         self.cut_from: str | None = None
 
     @classmethod
-    def from_array(cls, array, description: dict | None = None) -> Inputs:
+    def from_array(cls, array, description: dict | None = None) -> "Inputs":
         """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
         array = array if sp.issparse(array) else np.asarray(array)
         if sp.issparse(array):
@@ -90,7 +88,7 @@ class Inputs:
         if self.neurons != neurons:
             raise InputError(f"inputs of {self.neurons} neurons for a network that takes {neurons}")
 
-    def counted(self, count: int) -> Inputs:
+    def counted(self, count: int) -> "Inputs":
         """The first `count` inputs; more than there are repeats them in order."""
         if count < 1:
             raise InputError(f"{count} inputs asked for; there must be at least 1")
@@ -101,7 +99,7 @@ class Inputs:
             inputs.cut_from = self.sha256  # whether they are official is asked of the rows, never of a description
         return inputs
 
-    def part(self, numbers: np.ndarray) -> Inputs:
+    def part(self, numbers: np.ndarray) -> "Inputs":
         """The inputs `numbers` (int64, ascending, 0-based), which keep their numbers; no row is copied."""
         part = copy.copy(self)
         part.numbers, part.count = np.asarray(numbers, dtype=np.int64), len(numbers)

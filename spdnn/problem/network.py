@@ -5,8 +5,6 @@ the ascending list of the input neurons it reads (the columns of W; CSC). That i
 engine consumes it, so reading a layer is preparing it.
 """
 
-from __future__ import annotations
-
 import abc
 import hashlib
 import json
@@ -140,7 +138,7 @@ class Layer:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def check(self, where: str) -> Layer:
+    def check(self, where: str) -> "Layer":
         """The layer itself when it is sound.
 
         Raises:
@@ -174,7 +172,7 @@ class Layer:
         return self
 
     @classmethod
-    def from_matrix(cls, matrix, bias=0.0, activation: Activation = RELU, where: str = "matrix") -> Layer:
+    def from_matrix(cls, matrix, bias=0.0, activation: Activation = RELU, where: str = "matrix") -> "Layer":
         """A layer from a SciPy sparse or NumPy matrix of shape (inputs, outputs).
 
         Entries that are zero are no edges; duplicate COO entries are summed, as SciPy defines them.
@@ -312,7 +310,7 @@ class Network(abc.ABC):
         for k in range(self.depth):
             yield self.layer(k)
 
-    def first(self, depth: int) -> Network:
+    def first(self, depth: int) -> "Network":
         """The network of the first `depth` layers.
 
         Raises:

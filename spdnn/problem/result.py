@@ -1,7 +1,5 @@
 """What comes out of an inference: the inputs that are left, and of each last row its sum, extremes and a hash."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,31 +31,28 @@ class RowStatistics(NamedTuple):
     row_hash: np.ndarray
 
     @classmethod
-    def empty(cls, count: int) -> RowStatistics:
+    def empty(cls, count: int) -> "RowStatistics":
         """Of `count` rows, to be written to."""
         return cls(*(np.empty(count, kind) for kind in (np.float64, np.float64, np.float32, np.float32, np.uint64)))
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> RowStatistics:
+    def of(cls, rows: np.ndarray) -> "RowStatistics":
         """Of float32 or float64 rows (count, outputs), in NumPy."""
-        statistics, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
+        result, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
         for start in range(0, len(rows), BLOCK):
             part = slice(start, start + BLOCK)
             block = rows[part].astype(np.float64)
-            statistics.row_sum[part], statistics.row_projection[part] = block.sum(axis=1), block @ weights
-        statistics.row_min[:], statistics.row_max[:] = (
-            rows.min(axis=1, initial=np.inf),
-            rows.max(axis=1, initial=-np.inf),
-        )
-        statistics.row_hash[:] = row_hashes(rows)
-        return statistics
+            result.row_sum[part], result.row_projection[part] = block.sum(axis=1), block @ weights
+        result.row_min[:], result.row_max[:] = (rows.min(axis=1, initial=np.inf), rows.max(axis=1, initial=-np.inf))
+        result.row_hash[:] = row_hashes(rows)
+        return result
 
     @classmethod
-    def joined(cls, parts: Sequence[RowStatistics]) -> RowStatistics:
+    def joined(cls, parts: "Sequence[RowStatistics]") -> "RowStatistics":
         """Of the rows of all parts, one after the other."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def at(self, rows: np.ndarray) -> RowStatistics:
+    def at(self, rows: np.ndarray) -> "RowStatistics":
         """Of the rows with these numbers (int64)."""
         return RowStatistics(*(column[rows] for column in self))
 

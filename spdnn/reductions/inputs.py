@@ -28,7 +28,7 @@ def searched(searches: int = 0, merged: int = 0, seconds: float = 0.0) -> dict:
 
 
 class Representatives:
-    """Which row stands for which inputs.
+    """Which row represents which inputs.
 
     Attributes:
         numbers: int64, ascending inputs that still have a row.

@@ -1,4 +1,4 @@
-"""The table of downloads, `config/data.tsv`: where each file is, and how it is known to be right.
+"""The table of downloads, `config/data.tsv`: where each file is, and the digest that it must have.
 
 Columns, separated by tabs: name; urls (one or more, separated by spaces); algorithm (sha256, md5 or none);
 digest; digest_of (file, or content: what a .gz holds); bytes (of the file; empty when they are unknown or may

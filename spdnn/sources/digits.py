@@ -87,7 +87,7 @@ def _weights(side: int) -> np.ndarray:
     """float32 (stretches * shifts, side, 8): the share of each of the 8 cells in each pixel, in 64ths.
 
     Pixel i is centred at (2 i + 1) * FIELD / side half units, cell k of a digit at (2 k + 1) * cell half units from
-    its place; the share falls linearly to zero at the centre of the next cell, and at the edge.
+    its position; the share falls linearly to zero at the centre of the next cell, and at the edge.
     """
     centre = (2 * np.arange(side) + 1) * (FIELD // side)
     shares = []

@@ -1,7 +1,7 @@
 """Files from elsewhere, checked: from a mirror or the addresses of `config/data.tsv`.
 
-A file is looked for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
-table's paths below it; by default $SPDNN_MIRROR), then at its addresses in turn. A download goes to a hidden
+A file is searched for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
+table's paths below it; by default $SPDNN_MIRROR), then at its addresses in order. A download goes to a hidden
 `.part` file, locked against other processes and resumed where the server allows it, and gets its final name
 only once its size and digest are right; so a folder filled here is itself a mirror.
 """
@@ -28,7 +28,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems tha
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept unless told otherwise: $SPDNN_DATA, or ~/.cache/spdnn."""
+    """Where downloads are kept by default: $SPDNN_DATA, or ~/.cache/spdnn."""
     folder = os.environ.get("SPDNN_DATA")
     return Path(folder) if folder else Path.home() / ".cache" / "spdnn"
 
@@ -53,7 +53,7 @@ def fetch(
 
     Raises:
         InputError: a name that is not in the table.
-        SpdnnError: no place gave the right file; the sentence lists the places and why each failed.
+        SpdnnError: no source gave the right file; the sentence lists the sources and why each failed.
     """
     sources = read_sources() if sources is None else sources
     if name not in sources:
@@ -163,7 +163,7 @@ def _open_locked(part: Path):
 
 
 def _download(source: Source, url: str, stream, timeout: float) -> None:
-    """Bring `stream` to the whole, right file, from where it stands.
+    """Bring `stream` to the whole, right file, from where it ends.
 
     Raises:
         _Bad: it is not. What may be continued stays in `stream`; what is wrong is removed from it.

@@ -41,7 +41,7 @@ class RadixNet(Network):
         seed: of the permutations; 5489 gives the official networks.
 
     Raises:
-        InputError: a size that the formula does not define, or a width without an official bias and none given.
+        InputError: a size that the formula does not define, or a width without an official bias, and no bias.
     """
 
     def __init__(

@@ -5,7 +5,7 @@
     a device has slots x batches of features, and its weights: all of its range, or rolling buffers of a stage each
 
 The schedules of the field are settings of it:
-    resident   all weights on each device, batches dealt out in turn
+    resident   all weights on each device, batches dealt out one by one
     stream     weights pass through two buffers or more while layers are computed (At-scale SpDNN)
     graph      as resident, or streamed where weights do not fit; devices draw batches as they finish (SNIG)
     pipeline   each device has a range of the layers, batches go from one to the next (GPipe)
@@ -115,9 +115,9 @@ class Decomposition:
         groups: pipelines, or single devices, that share out the batches.
         buffers: of weights on a device, each for one stage at a time; None: all stages of its range stay.
         slots: buffer slots of a device, each with the features of one batch: what it holds at once.
-        drawn: a group takes the next batch when it is through with one; else batches are dealt out in turn.
+        drawn: a group takes the next batch when it is through with one; else batches are dealt out one by one.
         joined: the stage from which the batches of a group go on as one, those that leave so few rows that a slot
-            holds them together; until then they wait in a pool beside the slots. None: each goes to its end alone.
+            holds them together; until then they wait in a pool next to the slots. None: each goes to its end alone.
 
     Raises:
         InputError: stages or ranges with gaps, or a number below what is allowed.
@@ -307,7 +307,7 @@ def cut(
 
     Raises:
         InputError: numbers that do not fit each other.
-        MemoryTooSmall: not even one tile fits beside the weights; the sentence says the least that does.
+        MemoryTooSmall: not even one tile fits with the weights; the sentence says the least that does.
     """
     schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
     pipeline = request.pipeline or (devices if schedule == PIPELINE else 1)
@@ -367,7 +367,7 @@ def _check(request: ScheduleRequest, pipeline: int) -> None:
 
 
 def _batched(whole: Decomposition, sizes: Sizes, rooms: Sequence[Room], least: int, most: int | None) -> Decomposition:
-    """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, where given.
+    """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, unless None.
 
     Raises:
         MemoryTooSmall: they do not fit.

@@ -12,8 +12,6 @@ Tasks are numbered as they come, and wait for earlier ones alone: there is no cy
 batches are drawn or joined grows while it runs (`go_on`); what has run is a graph like any other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -76,7 +74,7 @@ class _Device:
         self.filled: dict[int, int] = {}  # of a buffer: the task that filled it
         self.readers: dict[int, list[int]] = {}  # of a buffer: the tasks that read what it holds
         self.left: list[int | None] = [None] * slots  # of a slot: the task with which the last batch left it
-        self.turns = 0
+        self.arrived = 0  # batches that came to a slot of it, one after the other
 
 
 class _Pool:
@@ -111,8 +109,8 @@ class Graph:
                     self._weights(None, device, stage)
 
     @classmethod
-    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> Graph:
-        """The whole graph: batches dealt out to groups in turn, or as `groups` says, in its order; none is joined."""
+    def of(cls, decomposition: Decomposition, groups: dict[int, int] | None = None) -> "Graph":
+        """The whole graph: batches dealt out to groups one by one, or as `groups` says, in order; none is joined."""
         graph = cls(replace(decomposition, joined=None))
         dealt = {batch: batch % decomposition.groups for batch in range(decomposition.batches)}
         for batch, group in (groups or dealt).items():
@@ -183,8 +181,8 @@ class Graph:
         state = self._devices[device]
         if before is not None and before.device == device:
             return self._stages(batch, device, stages, before.slot, [before.number])
-        slot = state.turns % self.decomposition.slots
-        state.turns += 1
+        slot = state.arrived % self.decomposition.slots
+        state.arrived += 1
         left = state.left[slot]
         waits = [] if left is None else [left]
         if before is not None:

@@ -1,7 +1,5 @@
 """What happened when, lane by lane: a list that a record can hold and a figure can show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -31,7 +29,7 @@ class Span:
     end: float
 
     @classmethod
-    def of(cls, decomposition: Decomposition, task: Task, begin: float, end: float) -> Span:
+    def of(cls, decomposition: Decomposition, task: Task, begin: float, end: float) -> "Span":
         return cls(*task.lane, task.kind.value, task.batch, *decomposition.stages[task.stage], begin, end)
 
     def listed(self) -> list:

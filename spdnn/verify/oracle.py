@@ -72,12 +72,10 @@ def infer(
     chunk = max(1, CHUNK_BYTES // (8 * network.width))
     survivors, alive, statistics, kept = np.zeros(network.depth, np.int64), [], [], []
     edges = [network.header(k).edges for k in range(network.depth)]
-    with progress.Inference(
-        progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage
-    ) as stage_progress:
+    with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
-            y, alive_after = forward(network, inputs.dense(numbers, np.float64), stage_progress)
+            y, alive_after = forward(network, inputs.dense(numbers, np.float64), steps)
             survivors += alive_after
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])

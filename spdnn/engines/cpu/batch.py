@@ -2,8 +2,6 @@
 with it, a step at a time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,7 +48,7 @@ class Tally:
     searching: float = 0.0
     log: list = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: "Tally") -> None:
         """Count what another one counted as well."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
@@ -210,7 +208,7 @@ class CpuWork:
         return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
     def note(self, tally: Tally, findings: dict) -> None:
-        """Add to Session.found what a run found of the reductions that depend on the inputs."""
+        """Add to Session.found the findings of a run about the reductions that depend on the inputs."""
         if "dead" in self.reductions:
             findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:

@@ -4,8 +4,6 @@ Costs are in vector operations for each vector of inputs, and depend on the data
 of threads, so that a run repeats to the bit whatever the machine does. The factors were measured (benchmarks/).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +47,7 @@ class Costs:
     nbytes: np.ndarray
 
     @classmethod
-    def of(cls, network: Network) -> Costs:
+    def of(cls, network: Network) -> "Costs":
         headers = [network.header(k) for k in range(network.depth)]
         outputs = np.array([header.outputs for header in headers], dtype=np.int64)
         work = np.array([header.edges for header in headers], dtype=np.int64) + EPILOGUE * outputs

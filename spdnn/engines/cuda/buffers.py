@@ -7,8 +7,6 @@ Data flow of a batch, all of it on the device:
 A batch that comes from another device begins with the rows and the features that it had there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +54,7 @@ class Plan:
     edges: np.ndarray = field(repr=False)
 
     @classmethod
-    def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> Plan:
+    def of(cls, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None) -> "Plan":
         """The kernels for layers of this network, chosen on `device`; `kind`: as `choose` takes it."""
         network = prepared.network
         headers = [network.header(k) for k in range(network.depth)]

@@ -27,7 +27,7 @@ class DeviceLayer:
     Attributes:
         arrays: its arrays and numbers, by the names of its kernel's arguments.
         valued: whether its edges have values of their own.
-        places: of outputs in its order; padding: the share of places for edges that hold none.
+        entries: outputs in its order, with padding; padding: the share of entries without an edge.
         copy_seconds: that its arrays took to the device.
     """
 
@@ -36,7 +36,7 @@ class DeviceLayer:
     outputs: int
     valued: bool
     arrays: dict[str, Any]
-    places: int
+    entries: int
     padding: float
     copy_seconds: float
 
@@ -45,7 +45,7 @@ class DeviceLayer:
         row = np.zeros(COLUMNS, np.uint64)
         for i, name in enumerate(("starts", "indices", "values", "order", "bias")):
             row[i] = device.address(self.arrays[name])
-        row.view(np.int32)[10:13] = self.arrays["bias_step"], self.places, self.outputs
+        row.view(np.int32)[10:13] = self.arrays["bias_step"], self.entries, self.outputs
         row.view(np.float32)[14:16] = self.arrays["low"], self.arrays["high"]
         return row
 
@@ -58,7 +58,7 @@ class HostLayer:
     kind: str
     arrays: dict[str, np.ndarray]
     numbers: dict[str, Any]
-    places: int
+    entries: int
     padding: float
 
 
@@ -108,7 +108,7 @@ def to_device(device: Device, host: HostLayer) -> DeviceLayer:
     arrays = {name: device.upload(array) for name, array in host.arrays.items()}
     spent = time.perf_counter() - begun
     of_device, valued = {**arrays, **host.numbers}, not layer.single_value
-    return DeviceLayer(host.kind, layer.inputs, layer.outputs, valued, of_device, host.places, host.padding, spent)
+    return DeviceLayer(host.kind, layer.inputs, layer.outputs, valued, of_device, host.entries, host.padding, spent)
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,6 @@ class Run:
 
 
 def widths(layers: Sequence[DeviceLayer]) -> tuple[int, int]:
-    """(width, places): of the widest features of these layers, and of the layer with most outputs."""
+    """(width, entries): of the widest features of these layers, and of the layer with most outputs."""
     width = max(layers[0].inputs, *(layer.outputs for layer in layers))
-    return width, max(layer.places for layer in layers)
+    return width, max(layer.entries for layer in layers)

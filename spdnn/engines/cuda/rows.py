@@ -42,7 +42,7 @@ class DeviceRows:
     Attributes:
         batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
         arrived: where `state` is expected of a batch that comes from another device.
-        origins: two lists that take turns; the current one, as launches are bound, is the first.
+        origins: two lists that alternate; the current one, as launches are bound, is the first.
     """
 
     def __init__(self, device: Device, tiles: int, depth: int, dead_from: int, last: LastLayer, searching: bool):

@@ -174,7 +174,7 @@ class Cusparse(Columns):
         xp = self._modules.array
         headers = [network.header(k) for k in range(network.depth)]
         weights = sum(INDEX_BYTES * one.edges + self.value_bytes * (2 * one.outputs + 1) for one in headers)
-        # The first features are kept for the next run; a layer has its own beside the ones that it makes, and the
+        # The first features are kept for the next run; a layer has its own besides the ones that it makes, and the
         # signs of these where they may be negative.
         each = self.value_bytes * (network.inputs + max(one.inputs + one.outputs for one in headers)) + network.width
         free = xp.cuda.runtime.memGetInfo()[0] + xp.get_default_memory_pool().free_bytes()
@@ -249,7 +249,7 @@ class Cusparse(Columns):
         xp = self._modules.array
         ends = np.cumsum([block.shape[1] for block in features])[:-1]
         pairs = zip(features, np.split(kept, ends), strict=True)
-        with self._memory():  # always copies: the features given may be the first ones, which are kept
+        with self._memory():  # always copies: the argument may be the first features, which are kept
             return [xp.take(block, xp.asarray(np.flatnonzero(part)), axis=1) for block, part in pairs if part.any()]
 
     def dense(self, features: list) -> np.ndarray:

@@ -16,7 +16,7 @@ from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import Weights
 
-# MKL's waiting threads spin for 200 ms unless they are told otherwise, on cores that the next program timed needs.
+# MKL's waiting threads spin for 200 ms by default, on cores that the next program timed needs.
 BLOCKTIME = "1"
 
 
@@ -35,7 +35,7 @@ class Mkl(Columns):
 
     def start(self, threads: int) -> dict:
         if not os.environ.get("MKL_RT"):
-            os.environ["MKL_RT"] = str(_runtime())  # sparse_dot_mkl does not look inside a virtual environment
+            os.environ["MKL_RT"] = str(_runtime())  # sparse_dot_mkl does not search a virtual environment
         os.environ.setdefault("KMP_BLOCKTIME", BLOCKTIME)
         import sparse_dot_mkl
 

@@ -109,9 +109,9 @@ class LibrarySession(Session):
 
 
 def bound(layer: Layer, largest: float, k: int, name: str) -> float:
-    """No value after layer k is larger than this, given that none before it is larger than `largest`.
+    """No value after layer k is larger than this, if none before it is larger than `largest`.
 
-    A library clips an infinity to YMAX and goes on, and to look for one in every product would be on its clock; so
+    A library clips an infinity to YMAX and goes on, and a search in every product would be on its clock; so
     what could pass float32 is refused before it starts.
 
     Raises:

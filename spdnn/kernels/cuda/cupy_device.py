@@ -5,8 +5,6 @@ the architecture of the device, and keeps what it compiled in its cache; to the 
 adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +23,7 @@ _ALLOWED: dict[int, int] = {}  # the limits of the pool before a promise, 0: non
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
 
 
-def open_device(ordinal: int | None = None) -> CupyDevice:
+def open_device(ordinal: int | None = None) -> "CupyDevice":
     """The device of this number (default: the first), which becomes the calling thread's.
 
     Raises:

@@ -5,8 +5,6 @@ With SPDNN_CUDA_SYNCHRONIZE=1 in the environment each launch is waited for, and 
 for those of a graph, which are one launch.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +24,7 @@ POOLED = 1 << 20  # bytes: CuPy's pool of pinned memory rounds them up to a powe
 class CupyEvent(Event):
     """An event of CUDA: `held` is CuPy's."""
 
-    def __init__(self, device: CupyStreams, held: Any):
+    def __init__(self, device: "CupyStreams", held: Any):
         self.device, self.held = device, held
 
     def done(self) -> bool:
@@ -121,7 +119,7 @@ class CupyStreams(Device):
             with self._working(), self._device:
                 runtime.memcpyAsync(target, source, nbytes, getattr(runtime, f"memcpy{way}"), self._stream.ptr)
 
-    def reach(self, other: CupyStreams) -> bool:
+    def reach(self, other: "CupyStreams") -> bool:
         runtime = self._cupy.cuda.runtime
         if other.ordinal == self.ordinal:  # which CUDA does not call a peer
             return True
@@ -135,7 +133,7 @@ class CupyStreams(Device):
                     raise
         return True
 
-    def move(self, array: Any, other: CupyStreams, source: Any) -> None:
+    def move(self, array: Any, other: "CupyStreams", source: Any) -> None:
         nbytes, runtime = self._both(array, source), self._cupy.cuda.runtime
         if other.ordinal == self.ordinal:
             self._copy(array.data.ptr, source.data.ptr, nbytes, "DeviceToDevice")

@@ -4,8 +4,6 @@ The engines know this contract alone, so that the same host code drives a GPU th
 tests, kernels that were compiled for the CPU.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -63,7 +61,7 @@ class Device(abc.ABC):
     """One device. Arrays on it have `dtype`, `size`, `nbytes` and `flags.c_contiguous`, as NumPy's and CuPy's do.
 
     What is asked for is done in order on the *current* stream: that of the innermost `on`, else `main`. Streams go on
-    beside each other, and only events order what is on two of them. Only `upload`, `read`, `seconds`, `synchronize` and
+    at the same time, and only events order what is on two of them. Only `upload`, `read`, `seconds`, `synchronize` and
     Event.synchronize wait.
 
     Attributes:
@@ -117,12 +115,12 @@ class Device(abc.ABC):
         """Copy `array` to `host`, pinned and as large; on the current stream, without waiting."""
 
     @abc.abstractmethod
-    def reach(self, other: Device) -> bool:
+    def reach(self, other: "Device") -> bool:
         """Let this device access the memory of `other` directly, where it can; whether it does. If not, copies between
         the two go through the host."""
 
     @abc.abstractmethod
-    def move(self, array: Any, other: Device, source: Any) -> None:
+    def move(self, array: Any, other: "Device", source: Any) -> None:
         """Copy `source`, of `other`, to `array`, of this device and as large; on the current stream of this device,
         without waiting."""
 

@@ -96,21 +96,17 @@ def staged(layer: Layer, outputs: int, room: int) -> Staged:
     """
     order = _grouped(layer, outputs)
     parts = order.size // outputs
-    edges, position, _ = _edges(layer, order)
-    part, index = position // outputs, layer.indices[edges].astype(np.int64)
+    edges, at, _ = _edges(layer, order)
+    part, index = at // outputs, layer.indices[edges].astype(np.int64)
     sizes, footprint, rank = _footprints(part, index, parts, layer.inputs)
     stages = _sums(np.maximum(1, -(-sizes // room)))
     stage = stages[part] + rank // room
     # Edges of an output ascend, and so do their stages: a new run begins where either changes.
-    column = position % outputs
-    runs = np.flatnonzero(np.concatenate([[True], (position[1:] != position[:-1]) | (stage[1:] != stage[:-1])]))
-    step = (
-        np.arange(position.size) - np.repeat(runs, np.diff(np.append(runs, position.size)))
-        if position.size
-        else position
-    )
+    column = at % outputs
+    runs = np.flatnonzero(np.concatenate([[True], (at[1:] != at[:-1]) | (stage[1:] != stage[:-1])]))
+    step = np.arange(at.size) - np.repeat(runs, np.diff(np.append(runs, at.size))) if at.size else at
     slices = outputs // SLICE
-    starts, where = _positions(stage * slices + column // SLICE, position % SLICE, step, int(stages[-1]) * slices)
+    starts, where = _positions(stage * slices + column // SLICE, at % SLICE, step, int(stages[-1]) * slices)
     filled = _filled(layer, order, starts, where, edges, rank % room, room, np.dtype(np.uint16))
     held = np.arange(int(sizes.sum())) - np.repeat(_sums(sizes)[:-1], sizes)
     counts = np.bincount(np.repeat(stages[:-1], sizes) + held // room, minlength=int(stages[-1]))

@@ -1,7 +1,5 @@
 """What both arithmetics of a model share: threads that each use BLAS alone, and where the time goes."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -91,7 +89,7 @@ class Workers:
     def __init__(self, threads: int):
         self.threads = threads
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Workers":
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(blas_threads(1))
         self._pool = self._stack.enter_context(ThreadPoolExecutor(self.threads))

@@ -3,7 +3,7 @@
 A block of queries meets one tile of keys after the other, all heads before the next tile; a running maximum and sum
 make the softmax exact without the scores being kept (Milakov, Gimelshein, "Online normalizer calculation for softmax",
 2018; Dao et al., "FlashAttention", 2022). Scores of a tile stay in the second-level cache, keys past the diagonal are
-skipped, and threads take blocks of queries in turn, the longest first. Scores written out whole, as in the paper, are
+skipped, and threads draw blocks of queries, the longest first. Scores written out whole, as in the paper, are
 `stored`.
 """
 

@@ -5,8 +5,6 @@ that was recorded for the same buffer, or the same slot, so a few events serve a
 order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,8 +24,7 @@ CHECKED = 64  # launches between two checks for signals
 
 
 class Outcomes:
-    """Pinned memory for what each batch, those that are joined of others included, tells at its end: 36 bytes of an
-    input, and counters."""
+    """Pinned memory for the outcome of each batch, joined ones included: 36 bytes of an input, and counters."""
 
     def __init__(self, device: Device, plan: Plan, cut: Decomposition):
         rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
@@ -46,7 +43,7 @@ class GraphDevice:
 
     Args:
         number: of the device in the decomposition; parts: the passes of all layers.
-        inputs: where batches begin here.
+        inputs: None if batches come from another device.
     """
 
     def __init__(
@@ -156,7 +153,7 @@ class GraphDevice:
         for launch in slot.joined:
             launch()
 
-    def receive(self, slot: int, other: GraphDevice, at: int) -> None:
+    def receive(self, slot: int, other: "GraphDevice", at: int) -> None:
         """Bring the batch at a slot of another device, whose number of rows the host has, to a slot here."""
         mine, theirs = self.slots[slot], other.slots[at]
         for target, source in zip(mine.rows.arrived, theirs.rows.state, strict=True):

@@ -4,8 +4,6 @@ A block holds the arrays of its layers, each at a multiple of ALIGNED bytes. A s
 launches that are bound to the arrays in it, and the table that the persistent kernel reads, stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,15 +34,14 @@ class Laid:
     nbytes: int
 
     @classmethod
-    def of(cls, host: HostLayer) -> Laid:
+    def of(cls, host: HostLayer) -> "Laid":
         fields, offset = [], 0
         for name, array in host.arrays.items():
             fields.append((name, array.dtype, array.size, offset))
             offset += whole(array.nbytes)
         layer = host.layer
-        rest = DeviceLayer(
-            host.kind, layer.inputs, layer.outputs, not layer.single_value, host.numbers, host.places, host.padding, 0.0
-        )
+        shape, valued = (layer.inputs, layer.outputs), not layer.single_value
+        rest = DeviceLayer(host.kind, *shape, valued, host.numbers, host.entries, host.padding, 0.0)
         return cls(rest, tuple(fields), offset)
 
     @property
@@ -64,7 +61,7 @@ class Laid:
         }
         one = self.host
         numbers = {**arrays, **one.arrays}
-        return DeviceLayer(one.kind, one.inputs, one.outputs, one.valued, numbers, one.places, one.padding, 0.0)
+        return DeviceLayer(one.kind, one.inputs, one.outputs, one.valued, numbers, one.entries, one.padding, 0.0)
 
 
 class HostWeights:
