@@ -27,15 +27,13 @@ def layer_counts(record: RunRecord) -> LayerCounts | None:
     if record.ranks != 1 or not len(rows) == len(edges) == problem.layers:
         return None
     whole = record.reductions.search("neurons").get("edges_left", problem.edges)
+    if type(whole) is not int:
+        return None
     most = alive(record) or [problem.input_count] * len(rows)
     fewer = all(row <= one for row, one in zip(rows, most, strict=True))
     counted = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
-    sound = (
-        (sum(edges) == whole if counted else sum(edges) <= whole)
-        and whole <= problem.edges
-        and fewer
-        and through(rows, edges) <= record.result.edges_computed
-    )
+    sound = sum(edges) == whole if counted else sum(edges) <= whole
+    sound &= whole <= problem.edges and fewer and through(rows, edges) <= record.result.edges_computed
     return LayerCounts(rows, edges) if sound else None
 
 

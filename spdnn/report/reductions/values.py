@@ -252,7 +252,7 @@ def _rates(times: Sequence[dict], example: dict | None) -> dict | None:
     """One engine's rates with no reductions and with all: of the example, else of the first network that has both."""
     pairs = [
         (one["rows"][0]["run"], one["rows"][-1]["run"]) for one in times
-        if not one["rows"][0]["run"]["reduced"] and len(one["rows"][-1]["run"]["record"].reductions.on) == len(REDUCTIONS)
+        if not one["rows"][0]["run"]["reduced"] and one["rows"][-1]["run"]["record"].reductions.on == prefixes()[-1]
     ]  # fmt: skip
     key = run_rows.problem_key(example["runs"][0]) if example else None
     own = [pair for pair in pairs if run_rows.problem_key(pair[0]) == key]
