@@ -251,10 +251,11 @@ class Reductions(Record):
         """The names of those that were on."""
         return frozenset(self.requested)
 
-    def search(self, name: str) -> dict:
-        """What the search for one of them found; empty where the record does not say."""
+    def number(self, name: str, key: str) -> int | None:
+        """A whole number from 0 that the search for one of them found; None where the record does not say."""
         result = self.found.get(name)
-        return result if isinstance(result, dict) else {}
+        value = result.get(key) if isinstance(result, dict) else None
+        return value if type(value) is int and value >= 0 else None
 
 
 class RunSamples(Record):
