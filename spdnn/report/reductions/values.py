@@ -63,7 +63,7 @@ def _network(runs: Sequence[dict]) -> dict:
     rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
     dead_of = rows_of or dead_of
     problem = runs[0]["record"].problem
-    nominal = problem.input_count * problem.edges
+    nominal = problem.work
     most = min((run for run in runs if run["reduced"]), key=_computes)
     steps = _steps(nominal, _counted(source, rows_of, merged_of, dead_of), runs)
     return {
