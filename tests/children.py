@@ -1,7 +1,5 @@
 """Programs that tests start: each leads a group of processes, which is killed and waited for however the test ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@ A test marked `needs("x")` is left out where x is absent, with a reason that `ma
 A test marked `full("x")` is of the set that `make test-full` adds, and the last line of the default set says so.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

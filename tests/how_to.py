@@ -1,7 +1,5 @@
 """The code of a page of the documentation, so that a test can follow what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

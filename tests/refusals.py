@@ -1,7 +1,5 @@
 """What a user is told whose argument or file is wrong: one sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 

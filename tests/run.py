@@ -5,8 +5,6 @@ What the tests started and did not end is killed, and so is everything when this
 that leaves a process or a file behind fails the run. Source of the idea: prctl(2), PR_SET_CHILD_SUBREAPER.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

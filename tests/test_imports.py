@@ -1,7 +1,5 @@
 """Imports go one way only, and nothing heavy is imported before it is asked for."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

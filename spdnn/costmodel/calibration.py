@@ -1,9 +1,8 @@
 """The cost model's device and work from a run record of one rank, and how far off it is for records of several."""
 
-import contextlib
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +16,6 @@ from spdnn.records.run_record import RunRecord
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
 WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
-# What an engine notes, and what its reductions note, is free in a record's schema: what reading it may raise where it
-# is not what an engine of this project tells.
-UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
@@ -30,28 +26,12 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[Device, Wo
         run_seconds: spent whatever is computed (see `run_seconds`).
 
     Raises:
-        InputError: a record of several ranks, of a run that did nothing, or with notes that cannot be read.
+        InputError: a record of several ranks, of a run that did nothing, or with a log of passes that cannot be read.
     """
     if record.ranks != 1:
         raise InputError(f"{record.case}: {record.ranks} ranks; the model is calibrated by a record of one")
-    with reading_notes(record):
-        return _from_record(record, run_seconds)
-
-
-@contextlib.contextmanager
-def reading_notes(record: RunRecord) -> Iterator[None]:
-    """Reads of what a record's schema leaves free: where it cannot be read, an InputError says so."""
-    try:
-        yield
-    except UNREADABLE as error:
-        message = "what its engine noted, or what its reductions found, is not what an engine of this project tells"
-        raise InputError(f"{record.case}: {message}; the model cannot be calibrated by it") from error
-
-
-def _from_record(record: RunRecord, run_seconds: float) -> tuple[Device, Work]:
-    """`from_record`, of one rank; what cannot be read raises one of UNREADABLE."""
-    problem, result, findings = record.problem, record.result, record.reductions.found
-    inputs, layers, merged = problem.input_count, problem.layers, findings.get("neurons", {})
+    problem, result, number = record.problem, record.result, record.reductions.number
+    inputs, layers = problem.input_count, problem.layers
     if not inputs or not layers:
         raise InputError(f"{record.case}: {inputs} inputs through {layers} layers tell nothing of a device")
     alive = np.array([inputs, *result.survivors[:-1]], float)
@@ -70,11 +50,11 @@ def _from_record(record: RunRecord, run_seconds: float) -> tuple[Device, Work]:
     )  # fmt: skip
     computed = device.lanes(rows) * edges
     rates = np.divide(spent, computed, out=np.zeros(layers), where=computed > 0)
-    left = merged.get("neurons_left", 1) / max(1, merged.get("neurons", 1))
+    left = (number("neurons", "neurons_left") or 1) / (number("neurons", "neurons") or 1)
     work = Work(
         inputs, edges, rows, alive, np.full(layers, 4.0 * problem.neurons * left),
-        np.full(layers, WEIGHT_BYTES * merged.get("edges_left", problem.edges) / layers),
-        problem.neurons / 8, findings.get("inputs", {}).get("rows_merged", 0) > 0, comparisons,
+        np.full(layers, WEIGHT_BYTES * (number("neurons", "edges_left") or problem.edges) / layers),
+        problem.neurons / 8, bool(number("inputs", "rows_merged")), comparisons,
         "inputs" in record.reductions.requested,
     )  # fmt: skip
     return replace(device, seconds_per_edge=tuple(rates.tolist())), work
@@ -87,6 +67,9 @@ def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """
     layers, computed = alive.size, record.result.edges_computed
     log: Sequence = record.engine.notes.pass_log or ()
+    if not all(len(one) == 5 and 0 <= one[0] < one[0] + one[1] <= layers for one in log):
+        told = "the passes that its engine noted are not of first layer, layers, rows, edges and seconds"
+        raise InputError(f"{record.case}: {told}; the model cannot be calibrated by it")
     lanes, edges, seconds = np.zeros((3, layers))
     for first, count, rows, gone, spent in log:
         span = slice(int(first), int(first + count))

@@ -327,7 +327,7 @@ def record(
         distribution=measurement.distribution or UNSET,
         time_to_solution=measurement.time_to_solution or UNSET,
         result=RecordResult(**result_summary, digests=measurement.digests),
-        edges_per_second=EdgesPerSecond.of(problem, measurement.samples.inference_seconds),
+        edges_per_second=EdgesPerSecond.of(problem.work, measurement.samples.inference_seconds),
         verdict=verdict,
         environment=replace(environment, command=command),
         comparison=comparison or UNSET,

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from spdnn.common.errors import InputError
-from spdnn.common.statistics import CONFIDENCE, interval
 from spdnn.records import limits
 from spdnn.records.fields import (
     Amount,
@@ -30,7 +28,7 @@ from spdnn.records.fields import (
     column,
 )  # fmt: skip
 from spdnn.records.limits import Machine
-from spdnn.records.run_record import Environment, rate_claims
+from spdnn.records.run_record import Environment, WorkPerSecond
 
 SCHEMA, VERSION = "spdnn-operation", 1
 PRODUCTS = ("spmm", "sddmm")  # whose work and output follow from the problem
@@ -151,27 +149,8 @@ class OperationWork(Record):
         yield 2 * done >= useful, f"work.multiply_adds: {done}, less than {useful} useful operations need"
 
 
-class OperationsPerSecond(Record):
-    """Useful operations / seconds.
-
-    Attributes:
-        median: of the samples.
-        low, high: its bootstrap interval.
-        resamples: that the bootstrap drew.
-    """
-
-    median: Amount
-    low: Amount
-    high: Amount
-    confidence: Annotated[float, Meta(ge=CONFIDENCE, le=CONFIDENCE)]
-    resamples: Count
-
-    @classmethod
-    def of(cls, operations: int, seconds: Sequence[float]) -> OperationsPerSecond:
-        """Of these samples; InputError where they are none."""
-        middle, low, high, resamples = interval(seconds)
-        rate = [operations / one for one in (middle, high, low)]
-        return cls(median=rate[0], low=rate[1], high=rate[2], confidence=CONFIDENCE, resamples=resamples)
+class OperationsPerSecond(WorkPerSecond):
+    """Useful operations / seconds."""
 
 
 class Memory(Record):
@@ -314,12 +293,8 @@ class OperationRecord(Record, kw_only=True):
         yield from self.work.claims(self)
         yield from self.imbalance.claims(self.threads) if self.imbalance else ()
         yield from self._machine() if self.machine else ()
-        try:
-            right = OperationsPerSecond.of(self.work.useful_operations, self.seconds)
-        except InputError as error:
-            yield False, f"samples.seconds: {error}"
-            return
-        yield from rate_claims("operations_per_second", self.operations_per_second, right)
+        rate, work = self.operations_per_second, self.work.useful_operations
+        yield from rate.claims("operations_per_second", "samples.seconds", work, self.seconds)
 
     def _machine(self) -> Iterator[Claim]:
         machine, kind, done, fastest = self.machine, self.device.kind, self.work.multiply_adds, min(self.seconds)

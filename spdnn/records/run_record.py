@@ -198,6 +198,11 @@ class Problem(Record):
     inputs_sha256: Annotated[Digest, column()]
     input_count: Annotated[Positive, column()]
 
+    @property
+    def work(self) -> int:
+        """Inputs x edges, whatever a run leaves out."""
+        return self.input_count * self.edges
+
     def claims(self, record: RunRecord) -> Iterator[Claim]:
         """Of the twelve, everything is known: the sizes, and with all inputs their digest and the truth's."""
         if self.official is None:
@@ -251,10 +256,11 @@ class Reductions(Record):
         """The names of those that were on."""
         return frozenset(self.requested)
 
-    def search(self, name: str) -> dict:
-        """What the search for one of them found; empty where the record does not say."""
+    def number(self, name: str, key: str) -> int | None:
+        """A whole number from 0 that the search for one of them found; None where the record does not say."""
         result = self.found.get(name)
-        return result if isinstance(result, dict) else {}
+        value = result.get(key) if isinstance(result, dict) else None
+        return value if type(value) is int and value >= 0 else None
 
 
 class RunSamples(Record):
@@ -367,46 +373,48 @@ class Result(Record, kw_only=True):
         yield loaded is None or loaded >= computed // 8, f"result.bytes_loaded: {wrong}"
 
 
-class EdgesPerSecond(Record):
-    """Inputs x edges / inference seconds, the challenge's formula.
+class WorkPerSecond(Record):
+    """Work / seconds.
 
     Attributes:
-        median: over the repeats.
+        median: of the samples.
         low, high: its bootstrap interval.
         resamples: that the bootstrap drew.
     """
 
-    median: Annotated[Amount, column("edges_per_second")]
-    low: Annotated[Amount, column()]
-    high: Annotated[Amount, column()]
+    median: Amount
+    low: Amount
+    high: Amount
     confidence: Annotated[float, Meta(ge=CONFIDENCE, le=CONFIDENCE)]
     resamples: Count
 
     @classmethod
-    def of(cls, problem: Problem, seconds: Sequence[float]) -> EdgesPerSecond:
+    def of(cls, work: int, seconds: Sequence[float]) -> WorkPerSecond:
         """Of these samples; InputError where they are none."""
         middle, low, high, resamples = interval(seconds)
-        rate = [challenge.edges_per_second(problem.input_count, problem.edges, one) for one in (middle, high, low)]
-        return cls(median=rate[0], low=rate[1], high=rate[2], confidence=CONFIDENCE, resamples=resamples)
+        return cls(work / middle, work / high, work / low, CONFIDENCE, resamples)
 
-    def claims(self, record: RunRecord) -> Iterator[Claim]:
-        """It follows from the samples."""
+    def claims(self, name: str, samples: str, work: int, seconds: Sequence[float]) -> Iterator[Claim]:
+        """It follows from the samples; `name` and `samples` are the fields of both."""
         try:
-            right = self.of(record.problem, record.samples.inference_seconds)
+            right = self.of(work, seconds)
         except InputError as error:
-            yield False, f"samples.inference_seconds: {error}"
+            yield False, f"{samples}: {error}"
             return
-        yield from rate_claims("edges_per_second", self, right)
+        for key in ("median", "low", "high"):
+            stored, follows = getattr(self, key), getattr(right, key)
+            same = math.isclose(stored, follows, rel_tol=TOLERANCE)
+            yield same, f"{name}.{key}: {stored:g}, but {follows:g} follows from the samples"
+        same = self.resamples == right.resamples
+        yield same, f"{name}.resamples: {self.resamples}, but the samples take {right.resamples}"
 
 
-def rate_claims(name: str, rate: Any, right: Any) -> Iterator[Claim]:
-    """A rate with its interval is the one that follows from the samples."""
-    for key in ("median", "low", "high"):
-        stored, follows = getattr(rate, key), getattr(right, key)
-        same = math.isclose(stored, follows, rel_tol=TOLERANCE)
-        yield same, f"{name}.{key}: {stored:g}, but {follows:g} follows from the samples"
-    same = rate.resamples == right.resamples
-    yield same, f"{name}.resamples: {rate.resamples}, but the samples take {right.resamples}"
+class EdgesPerSecond(WorkPerSecond):
+    """Inputs x edges / inference seconds, the challenge's formula."""
+
+    median: Annotated[Amount, column("edges_per_second")]
+    low: Annotated[Amount, column()]
+    high: Annotated[Amount, column()]
 
 
 class Environment(Record, kw_only=True, forbid_unknown_fields=False):
@@ -720,8 +728,10 @@ class RunRecord(Record, kw_only=True):
         """Its verdict passed, and its numbers agree; no claim is worked out before those ahead of it hold."""
         yield from ((holds, f"verdict.{wrong}") for holds, wrong in self.verdict.claims())
         yield from self.verdict.allows(self)
-        for part in (self.result, self.problem, self.edges_per_second):
+        for part in (self.result, self.problem):
             yield from part.claims(self)
+        rate, samples = self.edges_per_second, "samples.inference_seconds"
+        yield from rate.claims("edges_per_second", samples, self.problem.work, self.seconds)
         told, ranks = "given" if self.distribution else "absent", self.ranks
         yield bool(self.distribution) == (ranks > 1), f"distribution: {told}, with ranks: {ranks}"
         for part in (self.distribution, self.time_to_solution):

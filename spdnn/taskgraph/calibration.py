@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.calibration import UNREADABLE, from_record, known_shares, reading_notes
+from spdnn.costmodel.calibration import from_record, known_shares
 from spdnn.costmodel.costs import FREE, Device, Messages, Work
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.records.run_record import RunRecord
@@ -36,8 +36,7 @@ def costs_of(
     if devices_of_record not in (None, 1):
         raise InputError(f"{record.case}: {devices_of_record} devices; the model is calibrated by a record of one")
     device, work = from_record(record)
-    with reading_notes(record):
-        device, tasks = _timed(device, work, record)
+    device, tasks = _timed(device, work, record)
     if copy_bytes_per_second is None and record.machine:
         copy_bytes_per_second = record.machine.copy_bytes_per_second / 2
     device = replace(device, copy_bytes_per_second=copy_bytes_per_second)
@@ -106,23 +105,23 @@ def notes_of(record: RunRecord) -> TaskgraphNotes:
 def decomposition_of(record: RunRecord) -> Decomposition | None:
     """The decomposition that a record of the task graph tells of; None where its notes are not of one, or not sound."""
     notes = notes_of(record)
-    if None in (notes.stages, notes.ranges, notes.batch_inputs, notes.devices, notes.pipeline, notes.places):
+    sizes = notes.batch_inputs, notes.devices, notes.pipeline, notes.places
+    if None in (notes.schedule, notes.stages, *sizes) or not notes.ranges or notes.pipeline != len(notes.ranges):
         return None
     try:
-        if notes.pipeline != len(notes.ranges):
-            return None
         layer = notes.joined_before_layer
         joined = None if layer is None else [first + 1 for first, _ in notes.stages].index(layer)
         return Decomposition(
             notes.schedule, record.problem.input_count, notes.batch_inputs, tuple(notes.stages), tuple(notes.ranges),
             notes.devices // notes.pipeline, notes.buffers, notes.places, bool(notes.drawn), joined,
         )  # fmt: skip
-    except (InputError, *UNREADABLE):
+    except (InputError, ValueError):  # ValueError: of `index`
         return None
 
 
 def timeline_of(record: RunRecord) -> list[Span] | None:
     """What happened when, as a record of the task graph tells it; None where its notes have no sound timeline."""
     spans = [Span(*one) for one in notes_of(record).timeline or ()]
-    sound = all(0 <= one.begin <= one.end < math.inf and 0 <= one.first < one.last for one in spans)
+    layers = record.problem.layers
+    sound = all(0 <= one.begin <= one.end < math.inf and 0 <= one.first < one.last <= layers for one in spans)
     return spans if spans and sound else None

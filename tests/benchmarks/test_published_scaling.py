@@ -1,7 +1,5 @@
 """The cost model beside published scaling: how far off it is."""
 
-from __future__ import annotations
-
 import json
 import statistics
 

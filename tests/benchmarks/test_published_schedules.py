@@ -1,7 +1,5 @@
 """SNIG's published table, reproduced: which schedule is faster where, and how far off the seconds are."""
 
-from __future__ import annotations
-
 import json
 import statistics
 

@@ -1,7 +1,5 @@
 """The models in torch, where it happens to be: those in the other arithmetics are the same functions."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

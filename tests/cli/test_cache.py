@@ -1,7 +1,5 @@
 """What `spdnn challenge` keeps: the same result, not made again and told as such; nothing damaged, nothing too much."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command: the forms that others use, and how mistakes end."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

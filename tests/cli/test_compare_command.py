@@ -1,7 +1,5 @@
 """`spdnn compare`: what it prints on terminals and into pipes, how it ends, and that records' texts stay texts."""
 
-from __future__ import annotations
-
 import copy
 import fcntl
 import json

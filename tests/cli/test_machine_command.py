@@ -1,7 +1,5 @@
 """`spdnn machine`: what it prints and writes, and its mistakes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`spdnn ops`: tables, records, a matrix of one's own, and how mistakes end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

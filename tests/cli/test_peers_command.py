@@ -1,7 +1,5 @@
 """`spdnn peers`: the table, the records, and how mistakes end."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`spdnn plan --cut`: what it prints and writes, and how mistakes end."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

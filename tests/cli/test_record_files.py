@@ -1,7 +1,5 @@
 """Which files an argument RECORDS stands for."""
 
-from __future__ import annotations
-
 import pytest
 
 from spdnn.cli.record_files import record_files

@@ -1,7 +1,5 @@
 """Progress of long runs: what is told and when, an honest time to go, bars on a terminal, silence elsewhere."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import gc

@@ -1,7 +1,5 @@
 """Intervals: the same for the same samples, the same however they are worked out, and none of what is no sample."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The engines `cuda...` on the CPU shim: the whole host side and all kernels, without a GPU."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

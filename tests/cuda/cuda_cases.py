@@ -1,7 +1,5 @@
 """Networks, devices and comparisons that the tests of the CUDA engines share."""
 
-from __future__ import annotations
-
 import numpy as np
 from shim import ShimDevice
 

@@ -1,7 +1,5 @@
 """Topologies and arrays that the tests of the operations' CUDA kernels share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from spdnn.ops import Topology

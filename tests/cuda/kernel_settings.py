@@ -1,7 +1,5 @@
 """Every kernel at every setting that engines and operations use: what is compiled for every architecture."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from spdnn.kernels.cuda import ceilings, ops, settings

@@ -6,8 +6,6 @@ that CuPy adds to a kernel's own: what is checked here is what runs. What they s
 of all that they were given.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

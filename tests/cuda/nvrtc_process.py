@@ -4,8 +4,6 @@ A job is a source and the compiler's options. One process can hold one NVRTC, so
 the argument, when there is one, is the folder that has its NVRTC and bindings (it must be in PYTHONPATH as well).
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import sys

@@ -4,8 +4,6 @@ So a copy of what has changed since, work on another stream and results that nob
 its clock a launch takes a millisecond, a fill ten.
 """
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 

@@ -10,8 +10,6 @@ Accesses out of bounds and misaligned ones are such errors too, in a process tha
 into: `sanitized` starts one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import hashlib

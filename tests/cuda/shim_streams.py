@@ -10,8 +10,6 @@ A capture keeps what it is given, and refuses what CUDA would: waits on the host
 part, or that nobody waits for at the end. Its launch puts copies of its streams beside the others.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections import deque

@@ -1,7 +1,5 @@
 """The ceilings of a device: every kernel does its work, and what is measured is sound. Nothing here depends on time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Every kernel at every setting in use compiles for every architecture, without spills, as often on a multiprocessor as
 meant; and what is not so is caught."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import nvrtc

@@ -1,7 +1,5 @@
 """The CUDA engines on the CPU shim against the oracle: shapes, kinds of inputs, devices, batches, parts of inputs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Official problems through the CUDA engines, on the CPU shim: the whole of them, and their records and page."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 

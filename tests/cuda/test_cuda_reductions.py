@@ -1,7 +1,5 @@
 """The CUDA engines on the CPU shim: rows that die, revive and merge; what does not fit; accesses out of bounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import shim

@@ -1,8 +1,6 @@
 """The device behind CuPy, without a GPU: what is missing, what it does (a stand-in for CuPy does it), and that the CuPy
 installed has what is called."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """Streams of the device behind CuPy, without a GPU: what is done on which, in which order, and that the CuPy installed
 takes what is given."""
 
-from __future__ import annotations
-
 import cupy
 import numpy as np
 import pytest

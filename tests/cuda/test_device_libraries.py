@@ -1,7 +1,5 @@
 """How the vendor's libraries are called for products, against bindings that NumPy plays: the numbers in each call."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """`make gpu-check` and benchmarks/cuda_kernels.py on the CPU shim, so that neither waits for a GPU to be tried."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The part `ops` of `make gpu-check` on the CPU shim, the vendor's libraries played by NumPy."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

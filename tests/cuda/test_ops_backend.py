@@ -1,8 +1,6 @@
 """The operations' backend on the CPU shim: where launches go, what stays on the device, how settings are found; and the
 public functions on it."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from types import SimpleNamespace

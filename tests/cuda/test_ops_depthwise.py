@@ -1,7 +1,5 @@
 """depthwise convolutions, unmodified, on the CPU shim: awkward sizes, both layouts and strides, against float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cuda_ops_cases import FLOAT, HALF, misaligned, random_values

@@ -1,7 +1,5 @@
 """sddmm, softmax, gather and attention, unmodified, on the CPU shim, on awkward shapes, against float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cuda_ops_cases import FLOAT, HALF, SHAPES, misaligned, random_values, topology

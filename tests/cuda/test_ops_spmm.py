@@ -1,7 +1,5 @@
 """spmm's kernels, unmodified, on the CPU shim: every tile on awkward shapes, against float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import shim

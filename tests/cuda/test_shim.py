@@ -1,7 +1,5 @@
 """The CUDA shim does what CUDA documents, and finds what is wrong with kernels that are wrong."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

@@ -1,8 +1,6 @@
 """Streams, events, copies and graphs of the CUDA shim: in every order they give one result where events are right, and
 where one is missing some order shows it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from shim import ShimDevice

@@ -1,8 +1,6 @@
 """The task graph on CUDA devices, on the shim: every schedule in every order of streams gives the bits of the engine
 `cuda`; a missing event does not; no more memory is taken than was promised."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from functools import cache

@@ -1,7 +1,5 @@
 """A rank's device: which it takes of those that the ranks of its node see, and whose memory a sentence is about."""
 
-from __future__ import annotations
-
 import itertools
 import types
 

@@ -1,7 +1,5 @@
 """Who starts with which inputs, and which rows move."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fixtures of the engines' tests."""
 
-from __future__ import annotations
-
 import pytest
 from stand_in_cupy import modules
 

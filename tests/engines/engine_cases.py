@@ -1,7 +1,5 @@
 """Inputs and comparisons that the tests of engines share."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

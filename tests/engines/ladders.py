@@ -1,7 +1,5 @@
 """Which parameters of a test are of the default set, and which the full set adds."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

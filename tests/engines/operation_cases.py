@@ -1,7 +1,5 @@
 """Operation records that are sound, for tests to show, spoil and compare."""
 
-from __future__ import annotations
-
 from spdnn.common.validation import builtins
 from spdnn.records.operation_record import SPANS, OperationsPerSecond
 

@@ -3,8 +3,6 @@
 It shows that the engine calls rightly and computes rightly, not that CuPy and cuSPARSE are right.
 """
 
-from __future__ import annotations
-
 import re
 import types
 import weakref

@@ -1,7 +1,5 @@
 """docs/how-to/add-an-engine.md, followed: an engine from outside the package is run, verified and shown on a page."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

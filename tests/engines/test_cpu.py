@@ -1,7 +1,5 @@
 """What is the engine `cpu`'s own: tiles, batches of tiles, its memory. Its results: test_engines.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from engine_cases import rows

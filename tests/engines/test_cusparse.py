@@ -3,8 +3,6 @@
 Its results are compared with the oracle in test_libraries.py, where it is one library of many.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import types

@@ -1,7 +1,5 @@
 """Every fast engine against the oracle, on awkward shapes, at every instruction-set level."""
 
-from __future__ import annotations
-
 import os
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """The other libraries behind the engines' contract: each against the oracle, on awkward shapes."""
 
-from __future__ import annotations
-
 import functools
 import importlib.machinery
 import importlib.util

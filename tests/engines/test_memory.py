@@ -1,7 +1,5 @@
 """The memory limit is a promise: the peak of a process of its own, in settings that have broken it or could."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What is the engine `spgemm`'s own: accumulators, equal rows, the work it counts, memory. Results: test_engines.py."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Engine `taskgraph` on the processor: every schedule, in every order that its edges allow, gives the bits of `cpu`."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random

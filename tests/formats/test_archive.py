@@ -1,7 +1,5 @@
 """Gzip read at any place: whatever is asked for, in whatever order, is what lies there."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Inputs and categories as text: bits where they are bits, counts, and every fault with its file and line."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

@@ -1,7 +1,5 @@
 """Matrix Market, SciPy and NumPy files, and .safetensors: what they hold, and what is refused, by file and line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

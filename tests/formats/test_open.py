@@ -1,7 +1,5 @@
 """One door for all formats: what a path is taken for, the options, and text streamed into a store."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import tarfile

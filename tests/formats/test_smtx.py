@@ -1,7 +1,5 @@
 """The .smtx files of the Deep Learning Matrix Collection: what is written is read again, and broken ones say why."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Our stores: what comes back is what went in, or one sentence says why not; writing leaves all or nothing."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

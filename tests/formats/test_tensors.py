@@ -1,7 +1,5 @@
 """Named arrays in .safetensors and .npz files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

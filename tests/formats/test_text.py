@@ -1,7 +1,5 @@
 """The official text form: folders, archives, every fault with its file and line, and export to the byte."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import io

@@ -29,8 +29,6 @@ Exit status: 0 all passed, 1 something failed (or there is no GPU), 3 all that r
 the rest, which is listed and did not pass.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Every engine that runs on a GPU against the float64 oracle, on memory that holds NaNs before it is written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ are programs of their own. Everything is row-major: to cuBLAS, which is column-m
 change places.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

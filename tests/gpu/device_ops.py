@@ -7,8 +7,6 @@ and must be the same to the bit after every sample: these are operation records 
 and half round their operands, have tolerances of their own, and are in the table alone.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -4,8 +4,6 @@ after the other from Python, weights that do not fit a promise, and how far apar
 On a machine with one GPU, what takes two has it twice: rows then move from one place in its memory to another.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The official networks on the MNIST inputs, every verdict exact, every passing run a record."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Rows are skewed, and arrays begin where vectors of numbers do, and where they do not.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

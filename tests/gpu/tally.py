@@ -1,7 +1,5 @@
 """What passed, what failed, what was left out for want of time, what this machine cannot do."""
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections.abc import Callable

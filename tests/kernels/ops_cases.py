@@ -1,7 +1,5 @@
 """Topologies and float64 references for the kernels of spdnn.ops, and how far float32 and float16 may be from them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 ULP = 2.0**-24  # half a unit in the last place of float32, relative

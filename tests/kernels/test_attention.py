@@ -1,7 +1,5 @@
 """Fused attention at every level, against float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ladders import LEVELS, covering, every_level

@@ -1,7 +1,5 @@
 """Depthwise convolutions at every level, in both layouts, against float64."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The compiled module: levels, and that a stale build is noticed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

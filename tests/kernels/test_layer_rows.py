@@ -1,7 +1,5 @@
 """What the engines on the CPU kernels tell of each layer: the rows that had to go through it, and its edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from test_cpu import merging

@@ -1,7 +1,5 @@
 """Nothing that is compiled for one instruction-set level may stand for the same function of another."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -1,7 +1,5 @@
 """Sampled products, softmax over the nonzeros of rows, and gathered values, at every level, against float64."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

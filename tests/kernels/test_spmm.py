@@ -4,8 +4,6 @@ The tolerance: a sum of n products in float32, in any order and with the bias, i
 sum of |a||b| + |bias| (to first order); twice that is allowed, and for float16 half a step of the result rounded once.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiles of features: through layers in one pass, compacted, hashed, compared, at every level and tile."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

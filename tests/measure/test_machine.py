@@ -1,7 +1,5 @@
 """The machine's limits: what is measured is sound, and what follows from it is exact. Nothing here depends on time."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

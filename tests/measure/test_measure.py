@@ -1,7 +1,5 @@
 """Samples and the records made of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

@@ -7,8 +7,6 @@ those that `covered` says. --collide: all rows have one hash, so that only their
 small ones, and weights streamed where they can be.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import sys

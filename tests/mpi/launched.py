@@ -1,7 +1,5 @@
 """Programs under mpiexec; whatever happens, none of their processes is left."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What goes wrong on one rank ends all of them: one sentence, a nonzero status, no hang, nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Inference on several ranks: the same as on one, whatever the engine, the partition and the number of ranks."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

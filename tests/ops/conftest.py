@@ -1,7 +1,5 @@
 """What the tests of the operations share: random matrices, and no choice of tiles carried from run to run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What callers do that is nobody's plan: odd arrays and numbers, memory that is shared, processes that fork."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Ways in and out: SciPy, dense matrices and pruning, DLPack, torch, .smtx."""
 
-from __future__ import annotations
-
 import importlib.util
 import types
 

@@ -1,7 +1,5 @@
 """On which stream a call works: torch's, where torch's tensors come; stand-ins tell what was entered, in what order."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import types

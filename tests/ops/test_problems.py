@@ -1,7 +1,5 @@
 """Problem sets: what the table holds, what is drawn from a seed, what the DLMC archive gives."""
 
-from __future__ import annotations
-
 import io
 import re
 import tarfile

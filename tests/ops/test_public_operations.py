@@ -1,7 +1,5 @@
 """The public operations on the processor, against the oracle; and what they refuse."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

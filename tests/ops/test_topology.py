@@ -1,7 +1,5 @@
 """Positions of nonzeros: what is refused, the row swizzle, the transpose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

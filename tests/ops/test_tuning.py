@@ -1,7 +1,5 @@
 """The measured choice of a tile: the fastest, once, kept; and never a fault of its file."""
 
-from __future__ import annotations
-
 import json
 from unittest.mock import Mock
 

@@ -1,7 +1,5 @@
 """Whole models beside themselves in dense arithmetic: records of both, and what differs has none."""
 
-from __future__ import annotations
-
 import pytest
 
 from spdnn.common.errors import InputError, SpdnnError

@@ -1,7 +1,5 @@
 """Comparisons: every record is verified, of one run, and sound; an output that is wrong or changes ends them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sparse operations beside other libraries: every program is right, verified, and records say what was measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

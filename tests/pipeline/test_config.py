@@ -1,7 +1,5 @@
 """The workflow's configuration: presets fit the schema, mistakes are one line."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

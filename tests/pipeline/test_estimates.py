@@ -1,7 +1,5 @@
 """Estimates of memory and time: above what was measured, in the right direction, and never below a usable job."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Inputs in their three kinds, and results."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

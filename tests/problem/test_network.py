@@ -1,7 +1,5 @@
 """Layers and networks: what is accepted, what is refused and how it is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

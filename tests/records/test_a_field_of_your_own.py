@@ -1,7 +1,5 @@
 """docs/how-to/add-a-record-field.md, followed: a field from outside the package, through the door of all others."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

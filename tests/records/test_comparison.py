@@ -1,7 +1,5 @@
 """Two sets of records side by side: what is compared with what, and when a difference is told."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

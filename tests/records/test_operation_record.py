@@ -1,7 +1,5 @@
 """Operation records: sound ones go through files, and what is wrong or made up is refused in one sentence."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of published results of sparse operations: what ships is sound, and what is broken says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from spdnn.common.errors import InputError

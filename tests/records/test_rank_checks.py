@@ -1,7 +1,5 @@
 """Records of several ranks: what the ranks tell adds up to the whole run, and every claim can fail."""
 
-from __future__ import annotations
-
 import copy
 import re
 

@@ -1,7 +1,5 @@
 """What is made from the classes of records: the reference page is current, and every field is described or plain."""
 
-from __future__ import annotations
-
 import jsonschema
 import pytest
 

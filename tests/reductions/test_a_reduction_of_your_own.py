@@ -1,7 +1,5 @@
 """docs/how-to/add-a-reduction.md, followed: a fourth reduction is run, verified, recorded and shown on a page."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions: names, when dead inputs may leave, identical neurons."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The browser of the tests of the report, and the pages that it opens."""
 
-from __future__ import annotations
-
 import contextlib
 from unittest import mock
 

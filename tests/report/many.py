@@ -5,8 +5,6 @@ timed in turn, two of several ranks, one of a task graph, two of other networks 
 be code.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

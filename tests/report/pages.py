@@ -1,7 +1,5 @@
 """Pages of every kind that the report can be, from the records that its other tests make."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Beside OUTPUT.png, which is of the light scheme, OUTPUT-dark.png is written: both or neither.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """docs/how-to/add-a-section.md, followed: a section from outside the package is on the page, its figure in a file."""
 
-from __future__ import annotations
-
 import csv
 import re
 import sys

@@ -1,7 +1,5 @@
 """The page's section on where the time goes: every part is what the record's own numbers come to, none is guessed."""
 
-from __future__ import annotations
-
 import re
 import statistics
 

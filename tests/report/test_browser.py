@@ -1,7 +1,5 @@
 """The page in a real browser: quiet, within its window, well marked, and usable by keyboard, on paper and enlarged."""
 
-from __future__ import annotations
-
 import pytest
 from pages import FULL, KINDS, LONG
 

@@ -1,7 +1,5 @@
 """The list of cases that a workflow was to run: written, read, refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

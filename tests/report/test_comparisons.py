@@ -1,7 +1,5 @@
 """The page's section on peers: ratios of pairs, and only from records of one comparison."""
 
-from __future__ import annotations
-
 import pytest
 from test_report import made_record, made_verdict, shown
 

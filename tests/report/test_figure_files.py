@@ -1,7 +1,5 @@
 """The figures of a page as files: whole, standing alone, and never in place of what is not theirs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

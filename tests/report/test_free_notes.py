@@ -1,7 +1,5 @@
 """What a record's schema leaves free may be anything: a page is made whatever stands there, as if it were not told."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random

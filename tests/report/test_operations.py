@@ -1,7 +1,5 @@
 """The page's section on sparse operations: ratios of pairs, geometric means, crossings; figures; nothing is code."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page and its figures are the same bytes for the same records, in whatever order they are read."""
 
-from __future__ import annotations
-
 import random
 
 import test_roofline

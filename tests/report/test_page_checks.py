@@ -1,7 +1,5 @@
 """The checks of pages find what they are for: each its faults on one page that has all, and none on a sound page."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]

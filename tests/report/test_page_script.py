@@ -1,7 +1,5 @@
 """What the page's script does, driven in a real browser: it sorts, filters, changes units, shows and saves records."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Reading many records: what is sound is read, and what is spoiled is refused as an independent judge does."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json

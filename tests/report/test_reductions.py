@@ -1,7 +1,5 @@
 """The section on the exact reductions: every figure follows from the records, and what they do not tell is not told."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The page's section on limits: roofs are what was measured, distances what the record's own numbers come to."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

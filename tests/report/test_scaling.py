@@ -1,7 +1,5 @@
 """The page's section on scaling: its numbers are the records', and runs of several ranks stay where they belong."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import re

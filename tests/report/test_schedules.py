@@ -1,7 +1,5 @@
 """The page's section on schedules: what was measured is the records', what is predicted stands apart and says so."""
 
-from __future__ import annotations
-
 import pytest
 from test_report import BASELINES, HOSTILE, collected, drawn, made_record, shown, typed
 

@@ -1,7 +1,5 @@
 """The README's pictures: of the page's first screen in both schemes, both or neither, small, and where it says."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import struct

@@ -1,7 +1,5 @@
 """A page of very many records is small enough to send, and says what it left off."""
 
-from __future__ import annotations
-
 import many
 from test_report import rendered
 

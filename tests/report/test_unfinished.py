@@ -1,7 +1,5 @@
 """The page of a run that failed: what is of this run, what is missing, and that it never passes for a whole one."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """A Slurm for the session, and the workflow run through it."""
 
-from __future__ import annotations
-
 import shutil
 
 import one_host

@@ -5,8 +5,6 @@ slurm-wlm and munge are needed, and root: the configuration must lie in /etc/slu
 SLURM_CONF.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

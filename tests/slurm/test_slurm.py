@@ -3,8 +3,6 @@
 The first run makes networks, inputs and prepared networks; the others begin with a copy of them.
 """
 
-from __future__ import annotations
-
 import signal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The workflow run through a profile, in a folder of its own; every wait ends, with what was printed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -37,7 +35,7 @@ class Run:
     def log(self) -> Path:
         return self.folder / "snakemake.txt"
 
-    def start(self, *arguments: str) -> Run:
+    def start(self, *arguments: str) -> "Run":
         link = self.folder / "config"
         link.exists() or link.symlink_to(self.root / "config")
         command = [

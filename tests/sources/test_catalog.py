@@ -1,7 +1,5 @@
 """The table of downloads: the one that ships is whole, and every kind of bad row is named with its line."""
 
-from __future__ import annotations
-
 import pytest
 
 from spdnn.common.errors import InputError

@@ -1,7 +1,5 @@
 """The default inputs: the same bits everywhere, the same pictures at every size, and a few that survive."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

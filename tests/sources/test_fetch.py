@@ -1,7 +1,5 @@
 """Downloads from a server on this machine that serves well, badly, slowly or not at all; mirrors; archives."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """The official inputs: the resize against its formula taken literally, the digests, and files that are not MNIST."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 

@@ -1,7 +1,5 @@
 """RadiX-Net: sizes and options that no formula defines, each one sentence."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Random networks: what they promise, and that no reduction finds anything in them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

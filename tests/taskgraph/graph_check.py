@@ -6,8 +6,6 @@
 * nothing waits for itself, so something can always run.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Decompositions of all kinds, drawn by hypothesis."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which decomposition is taken: the fastest that fits, the simplest of equals, and why."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from graphs import decompositions

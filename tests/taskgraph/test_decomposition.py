@@ -1,7 +1,5 @@
 """Cutting an inference: the memory promised is kept, and what cannot be cut is told."""
 
-from __future__ import annotations
-
 import pytest
 from graphs import cut, decompositions, sizes
 from hypothesis import given, settings

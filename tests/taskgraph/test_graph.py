@@ -1,7 +1,5 @@
 """What must hold of every task graph, and that its absence is seen."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Times of decompositions on paper: cases that can be computed by hand, and what must hold of any."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from graphs import decompositions

@@ -1,7 +1,5 @@
 """The oracle against a literal transcription of the specification."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

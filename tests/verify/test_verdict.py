@@ -1,7 +1,5 @@
 """Verdicts: what passes, what fails, and what is said of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

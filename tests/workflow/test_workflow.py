@@ -3,8 +3,6 @@
 One run makes what most tests read (`whole`); the others begin with a copy of it and make what is theirs.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

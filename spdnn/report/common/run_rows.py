@@ -30,7 +30,7 @@ def row(record: RunRecord, number: int, placed: bool) -> dict:
     where = f"{words.machine(record.environment)}, {record.created[:10]}" if placed else None
     clocks = {"read": samples.read_seconds, "prepare": samples.prepare_seconds, "inference": record.seconds}
     seconds = {name: statistics.median(values) for name, values in clocks.items()}
-    computed, nominal = record.result.edges_computed, problem.input_count * problem.edges
+    computed, nominal = record.result.edges_computed, problem.work
     notes = {key: value for key, value in record.engine.noted.items() if key not in LISTS}
     names = record.reductions.requested
     run = {
@@ -79,8 +79,7 @@ def _solution(record: RunRecord) -> dict | None:
     time, problem = record.time_to_solution, record.problem
     if not time or not time.seconds:
         return None
-    rate = challenge.edges_per_second(problem.input_count, problem.edges, time.seconds)
-    return {**builtins(time), "rate": rate, "cold": not time.cached}
+    return {**builtins(time), "rate": problem.work / time.seconds, "cold": not time.cached}
 
 
 def official_size(problem: Problem) -> tuple[int, int] | None:

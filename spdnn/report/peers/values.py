@@ -38,11 +38,11 @@ def _comparison(members: Sequence[dict]) -> dict | None:
 def _row(run: dict, ours: dict) -> dict:
     """One engine beside ours."""
     notes = run["record"].engine.notes
-    library = notes if isinstance(notes, LibraryNotes) else LibraryNotes()
+    notes = notes if isinstance(notes, LibraryNotes) else LibraryNotes()
     return {
         **run,
         "is_ours": run is ours,
         "ratio": ratios(ours["record"].seconds, run["record"].seconds),
-        "library": words.printable(library.library or "this project"),
-        "one_thread": library.threads_used == 1,
+        "library": words.printable(notes.library or "this project"),
+        "one_thread": notes.threads_used == 1,
     }

@@ -26,9 +26,8 @@ def layer_counts(record: RunRecord) -> LayerCounts | None:
     problem, rows, edges = record.problem, record.engine.notes.layer_rows or (), record.engine.notes.layer_edges or ()
     if record.ranks != 1 or not len(rows) == len(edges) == problem.layers:
         return None
-    whole = record.reductions.search("neurons").get("edges_left", problem.edges)
-    if type(whole) is not int:
-        return None
+    left = record.reductions.number("neurons", "edges_left")
+    whole = problem.edges if left is None else left
     most = alive(record) or [problem.input_count] * len(rows)
     fewer = all(row <= one for row, one in zip(rows, most, strict=True))
     counted = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
@@ -47,8 +46,8 @@ def alive(record: RunRecord) -> list[int] | None:
 
     Before the layer from which rows of zeros may leave (no later bias revives them), all inputs go on.
     """
-    first, layers = record.reductions.search("dead").get("rows_may_leave_before_layer"), record.problem.layers
-    if "dead" not in record.reductions.on or type(first) is not int or not 1 <= first <= layers + 1:
+    first, layers = record.reductions.number("dead", "rows_may_leave_before_layer"), record.problem.layers
+    if "dead" not in record.reductions.on or first is None or not 1 <= first <= layers + 1:
         return None
     count, survivors = record.problem.input_count, record.result.survivors
     return [count, *(count if layer < first else left for layer, left in enumerate(survivors[:-1], 2))]
@@ -56,7 +55,7 @@ def alive(record: RunRecord) -> list[int] | None:
 
 def looked(record: RunRecord) -> bool:
     """Whether the run looked for identical inputs at all; a look has to be cheap beside the work still ahead."""
-    return record.reductions.search("inputs").get("looks") != 0
+    return record.reductions.number("inputs", "looks") != 0
 
 
 def is_radixnet(problem: Problem) -> bool:
@@ -84,9 +83,8 @@ def layer_edges(records: Iterable[RunRecord]) -> list[int] | None:
 def neurons(record: RunRecord) -> dict | None:
     """Neurons and edges of a network, and how many are left where identical neurons are computed once, or None."""
     names = ("neurons", "neurons_left", "edges", "edges_left")
-    values = {name: record.reductions.search("neurons").get(name) for name in names}
-    sound = all(type(value) is int and value > 0 for value in values.values())
-    if "neurons" not in record.reductions.on or not sound:
+    values = {name: record.reductions.number("neurons", name) for name in names}
+    if "neurons" not in record.reductions.on or not all(values.values()):
         return None
     fewer = values["neurons_left"] <= values["neurons"] and values["edges_left"] <= values["edges"]
     return values if fewer and values["edges"] == record.problem.edges else None

@@ -67,7 +67,7 @@ def _network(runs: Sequence[dict]) -> dict:
     rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
     dead_of = rows_of or dead_of
     problem = runs[0]["record"].problem
-    nominal = problem.input_count * problem.edges
+    nominal = problem.work
     most = min((run for run in runs if run["reduced"]), key=_computes)
     steps = _steps(nominal, _counted(source, rows_of, merged_of, dead_of), runs)
     return {
@@ -91,7 +91,7 @@ def _network(runs: Sequence[dict]) -> dict:
         "same_from": rows_of and 1 + facts.settled(facts.layer_counts(rows_of["record"]).rows),
         "looked": bool(rows_of) and facts.looked(rows_of["record"]),
         "merged": merged_of and facts.neurons(merged_of["record"]),
-        "may_leave": dead_of and dead_of["record"].reductions.search("dead")["rows_may_leave_before_layer"],
+        "may_leave": dead_of and dead_of["record"].reductions.number("dead", "rows_may_leave_before_layer"),
         "bias": _number(problem.network.get("bias")),
         "clip": _number(problem.network.get("ymax")),
         "rule": rows_of and _rule(rows_of["record"].verdict),

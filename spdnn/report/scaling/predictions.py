@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.calibration import UNREADABLE, check, from_record, known_shares
+from spdnn.costmodel.calibration import check, from_record, known_shares
 from spdnn.costmodel.costs import Messages
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.report.common import words
@@ -28,7 +28,7 @@ def rows(groups: Sequence[dict]) -> list[dict]:
             try:
                 again = [_again(group, row) for row in several]
                 predicted += [*again, *(_further(group, several) if group["kind"] == "strong" else ())]
-            except (InputError, *UNREADABLE):  # notes that the model cannot read calibrate nothing
+            except InputError:  # notes that the model cannot read calibrate nothing
                 continue
     return predicted
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.calibration import UNREADABLE
 from spdnn.records.published import Baseline
 from spdnn.records.run_record import Problem, RunRecord
 from spdnn.report.common import run_rows
@@ -18,7 +17,7 @@ from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
 
 MOST_PANELS = 8  # of a figure of timelines
-MOST_TASKS = 50_000  # of a decomposition that is simulated, batches x stages: some seconds
+MOST_TASKS = 50_000  # of a decomposition that is simulated, batches x stages, and slots: some seconds
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
 FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 
@@ -80,11 +79,12 @@ def _row(run: dict, base: dict | None) -> dict:
     record, decomposition = run["record"], decomposition_of(run["record"])
     notes, (low, high) = notes_of(record), run_rows.ends(run)
     predicted = None
-    if base is not None and decomposition.batches * len(decomposition.stages) <= MOST_TASKS:
+    work = max(decomposition.batches * len(decomposition.stages), decomposition.slots)
+    if base is not None and work <= MOST_TASKS:
         try:
             costs, cores = costs_of(base["record"], decomposition.devices)
             predicted = simulate(decomposition, costs, cores)
-        except (InputError, *UNREADABLE):  # of a decomposition that leaves layers out, or notes of something else
+        except InputError:  # a decomposition that leaves layers out, or notes that cannot be read
             predicted = None
     timeline = timeline_of(record)
     return {

@@ -1,7 +1,5 @@
 """The two models in float64, written as they are defined; no code of spdnn.ops.models or spdnn.ops is used."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

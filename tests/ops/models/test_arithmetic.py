@@ -1,7 +1,5 @@
 """Threads that take tasks, the number of BLAS's threads, the clock."""
 
-from __future__ import annotations
-
 import threading
 import types
 

@@ -1,7 +1,5 @@
 """The mask of a band and random far positions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

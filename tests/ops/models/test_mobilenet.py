@@ -1,7 +1,5 @@
 """MobileNetV1 in both arithmetics, against the whole model in float64."""
 
-from __future__ import annotations
-
 import itertools
 
 import model_oracle

@@ -1,7 +1,5 @@
 """The Transformer in every arithmetic, against the whole model in float64."""
 
-from __future__ import annotations
-
 import model_oracle
 import numpy as np
 import pytest

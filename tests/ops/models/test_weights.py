@@ -1,7 +1,5 @@
 """Weights of a model: what a file must hold, and batch norms folded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
