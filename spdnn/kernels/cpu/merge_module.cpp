@@ -1,4 +1,4 @@
-// Identical neurons, layers and inputs by formula: what spdnn.kernels._cpu does with rows before any inference. The same
+// Identical neurons and layers by formula: what spdnn.kernels._cpu does with rows before any inference. The same
 // bits at every instruction-set level, and on one thread: callers have a thread for each layer or block.
 //
 // A layer is `offsets` (outputs + 1), `indices` (uint16 or uint32, ascending in each row), `values` (one, or one an edge)
@@ -295,145 +295,6 @@ void radixnet_rows(nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::r
     for (int64_t copy = 1; copy < static_cast<int64_t>(indices.size()) / period; ++copy) std::memcpy(to + copy * period * bytes, to, period * bytes);
 }
 
-// out[r, i] <- the sum over k, t of taps[k, t] * lines[r, k, start + i + t] (spdnn/sources/mnist.py). A product and a sum
-// are two roundings at every level, so the bits are the same.
-typedef double Quad __attribute__((vector_size(32)));
-
-#ifdef SPDNN_X86
-__attribute__((target_clones("avx2", "default")))
-#endif
-void resample_row(const double* line, int64_t stride, const double* taps, int64_t parts, int64_t reach, double* out, int64_t count) {
-    constexpr int kQuads = 6;
-    int64_t i = 0;
-    for (; i + 4 * kQuads <= count; i += 4 * kQuads) {
-        Quad sum[kQuads] = {};
-        for (int64_t k = 0; k < parts; ++k)
-            for (int64_t t = 0; t < reach; ++t) {
-                const double tap = taps[k * reach + t], *const from = line + k * stride + i + t;
-#pragma GCC unroll 6
-                for (int q = 0; q < kQuads; ++q) {
-                    Quad some;
-                    std::memcpy(&some, from + 4 * q, sizeof some);
-                    sum[q] += tap * some;
-                }
-            }
-        std::memcpy(out + i, sum, sizeof sum);
-    }
-    for (; i < count; ++i) {
-        double sum = 0;
-        for (int64_t k = 0; k < parts; ++k)
-            for (int64_t t = 0; t < reach; ++t) sum += taps[k * reach + t] * line[k * stride + i + t];
-        out[i] = sum;
-    }
-}
-
-void resample(Array<const double, 3> lines, int64_t start, Array<const double, 2> taps, Array<double, 2> out) {
-    const int64_t rows = lines.shape(0), parts = lines.shape(1), stride = lines.shape(2), reach = taps.shape(1), count = out.shape(1);
-    require(static_cast<int64_t>(out.shape(0)) == rows && static_cast<int64_t>(taps.shape(0)) == parts, "lines, taps and out must fit");
-    require(start >= 0 && reach >= 1 && start + count + reach - 1 <= stride, "lines are too short");
-    nb::gil_scoped_release release;
-    for (int64_t r = 0; r < rows; ++r)
-        resample_row(lines.data() + r * parts * stride + start, stride, taps.data(), parts, reach, out.data() + r * count, count);
-}
-
-// Which |y|^2 of a column exceed `level`, y = column times `real` + i times `imaginary` (spdnn/sources/mnist.py), a bit each,
-// the first the highest of its byte. In single precision, whose error is below `band`; `near`: which lie nearer.
-constexpr int64_t kLanes = 16, kChunk = 4 * kLanes;
-typedef float Lanes __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Signs __attribute__((vector_size(4 * kLanes)));
-typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-
-#ifdef SPDNN_X86
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#endif
-void column_above(const float* column, const float* real, int64_t reals, const float* imaginary, int64_t imaginaries, int64_t side,
-                  float level, float band, uint8_t* bits, uint8_t* near) {
-    for (int64_t from = 0; from < side; from += kChunk) {
-        Lanes y[4] = {}, z[4] = {};
-        for (int64_t r = 0; r < reals; ++r)
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; ++v) {
-                Lanes some;
-                std::memcpy(&some, real + r * side + from + v * kLanes, sizeof some);
-                y[v] += column[r] * some;
-            }
-        for (int64_t r = 0; r < imaginaries; ++r)
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; ++v) {
-                Lanes some;
-                std::memcpy(&some, imaginary + r * side + from + v * kLanes, sizeof some);
-                z[v] += column[reals - 1 + r] * some;
-            }
-        for (int v = 0; v < 4; ++v) {
-            const Lanes excess = y[v] * y[v] + z[v] * z[v] - level;
-            for (int which = 0; which < 2; ++which) {
-                const Signs signs = which ? excess * excess < band * band : excess > 0;
-                const Bytes ones = __builtin_convertvector(signs, Bytes) & 1;
-                uint64_t eight[kLanes / 8];
-                std::memcpy(eight, &ones, sizeof eight);
-                uint8_t*& to = which ? near : bits;
-                for (uint64_t some : eight) *to++ = some * 0x8040201008040201u >> 56;  // bit 8 i is at bit 63 - i now
-            }
-        }
-    }
-}
-
-// bits[c, :] for each column c of `wanted`: where |y|^2 > level, exact to the rounding of double precision. The last row of
-// `real` and the first of `imaginary` take the same row of the block, as the second of `imaginary` takes the one after.
-void threshold(Array<const double, 2> block, Array<const int64_t, 1> wanted, Array<const double, 2> real, Array<const double, 2> imaginary,
-               double level, nb::ndarray<uint8_t, nb::ndim<2>, nb::device::cpu> bits) {
-    const int64_t reals = real.shape(0), imaginaries = imaginary.shape(0), side = real.shape(1), columns = block.shape(1);
-    require(static_cast<int64_t>(block.shape(0)) == reals - 1 + imaginaries && static_cast<int64_t>(imaginary.shape(1)) == side && reals >= 1,
-            "block, real and imaginary must fit");
-    require(static_cast<int64_t>(bits.shape(1)) * 8 == side && bits.stride(1) == 1, "bits must have one for each value");
-    for (size_t i = 0; i < wanted.size(); ++i)
-        require(wanted.data()[i] >= 0 && wanted.data()[i] < columns && wanted.data()[i] < static_cast<int64_t>(bits.shape(0)), "there is no such column");
-    nb::gil_scoped_release release;
-    const int64_t padded = (side + kChunk - 1) / kChunk * kChunk;
-    double norm2_most = 0;  // of the factors of one value
-    auto in_single = [&](const Array<const double, 2>& from) {
-        std::vector<float> to(from.shape(0) * padded);
-        std::vector<double> norm2(side);
-        for (size_t r = 0; r < from.shape(0); ++r)
-            for (int64_t j = 0; j < side; ++j) {
-                const double factor = from.data()[r * side + j];
-                to[r * padded + j] = static_cast<float>(factor), norm2[j] += factor * factor;
-            }
-        norm2_most += *std::max_element(norm2.begin(), norm2.end());
-        return to;
-    };
-    const std::vector<float> single = in_single(real), other = in_single(imaginary);
-    std::vector<uint8_t> found(padded / 8), close(padded / 8);
-    std::vector<double> exact(block.shape(0));
-    std::vector<float> rounded(block.shape(0));
-    for (size_t i = 0; i < wanted.size(); ++i) {
-        const int64_t c = wanted.data()[i];
-        double norm2 = 0;
-        for (size_t r = 0; r < exact.size(); ++r) {
-            rounded[r] = static_cast<float>(exact[r] = block.data()[r * columns + c]);
-            norm2 += exact[r] * exact[r];
-        }
-        uint8_t* const to = bits.data() + c * bits.stride(0);
-        // A sum of n terms is wrong by less than (n + 3) 2^-24 of the product of the norms; squared, by a little more than twice.
-        const float band = static_cast<float>(2e-5 * (norm2 * norm2_most + level));
-        column_above(rounded.data(), single.data(), reals, other.data(), imaginaries, padded, static_cast<float>(level), band, found.data(),
-                     close.data());
-        std::memcpy(to, found.data(), side / 8);
-        for (int64_t j = 0; j < side; ++j) {
-            if (j % 8 == 0 && !close[j / 8]) {
-                j += 7;
-                continue;
-            }
-            if (!(close[j / 8] >> (7 - j % 8) & 1)) continue;
-            double y = 0, z = 0;
-            for (int64_t r = 0; r < reals; ++r) y += exact[r] * real.data()[r * side + j];
-            for (int64_t r = 0; r < imaginaries; ++r) z += exact[reals - 1 + r] * imaginary.data()[r * side + j];
-            const uint8_t bit = 0x80 >> j % 8;
-            to[j / 8] = y * y + z * z > level ? to[j / 8] | bit : to[j / 8] & ~bit;
-        }
-    }
-}
-
 }  // namespace
 
 void bind_merge(nb::module_& m) {
@@ -441,8 +302,6 @@ void bind_merge(nb::module_& m) {
     m.def("take_rows", &take_rows);
     m.def("on_classes", &on_classes);
     m.def("radixnet_rows", &radixnet_rows);
-    m.def("resample", &resample);
-    m.def("threshold", &threshold);
 }
 
 }  // namespace spdnn
