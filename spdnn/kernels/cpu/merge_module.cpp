@@ -82,7 +82,8 @@ class HashTable {
 };
 
 // classes[j] <- the number of the first row that equals row j, counted over such rows; firsts <- those rows. Returns how
-// many there are. A row is compared with the first of its hash alone: one that differs from it is a class of its own.
+// many there are. A row is compared with the first of its hash alone: one that differs from it is a class of its own. Rows
+// often repeat in order, so a row is first compared with that of the class after its predecessor's, without any hash.
 int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats bias, Array<uint32_t, 1> classes,
                    Array<int64_t, 1> firsts) {
     check(offsets, indices, values);
@@ -110,16 +111,20 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
                (!biases || !std::memcmp(biases + one, biases + other, 4));
     };
     HashTable table;
-    uint32_t count = 0;
+    uint32_t count = 0, next = 0;
     for (int64_t j = 0; j < rows; ++j) {
+        if (next < count && equal(firsts.data()[next], j)) {
+            classes.data()[j] = next++;
+            continue;
+        }
         uint32_t& known = table.place(hash_of_row(j));
         if (known != kNone && equal(firsts.data()[known], j)) {
-            classes.data()[j] = known;
+            classes.data()[j] = known, next = known + 1;
             continue;
         }
         if (known == kNone) known = count;
         firsts.data()[count] = j;
-        classes.data()[j] = count++;
+        classes.data()[j] = count++, next = 0;
     }
     return count;
 }
@@ -212,14 +217,13 @@ struct RowOnClasses {
     std::vector<double> terms;  // by class, in the order of the edges
 
     template <class From, class To>
-    int64_t run(const From* row, const float* weights, float weight, int64_t degree, To* to, float* sums) {
+    int64_t run(const From* row, const float* weights, int64_t degree, To* to, float* sums) {
         int64_t count = 0, placed = 0;
         for (int64_t e = 0; e < degree; ++e) counted.add(classes[row[e]]);
-        counted.each([&](uint32_t found, uint32_t edges) {
-            to[count] = static_cast<To>(found), sums[count++] = static_cast<float>(static_cast<double>(edges) * weight);
-            if (weights) next[found] = std::exchange(placed, placed + edges);
+        counted.each([&](uint32_t own, uint32_t edges) {
+            to[count++] = static_cast<To>(own);
+            next[own] = std::exchange(placed, placed + edges);
         });
-        if (!weights) return count;
         terms.resize(degree);
         for (int64_t e = 0; e < degree; ++e) terms[next[classes[row[e]]]++] = weights[e];
         for (int64_t k = 0, begin = 0; k < count; ++k) {
@@ -230,6 +234,45 @@ struct RowOnClasses {
         return count;
     }
 };
+
+// All rows, where every edge has the same weight: the edges of some rows at a time are sorted by class, and dealt to their
+// rows in that order. Returns how many are left.
+template <class From, class To>
+int64_t equal_on_classes(const int64_t* offsets, int64_t rows, const From* read, float weight, const uint32_t* classes, uint32_t most,
+                         int64_t* to, To* written, float* sums) {
+    constexpr int64_t kEdges = 1 << 18;  // of those rows, unless one has more: so that all of it stays in the L2 cache
+    std::vector<uint32_t> own, row_of, edges_of;
+    std::vector<int64_t> ends, fill;
+    int64_t count = 0;
+    for (int64_t first = 0, last; first < rows; first = last) {
+        last = std::max(first + 1, std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
+        const int64_t base = offsets[first], edges = offsets[last] - base;
+        own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
+        ends.assign(size_t{most} + 2, 0);
+        for (int64_t e = 0; e < edges; ++e) ++ends[(own[e] = classes[read[base + e]]) + 1];
+        for (size_t c = 0; c <= most; ++c) ends[c + 1] += ends[c];
+        fill.assign(last - first, 0);
+        for (int64_t j = first; j < last; ++j) {
+            fill[j - first] = offsets[j] - base;
+            for (int64_t e = offsets[j] - base; e < offsets[j + 1] - base; ++e) row_of[ends[own[e]]++] = static_cast<uint32_t>(j - first);
+        }
+        int64_t e = 0;
+        for (uint32_t c = 0; c <= most; ++c)
+            for (; e < ends[c]; ++e) {
+                int64_t& next = fill[row_of[e]];
+                const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
+                if (!again) own[next++] = c;
+                ++edges_of[next - 1];
+            }
+        for (int64_t j = first; j < last; ++j) {
+            to[j] = count;
+            for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count)
+                written[count] = static_cast<To>(own[k]), sums[count] = static_cast<float>(static_cast<double>(edges_of[k]) * weight);
+        }
+    }
+    to[rows] = count;
+    return count;
+}
 
 // The layer on the classes of its inputs; `to`, `new_indices` and `sums` have room for as many edges. Returns how many
 // are left, or -1 where a sum is past the range of float32.
@@ -245,17 +288,20 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
     const uint32_t most = inputs ? *std::max_element(classes.data(), classes.data() + inputs) : 0;
     require(to_bytes == 4 || most <= std::numeric_limits<uint16_t>::max(), "classes past 65535 need uint32");
     const float* const weights = values.size() == indices.size() ? values.data() : nullptr;
-    RowOnClasses row{classes.data(), ClassCounts(size_t{most} + 1), std::vector<int64_t>(weights ? size_t{most} + 1 : 0), {}};
     auto all = [&](const auto* read, auto* written) {
-        for (int64_t e = 0; e < edges; ++e) require(static_cast<int64_t>(read[e]) < inputs, "an index is out of range");
+        require(!edges || static_cast<int64_t>(*std::max_element(read, read + edges)) < inputs, "an index is out of range");
         int64_t count = 0;
-        for (int64_t j = 0; j < rows; ++j) {
-            const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
-            to.data()[j] = count;
-            count += row.run(read + begin, weights ? weights + begin : nullptr, weights ? 0.0f : values.data()[0], degree,
-                             written + count, sums.data() + count);
+        if (!weights) {
+            count = equal_on_classes(offsets.data(), rows, read, values.data()[0], classes.data(), most, to.data(), written, sums.data());
+        } else {
+            RowOnClasses row{classes.data(), ClassCounts(size_t{most} + 1), std::vector<int64_t>(size_t{most} + 1), {}};
+            for (int64_t j = 0; j < rows; ++j) {
+                const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
+                to.data()[j] = count;
+                count += row.run(read + begin, weights + begin, degree, written + count, sums.data() + count);
+            }
+            to.data()[rows] = count;
         }
-        to.data()[rows] = count;
         return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
     };
     auto wide = [&](const auto* read) {
