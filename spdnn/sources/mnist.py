@@ -32,6 +32,7 @@ import hashlib
 import math
 import os
 import struct
+import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -192,19 +193,21 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
     lines, nyquist = np.empty((SIDE, points, width + 2 * REACH)), np.empty(SIDE)
     correction = 1 / _transformed_kernel(np.arange(half) / (2 * width)) if corrected else None
 
+    own = threading.local()  # of each thread, what it transforms in place
+
     def transform(r: int) -> None:
-        pair = np.empty((count, SIDE), complex)
-        pair.real, pair.imag = images[:, r], images[:, r + 1]
-        spectrum = fft(pair.reshape(-1), norm="forward", overwrite_x=True)
+        if not hasattr(own, "padded"):
+            own.pair, own.padded = np.empty((count, SIDE), complex), np.empty(points * width, complex)
+        own.pair.real, own.pair.imag = images[:, r], images[:, r + 1]
+        spectrum = fft(own.pair.reshape(-1), norm="forward", overwrite_x=True)
         nyquist[r], nyquist[r + 1] = spectrum[half].real, spectrum[half].imag
-        padded = np.zeros(points * width, complex)
-        padded[:half], padded[1 - half :] = spectrum[:half], spectrum[half + 1 :]
+        own.padded[:half], own.padded[half : 1 - half], own.padded[1 - half :] = spectrum[:half], 0, spectrum[half + 1 :]
         if correction is not None:
-            padded[:half] *= correction
-            padded[1 - half :] *= correction[:0:-1]
-        pair = ifft(padded, norm="forward", overwrite_x=True)
+            own.padded[:half] *= correction
+            own.padded[1 - half :] *= correction[:0:-1]
+        both = ifft(own.padded, norm="forward", overwrite_x=True)
         for k in range(points):
-            for row, part in ((r, pair.real[k::points]), (r + 1, pair.imag[k::points])):
+            for row, part in ((r, both.real[k::points]), (r + 1, both.imag[k::points])):
                 line = lines[row, k]
                 line[REACH:-REACH], line[:REACH], line[-REACH:] = part, part[-REACH:], part[:REACH]
 
