@@ -201,7 +201,8 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
         own.pair.real, own.pair.imag = images[:, r], images[:, r + 1]
         spectrum = fft(own.pair.reshape(-1), norm="forward", overwrite_x=True)
         nyquist[r], nyquist[r + 1] = spectrum[half].real, spectrum[half].imag
-        own.padded[:half], own.padded[half : 1 - half], own.padded[1 - half :] = spectrum[:half], 0, spectrum[half + 1 :]
+        own.padded[:half], own.padded[1 - half :] = spectrum[:half], spectrum[half + 1 :]
+        own.padded[half : 1 - half] = 0
         if correction is not None:
             own.padded[:half] *= correction
             own.padded[1 - half :] *= correction[:0:-1]
