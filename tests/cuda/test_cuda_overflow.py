@@ -15,7 +15,7 @@ REDUCTIONS = ("none", "all", "dead", "dead,inputs", "neurons")
 @pytest.mark.parametrize(
     ("name", "reductions"),
     [
-        rung(*one, default=one[1] == "all" or one[0] == "cuda-csr" and one[1] == "none")
+        rung(*one, default=one[1] == "all" or one == ("cuda-csr", "none"))
         for one in itertools.product(ENGINES, REDUCTIONS)
     ],
 )
