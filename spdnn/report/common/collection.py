@@ -7,8 +7,8 @@ the same collection, whatever their order.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import NamedTuple, TypeVar
 
@@ -48,6 +48,7 @@ class Collection:
         operations: operation records, each once, in an order of their contents.
         baselines: the published results.
         operation_baselines: the published figures of operations.
+        origins: by seal, of run records that were made or repeated here (records/ledger.py).
     """
 
     records: Sequence[RunRecord]
@@ -57,6 +58,7 @@ class Collection:
     operations: Sequence[OperationRecord]
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -96,6 +98,7 @@ def collect(
     baselines: Sequence[Baseline] = (),
     operations: Iterable[OperationRecord] = (),
     operation_baselines: Sequence[OperationBaseline] = (),
+    origins: Mapping[str, str] | None = None,
 ) -> Collection:
     """The parts as one, with checked operation records and the published tables; the same for any order of them."""
     records: dict[str, RunRecord] = {}
@@ -121,6 +124,7 @@ def collect(
         distinct(operations),
         baselines,
         operation_baselines,
+        origins or {},
     )
 
 

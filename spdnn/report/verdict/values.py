@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spdnn.records.ledger import GIVEN
 from spdnn.records.run_record import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.networks import values as networks
+from spdnn.verify import evidence
 
 
 def values(collection: Collection) -> dict | None:
@@ -51,7 +53,9 @@ def _cases(collection: Collection) -> list[dict]:
     """A row for each case: failures first, then those that were timed, then the others."""
     judged = collection.judged
     rows = [_case(case, verdict, None) for case, verdict in judged if not verdict.passed]
-    rows += [_case(record.case, record.verdict, number) for number, record in enumerate(collection.records)]
+    for number, record in enumerate(collection.records):
+        origin = {"origin": collection.origins.get(record.seal or "", GIVEN), "lacks": list(evidence.missing(record))}
+        rows.append(_case(record.case, record.verdict, number) | origin)
     return rows + [_case(case, verdict, None) for case, verdict in judged if verdict.passed]
 
 
@@ -65,6 +69,8 @@ def _case(case: str, verdict: Verdict, number: int | None) -> dict:
         "expected": verdict.expected,
         "borderline": verdict.borderline.count,
         "values": words.printable(verdict.values.rule),
+        "origin": None,
+        "lacks": [],
         "reasons": [words.printable(reason, 400) for reason in verdict.reasons],
     }
 
