@@ -22,7 +22,7 @@ MNIST = "mnist/train-images-idx3-ubyte.gz"
 @cache
 def mnist_path() -> Path | None:
     """The MNIST file of the mirror, or one fetched earlier."""
-    from spdnn.sources.fetch import cache_folder
+    from spdnn.common.files import cache_folder
 
     candidates = [cache_folder() / MNIST]
     mirror = os.environ.get("SPDNN_MIRROR")

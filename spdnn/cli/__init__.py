@@ -57,6 +57,7 @@ COMMANDS = {
     "inputs": ("inputs:add", "make inputs"),
     "peers": ("peers:add", "time other libraries and our kernels on the same problems"),
     "ops": ("ops:add", "time sparse operations for deep learning, ours and those of other libraries"),
+    "record": ("record:add", "check records, and repeat the runs that they tell of"),
     "report": ("report:add", "render records as one HTML page"),
     "compare": ("compare:add", "set two sets of records side by side"),
     "plan": ("plan:add", "predict the time on more devices, and how an inference would be cut for them"),

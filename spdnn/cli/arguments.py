@@ -39,6 +39,11 @@ def thread_count(text: str) -> int:
     return number(text, int, lambda n: 1 <= n <= MAX_THREADS, f"an integer from 1 to {MAX_THREADS}")
 
 
+def seed(text: str) -> int:
+    """An integer from 0 to LARGEST."""
+    return number(text, int, lambda n: 0 <= n <= LARGEST, f"an integer from 0 to {LARGEST:,}")
+
+
 def size(text: str) -> int:
     """Bytes: a number, or one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (of 1024), B optional."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
@@ -65,6 +70,12 @@ OPTIONS = {
     "repeats": {"type": positive, "metavar": "R"},
     "threads": {"type": thread_count, "metavar": "T"},
     "memory": {"type": size, "metavar": "BYTES"},
+    "seed": {
+        "type": seed,
+        "default": 0,
+        "metavar": "S",
+        "help": "of the inputs that are drawn before the run, to be compared with the oracle (default: 0)",
+    },
     "mnist": {"metavar": "FILE", "help": "the MNIST training images, idx or idx.gz"},
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spdnn.common.errors import InputError, SpdnnError
-from spdnn.common.files import sha256
+from spdnn.common.files import cache_folder, sha256
 from spdnn.common.provenance import package_digest
 from spdnn.engines.base import Prepared
 from spdnn.formats.inputs import read_inputs, write_inputs
@@ -25,7 +25,6 @@ from spdnn.formats.store import write_prepared
 from spdnn.measure import run as measure
 from spdnn.problem.challenge import MAX_LAYERS
 from spdnn.problem.features import Inputs
-from spdnn.sources.fetch import cache_folder
 from spdnn.sources.radixnet import RadixNet
 
 MOST = 10_000_000_000  # bytes
@@ -74,7 +73,7 @@ class Cache:
         if prepared is None:
             prepared = make()
             if type(prepared.network) is not RadixNet:  # else there is nothing to gain
-                info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": 0.0}
+                info = measure.stored_info(prepared, 0.0)
                 write = lambda path: write_prepared(path, prepared.network, info, durable=False)  # noqa: E731
                 self._keep(path, prepared.network.nbytes, write)
         return prepared

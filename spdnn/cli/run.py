@@ -41,6 +41,7 @@ def add_challenge(whole) -> None:
     arguments.option(whole, "mnist")
     arguments.option(whole, "count", help="inputs (default: all 60000); more repeats them")
     arguments.option(whole, "repeats", default=1, help="timed repeats (default: 1)")
+    arguments.option(whole, "seed")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
     whole.add_argument(
         "--no-cache",
@@ -94,6 +95,7 @@ def add_infer(infer) -> None:
     infer.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     arguments.option(infer, "repeats", default=1, help="timed repeats (default: 1)")
+    arguments.option(infer, "seed")
     arguments.add_engine(infer)
     arguments.add_cut(infer)
     infer.set_defaults(run=_infer, several=True)
@@ -133,11 +135,18 @@ def _challenge(chosen) -> int:
     command += ["--mnist", chosen.mnist] if chosen.mnist and chosen.inputs in ("mnist", "digits") else []
     command += ["--count", chosen.count] if chosen.count else []
     command += ["--no-cache"] if chosen.no_cache else []
-    verdict, measurement = _judged(chosen, loaded, measurement, result, None, cache.taken)
+    command += ["--seed", chosen.seed] if chosen.seed else []
+    truth = "official" if _is_official(chosen) else None
+    verdict, measurement = _judged(chosen, loaded, measurement, result, truth, cache.taken)
     name = f"radixnet-{chosen.neurons}-{chosen.layers}.{_word(chosen.inputs)}"
     if not (status := _report(chosen, name, measurement, result, verdict, command)) and world().size == 1:
         cache.keep()
     return status
+
+
+def _is_official(chosen) -> bool:
+    """Whether what was asked for is an official problem: then it must be that, to the last bit."""
+    return chosen.inputs == "mnist" and chosen.neurons in challenge.WIDTHS and chosen.layers in challenge.DEPTHS
 
 
 def _infer(chosen) -> int:
@@ -159,7 +168,7 @@ def _infer(chosen) -> int:
     if verdict is None or verdict.passed:
         _write_outputs(chosen, measurement, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
-    for name in ("prepared", "layers", "count", "truth"):
+    for name in ("prepared", "layers", "count", "truth", "seed"):
         command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
     name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
     return _report(chosen, name, measurement, result, verdict, command)
@@ -208,18 +217,27 @@ def _measured(
     chosen, runner, load: Callable[[Inputs | None], Loaded]
 ) -> tuple[Loaded, Measurement | None, Result | None]:
     """Load and run, on as many ranks as were started; rank 0 has the measurement and the result."""
-    ranks, values, request = world(), bool(getattr(chosen, "values", None)), arguments.request(chosen, runner)
+    ranks, request = world(), arguments.request(chosen, runner)
     threads = arguments.threads(chosen.threads, ranks.local_size, warn=ranks.rank == 0)
     if ranks.size == 1:
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
-        options = Options(threads, chosen.memory, values, request=request)
+        options = Options(threads, chosen.memory, _kept(chosen, loaded), request=request)
         return loaded, *measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
     from spdnn.distributed.run import Ranks
 
     several = Ranks(ranks, runner, chosen.partition, chosen.memory, request)
     loaded = several.load(load)
-    return loaded, *several.measure(loaded, several.options(threads, values), chosen.repeats)
+    kept = ranks.together(lambda: _kept(chosen, loaded) if ranks.rank == 0 else None)
+    return loaded, *several.measure(loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats)
+
+
+def _kept(chosen, loaded: Loaded) -> bool | np.ndarray:
+    """Whose last rows are kept, as Options.values takes it: all for --values, else those drawn for a verdict."""
+    if getattr(chosen, "values", None):
+        return True
+    judged = not hasattr(chosen, "result") or chosen.result or chosen.record or chosen.truth
+    return measure.drawn(loaded.prepared.source, loaded.inputs, chosen.seed) if judged else False
 
 
 def _judged(
@@ -237,7 +255,8 @@ def _judged(
         if chosen.record:
             raise InputError("the reference engine is the oracle itself, so its verdict proves nothing; give --truth")
         return None, measurement
-    verdict, judging = measure.timed(measure.judge, network, inputs, result, truth)
+    judge = partial(measure.judge, seed=chosen.seed)
+    verdict, judging = measure.timed(judge, network, inputs, result, truth)
     samples = measurement.samples
     read, prepare, first = samples.read_seconds[0], samples.prepare_seconds[0], samples.inference_seconds[0]
     spent = solution(

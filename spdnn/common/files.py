@@ -181,3 +181,9 @@ def _sentence(error: OSError, target: Path) -> SpdnnError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpdnnError(f"{target}: the disk is full, so nothing was written")
     return SpdnnError(f"{target}: {error.strerror or error}, so nothing was written")
+
+
+def cache_folder() -> Path:
+    """Where downloads and what is made of them are kept by default: $SPDNN_DATA, or ~/.cache/spdnn."""
+    folder = os.environ.get("SPDNN_DATA")
+    return Path(folder) if folder else Path.home() / ".cache" / "spdnn"

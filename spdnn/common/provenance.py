@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def code_digest(*modules: str) -> str:
 
 @cache
 def package_digest() -> str:
-    """SHA-256 over all sources of the package: what anything that it makes may depend on."""
+    """SHA-256 over all sources of the package, as they lie where it is installed: a checkout, a wheel, a container."""
     digest = hashlib.sha256()
     for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".hpp", ".cu", ".cuh")):
         digest.update(f"{path.relative_to(PACKAGE)}\n".encode())
@@ -81,8 +82,31 @@ def package_digest() -> str:
     return digest.hexdigest()
 
 
+@cache
+def lock_digest() -> str:
+    """SHA-256 over the names and versions of all packages that are installed: the lock of what really ran."""
+    installed = {f"{one.name.lower()}=={one.version}" for one in importlib.metadata.distributions() if one.name}
+    return hashlib.sha256("".join(f"{line}\n" for line in sorted(installed)).encode()).hexdigest()
+
+
+def _built() -> tuple[str | None, dict[str, str]]:
+    """(compiler and flags of the kernels, versions of the libraries under them) of the modules that were imported."""
+    versions: dict[str, str] = {}
+    kernels, mpi, cupy = (sys.modules.get(name) for name in ("spdnn.kernels._cpu", "mpi4py.MPI", "cupy"))
+    if kernels:
+        versions["OpenMP"] = str(kernels.openmp)
+    if mpi:
+        versions["MPI"] = mpi.Get_library_version().split("\n")[0].strip("\0 ")[:80]
+    if cupy:
+        runtime, compiler = cupy.cuda.runtime, cupy.cuda.nvrtc.getVersion()
+        versions |= {"cupy": cupy.__version__, "CUDA runtime": str(runtime.runtimeGetVersion())}
+        versions |= {"CUDA driver": str(runtime.driverGetVersion()), "NVRTC": ".".join(map(str, compiler))}
+    return (kernels.compiler if kernels else None), versions
+
+
 def environment(command: str, gpu: str | None = None) -> dict:
     """The machine and the software, as a record holds them; `command` reproduces the run, which used `gpu` or none."""
+    compiler, libraries = _built()
     return {
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
@@ -90,8 +114,11 @@ def environment(command: str, gpu: str | None = None) -> dict:
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: version for name in VERSIONS if (version := _version(name))},
+        "versions": {name: version for name in VERSIONS if (version := _version(name))} | libraries,
         "commit": _commit(),
+        "code": package_digest(),
+        "compiler": compiler,
+        "lock": lock_digest(),
         "command": command,
     }
 

@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 
 from spdnn.distributed.world import World
-from spdnn.problem.result import Result, RowStatistics
+from spdnn.problem.result import Keep, Result, RowStatistics
 
 SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
 PER_INPUT = ("alive", *RowStatistics._fields)
@@ -35,21 +35,29 @@ def gathered(world: World, mine: Result | None, count: int) -> Result | None:
         bytes_moved=moved,
         bytes_loaded=loaded,
         values=None,
+        valued=None,
         **dict(zip(PER_INPUT, (column[order] for column in columns), strict=True)),
     )
 
 
-def with_values(world: World, result: Result | None, mine: Result | None) -> Result | None:
-    """The whole result with the values of all ranks, in the order of its inputs, on rank 0."""
-    everyone = world.comm.gather((mine.alive, mine.values) if mine is not None and mine.alive.size else None)
+def with_values(world: World, result: Result | None, mine: Result | None, keep: Keep) -> Result | None:
+    """The whole result with the values that all ranks kept, in the order of its inputs, on rank 0."""
+    kept = None
+    if mine is not None and mine.values.size:
+        kept = (mine.alive if mine.valued is None else mine.valued), mine.values
+    parts = world.comm.gather(kept)
     if world.rank:
         return None
-    values = np.empty((result.alive.size, result.outputs), np.float32)
-    for number, one in enumerate(everyone):
-        if one is not None:
-            values[np.searchsorted(result.alive, one[0])] = one[1]
-            everyone[number] = None
-    return replace(result, values=values)
+    parts = [part for part in parts if part is not None]
+    valued = None
+    if isinstance(keep.of, np.ndarray):
+        valued = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers for numbers, _ in parts)]))
+    numbers = result.alive if valued is None else valued
+    values = np.empty((numbers.size, result.outputs), np.float32)
+    while parts:
+        owned, rows = parts.pop()
+        values[np.searchsorted(numbers, owned)] = rows
+    return replace(result, values=values, valued=valued)
 
 
 def messages_cost(world: World) -> dict:

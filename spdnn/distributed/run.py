@@ -107,7 +107,7 @@ class Ranks:
             raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
         return int(DEFAULT_SHARE * free)
 
-    def options(self, threads: int, values: bool) -> Options:
+    def options(self, threads: int, values: bool | np.ndarray) -> Options:
         """Of one rank: an even share of the memory that windows leave on the node.
 
         All ranks measure free memory before any takes of it.
@@ -140,8 +140,8 @@ class Ranks:
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
-        if options.values:
-            result = with_values(world, result, mine)
+        if options.keep:
+            result = with_values(world, result, mine, options.keep)
         rank = self._of_rank(exchange, mine, numbers, timer)
         rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
         reduced = (session.found, session.span) if session is not None else None
@@ -254,7 +254,7 @@ class Ranks:
             nodes[rank.host] += rank.peak_memory_bytes
         log = self.log
         return measure.Measurement(
-            problem=measure.problem(prepared.source, inputs),
+            problem=replace(measure.problem(prepared.source, inputs), prepared=prepared.digest),
             engine=EngineNotes(self.engine.name, result.notes),
             reductions=Reductions(
                 list(prepared.reductions),
@@ -265,6 +265,7 @@ class Ranks:
             samples=samples,
             span=STREAMED if streamed else spans[0],
             digests=digests,
+            result_sha256=result.sha256,
             peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
             machine=ceilings,
             environment=Environment(**provenance.environment("", result.notes.get("device"))),

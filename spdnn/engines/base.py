@@ -12,7 +12,7 @@ from spdnn.engines.exchange import RowExchange
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
-from spdnn.problem.result import Result
+from spdnn.problem.result import Keep, Result
 from spdnn.records.limits import Machine
 from spdnn.reductions.dead import dead_from
 from spdnn.reductions.registry import REDUCTIONS
@@ -32,13 +32,13 @@ class Options:
         threads: of this process.
         device: which of the engine's devices, counted from 0; None for an engine that needs none.
         memory: bytes of peak resident memory that must not be passed, or None: most of what is free.
-        values: keep every value of the last rows.
+        values: keep the values of all last rows; or of the inputs with these numbers (int64, ascending) alone.
         request: of how the inference is cut, by engines that cut it (Engine.cuts).
     """
 
     threads: int = 1
     memory: int | None = None
-    values: bool = False
+    values: bool | np.ndarray = False
     device: int | None = None
     request: ScheduleRequest | None = None
 
@@ -47,6 +47,11 @@ class Options:
             raise InputError(f"threads {self.threads!r}: an integer from 1 to {MAX_THREADS}")
         if self.memory is not None and not self.memory >= 1:
             raise InputError(f"memory {self.memory!r}: a number of bytes from 1, or None")
+
+    @property
+    def keep(self) -> Keep:
+        """Which last rows are kept with their values."""
+        return Keep(self.values)
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Prepared:
         reductions: the names that are on.
         found: for each of them, its findings; fit for JSON.
         layout: of each layer, what Engine.layout gave for it, in memory already; None: `open` makes it.
+        digest: of the store that the network was read from; None: it was prepared in this process.
     """
 
     source: Network
@@ -66,6 +72,7 @@ class Prepared:
     reductions: tuple[str, ...] = ()
     found: dict = field(default_factory=dict)
     layout: Sequence[tuple[np.ndarray, ...]] | None = None
+    digest: str | None = None
 
     @classmethod
     def reduced(cls, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> "Prepared":
@@ -104,7 +111,7 @@ class Prepared:
         source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.found)
         for name, note in self.found.items():
             findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
-        return Prepared(source, network, self.reductions, findings)
+        return Prepared(source, network, self.reductions, findings, digest=self.digest)
 
 
 class Session(abc.ABC):

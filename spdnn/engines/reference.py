@@ -1,5 +1,7 @@
 """Engine `reference`: the float64 oracle behind the contract of the engines, for small cases and for comparison."""
 
+import numpy as np
+
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.exchange import RowExchange
 from spdnn.problem.features import Inputs
@@ -25,7 +27,7 @@ class OracleEngine(Engine):
 class _OracleSession(Session):
     span = STREAMED
 
-    def __init__(self, prepared: Prepared, inputs: Inputs, values: bool):
+    def __init__(self, prepared: Prepared, inputs: Inputs, values: bool | np.ndarray):
         super().__init__(prepared)
         self.network, self.inputs, self.values = prepared.network, inputs, values
 

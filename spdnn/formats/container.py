@@ -299,7 +299,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
     if actual != stored:
         raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {str(stored)[:16]}...")
-    return record, tensors
+    return {**record, "digest": stored}, tensors
 
 
 def write_record(path, form: str, record: dict) -> None:

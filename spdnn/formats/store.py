@@ -207,13 +207,13 @@ def read_network(path) -> Network:
 
 
 def read_prepared(path) -> tuple[Network, dict]:
-    """A prepared network and what `write_prepared` got with it.
+    """A prepared network, and what `write_prepared` got with it besides the `digest` of the store.
 
     Raises:
         InputError: as read_network; or the network was not prepared.
     """
     network, info = _read(path)
-    if info is None:
+    if not isinstance(info, dict):
         raise InputError(f"{path}: this network is not a prepared one")
     return network, info
 
@@ -390,6 +390,7 @@ def _check_digest(where: str, content: np.ndarray, expected: np.ndarray) -> None
 def _read(path) -> tuple[Network, dict | None]:
     record, tensors = container.read_record(path, FORMAT, DATA)
     kind, info = record.get("kind"), record.get("prepared")
+    info = {**info, "digest": record["digest"]} if isinstance(info, dict) else info
     if kind == "layers" and tensors is not None:
         return StoreNetwork(path, record, tensors), info
     if kind != "radixnet":

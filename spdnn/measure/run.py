@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +32,10 @@ from spdnn.measure import machine
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.problem.result import Result, RowStatistics
+from spdnn.problem.result import Result
+from spdnn.records import ledger
 from spdnn.records.fields import Record
+from spdnn.records.files import sealed
 from spdnn.records.limits import Machine
 from spdnn.records.run_record import (
     SCHEMA,
@@ -73,6 +76,7 @@ class Measurement(Record, kw_only=True):
     samples: RunSamples
     span: str
     digests: list[str]
+    result_sha256: str
     peak_memory_bytes: int
     machine: Machine | None
     ranks: int = 1
@@ -160,7 +164,7 @@ def measured(
 ) -> Measurement:
     """The Measurement of runs of a session of engine `name`, with their samples and digests as a record has them."""
     return Measurement(
-        problem=problem(prepared.source, inputs),
+        problem=replace(problem(prepared.source, inputs), prepared=prepared.digest),
         engine=EngineNotes(name, result.notes),
         reductions=Reductions(list(prepared.reductions), {**prepared.found, **session.found}),
         threads=options.threads,
@@ -168,6 +172,7 @@ def measured(
         samples=samples,
         span=session.span,
         digests=digests,
+        result_sha256=result.sha256,
         peak_memory_bytes=peak_memory(),
         machine=None,
         environment=Environment(**provenance.environment("", result.notes.get("device"))),
@@ -182,13 +187,22 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
         layers: how many of the first to take; None: all that were prepared.
 
     Raises:
-        InputError: no prepared network, or one that is not as deep.
+        InputError: no prepared network, one that is not as deep, or one of another network.
     """
     from spdnn.formats.store import read_prepared
 
     prepared, info = read_prepared(path)
-    whole = Prepared(network.first(prepared.depth), prepared, tuple(info["reductions"]), info["found"])
+    source = network.first(prepared.depth)
+    if info.get("source") != source.identity():
+        raise InputError(f"{path}: this was prepared of another network than this one; prepare it anew")
+    whole = Prepared(source, prepared, tuple(info["reductions"]), info["found"], digest=info["digest"])
     return whole.first(layers or prepared.depth), info["prepare_seconds"]
+
+
+def stored_info(prepared: Prepared, seconds: float) -> dict:
+    """What a store of a prepared network tells besides its layers; `stored` reads it."""
+    info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
+    return {**info, "source": prepared.source.identity()}
 
 
 def ceilings(engine: Engine, options: Options, beside: int = 1) -> Machine | None:
@@ -221,24 +235,50 @@ def problem(network: Network, inputs: Inputs) -> Problem:
 
 
 def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
-    """The official problem that network and inputs are, found by comparing digests, or None.
+    """The official problem that network and inputs are, found from their data, or None.
 
     Any number of the official inputs counts, from the first on: the truth then covers just those.
     """
     if network.width not in challenge.WIDTHS or network.depth not in challenge.DEPTHS:
         return None
     found = challenge.problem(network.width, network.depth)
-    expected = challenge.INPUT_SHA256[found.neurons]
+    return found if not _not_official(network, inputs, found) else None
+
+
+def _not_official(network: Network, inputs: Inputs, one: challenge.Problem) -> str | None:
+    """What of a network and inputs of its sizes is not that official problem's, in words; None: nothing."""
+    expected = challenge.INPUT_SHA256[one.neurons]
     # All of them are known by their digest; fewer, when they were cut here from inputs of that digest.
     part = inputs.count <= inputs.base < challenge.INPUTS and inputs.cut_from == expected
     if inputs.sha256 != expected and not part:
-        return None
-    formula = RadixNet(found.neurons, found.layers)
-    if network.identity() == formula.identity():
-        return found
-    layers = progress.bar(range(found.layers), "compare with the official network", found.layers)
-    same = all(network.layer_sha256(k) == formula.layer_sha256(k) for k in layers)
-    return found if same else None
+        return f"the inputs' SHA-256 is {inputs.sha256[:16]}..., not {expected[:16]}..."
+    different = _different_layer(network, one)
+    return f"layer {different} is not the official one" if different else None
+
+
+@lru_cache(maxsize=1)
+def _different_layer(network: Network, one: challenge.Problem) -> int | None:
+    """The first layer (from 1) that is not the official network's; None: each is, as its arrays say."""
+    formula = RadixNet(one.neurons, one.layers)
+    if isinstance(network, RadixNet):
+        return None if network.description == formula.description else 1
+    for k in progress.bar(range(one.layers), "compare with the official network", one.layers):
+        mine, its = network.layer(k), formula.layer(k)
+        sizes = (mine.inputs, mine.outputs, mine.edges, mine.activation) == (
+            its.inputs, its.outputs, its.edges, its.activation
+        )  # fmt: skip
+        parts = [(getattr(mine, name), getattr(its, name)) for name in ("offsets", "indices", "values", "bias")]
+        if not sizes or not all((one == other).all() for one, other in parts):
+            return k + 1
+    return None
+
+
+def drawn(network: Network, inputs: Inputs, seed: int = 0) -> bool | np.ndarray:
+    """The inputs whose last rows a run keeps for its verdict, as Options.values takes them.
+
+    None (False) where the official truth will judge: it says every value of every survivor.
+    """
+    return False if official(network, inputs) else np.sort(verify.draw(inputs.count, network.outputs, seed))
 
 
 def judge(
@@ -253,7 +293,7 @@ def judge(
     """The verdict on a result: against `truth`, else the official truth where it applies, else the oracle.
 
     Args:
-        truth: official:N, oracle, a file of categories, or None.
+        truth: official (or official:N), oracle, a file of categories, or None.
         edges, seed: what the oracle may go through, and the seed of the sample when that is not enough for all inputs.
         telling: fail also when none or all of the inputs compared survive: such a truth tells little.
     """
@@ -262,8 +302,13 @@ def judge(
         survive = f"{verdict.expected} of {verdict.truth.checked} inputs survive"
         reason = f"{survive}: a preset whose truth is empty or full tells nothing"
         verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
-    run = network.identity(), network.depth, network.edges, inputs.sha256, inputs.count, result.digest
-    return replace(verdict, judged=Judged(*run))
+    return replace(verdict, judged=judged(network, inputs, result))
+
+
+def judged(network: Network, inputs: Inputs, result: Result, digest: str | None = None) -> Judged:
+    """What a verdict on the result is on; `digest`: of the output, where it is not the result's."""
+    run = network.identity(), network.depth, network.edges, inputs.sha256, inputs.count
+    return Judged(*run, digest or result.digest, result.sha256)
 
 
 def truth_for(
@@ -274,15 +319,33 @@ def truth_for(
     edges: float = ORACLE_EDGES,
     seed: int = 0,
 ) -> verify.Truth:
-    """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from."""
-    found = official(network, inputs) if truth is None else None
-    if found:
-        return verify.official(found.neurons, inputs.count)
+    """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from.
+
+    Raises:
+        InputError: the official truth was asked for, and the data are not the official ones; or as named_truth.
+    """
+    demanded = truth is not None and truth.startswith("official")
+    if truth is None or demanded:
+        if demanded and truth != "official":
+            named_truth(truth, inputs.count)  # a width without a truth is another mistake
+        found = official(network, inputs)
+        if found and truth in (None, "official", f"official:{found.neurons}"):
+            return verify.official(found.neurons, inputs.count)
+        if demanded:
+            raise InputError(f"this is no official problem, as it should be: {unofficial(network, inputs, truth)}")
     if truth in (None, "oracle"):
         per_layer = [network.header(k).edges for k in range(network.depth)]
         rows = verify.sample(result, per_layer, edges, seed)
-        return verify.oracle(network, inputs, rows, None if rows is None else seed)
+        return verify.oracle(network, inputs, rows, seed)
     return named_truth(truth, inputs.count)
+
+
+def unofficial(network: Network, inputs: Inputs, truth: str) -> str:
+    """Why a network and inputs, which are not official, have no truth of the name `truth`."""
+    size = f"{network.width} neurons x {network.depth} layers"
+    if network.width not in challenge.WIDTHS or network.depth not in challenge.DEPTHS:
+        return f"{size} are none of the twelve"
+    return _not_official(network, inputs, challenge.problem(network.width, network.depth)) or f"{truth} is not {size}"
 
 
 def named_truth(text: str, count: int | None) -> verify.Truth:
@@ -316,7 +379,7 @@ def record(
         problem = replace(problem, official=None)
     environment = measurement.environment or Environment(**provenance.environment(""))
     same = ("engine", "reductions", "threads", "memory_limit_bytes", "samples", "span", "peak_memory_bytes", "machine")
-    return RunRecord(
+    made = RunRecord(
         schema=SCHEMA,
         version=VERSION,
         case=case,
@@ -326,12 +389,15 @@ def record(
         ranks=measurement.ranks,
         distribution=measurement.distribution or UNSET,
         time_to_solution=measurement.time_to_solution or UNSET,
-        result=RecordResult(**result_summary, digests=measurement.digests),
+        result=RecordResult(**result_summary, digests=measurement.digests, sha256=measurement.result_sha256),
         edges_per_second=EdgesPerSecond.of(problem.work, measurement.samples.inference_seconds),
         verdict=verdict,
         environment=replace(environment, command=command),
         comparison=comparison or UNSET,
     )
+    made = sealed(made, case)
+    ledger.note(made, "made")
+    return made
 
 
 def now() -> str:
@@ -376,11 +442,11 @@ NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}
 
 
 def write_result(path: str | Path, result: Result) -> None:
-    """Write survivors, row sums, extremes and hashes as .npz (not the values)."""
-    arrays = {name: getattr(result, name) for name in ("alive", *RowStatistics._fields, "survivors")}
+    """Write survivors, row sums, extremes, hashes and the values of the inputs that were drawn, as .npz."""
+    arrays = result.arrays()
     numbers = {name: getattr(result, name) for name in NUMBERS if getattr(result, name) is not None}
     with replacing(path) as temporary, open(temporary, "wb") as stream:
-        np.savez_compressed(stream, **arrays, **numbers)
+        np.savez(stream, **arrays, **numbers)
 
 
 def read_result(path: str | Path) -> Result:

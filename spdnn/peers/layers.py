@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from spdnn.engines.base import Options
 from spdnn.engines.libraries.library import Library
@@ -132,7 +133,10 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     for name, program in programs.items():
         rows = program.dense(program.run())
         results[name], outputs[name] = _layer_result(program, rows), _row_digest(rows)
-    verdicts = {name: verify.judge(result, truth) for name, result in results.items()}
+    verdicts = {
+        name: replace(verify.judge(result, truth), judged=measure.judged(network, inputs, result, outputs[name]))
+        for name, result in results.items()
+    }
     end = time.perf_counter() + comparison.seconds
     samples, digests = alternated(
         {name: (program.run, program.digest) for name, program in programs.items()},
@@ -151,6 +155,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
             samples=RunSamples([0.0], [spent[name]], samples[name]),  # all made by formula, once, so nothing is read
             span=ONE_LAYER,
             digests=digests[name],
+            result_sha256=results[name].sha256,
             peak_memory_bytes=peak,
             machine=ceilings if name == OURS else None,
         )
@@ -162,7 +167,8 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
 def _layer_result(program: _Program, rows: np.ndarray) -> Result:
     alive = np.flatnonzero(rows.any(axis=1))
     statistics, survivors = RowStatistics.of(rows[alive]), np.array([alive.size])
-    return Result(len(rows), rows.shape[1], alive, *statistics, survivors, program.edges, notes=program.notes)
+    edges, notes = program.edges, program.notes
+    return Result(len(rows), rows.shape[1], alive, *statistics, survivors, edges, rows[alive], notes=notes)
 
 
 def _row_digest(rows: np.ndarray) -> str:

@@ -45,7 +45,8 @@ def compare_networks(
     Raises:
         InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
-    options, refused, runners = Options(comparison.threads), {}, {}
+    options = Options(comparison.threads, values=measure.drawn(network, inputs))
+    refused, runners = {}, {}
     for reductions in REDUCTIONS:
         label = OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}"
         runners[label] = _opened(OURS, reductions, network, inputs, options)
@@ -56,7 +57,10 @@ def compare_networks(
             refused[library] = str(error)
     results = {key: runner.session.run() for key, runner in runners.items()}
     truth = measure.truth_for(network, inputs, results[OURS])
-    verdicts = {key: verify.judge(result, truth) for key, result in results.items()}
+    verdicts = {
+        key: replace(verify.judge(result, truth), judged=measure.judged(network, inputs, result))
+        for key, result in results.items()
+    }
     samples, digests = alternated(
         {key: (runner.session.run, lambda result: result.digest) for key, runner in runners.items()},
         lambda rounds: rounds < repeats,

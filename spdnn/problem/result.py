@@ -57,6 +57,31 @@ class RowStatistics(NamedTuple):
         return RowStatistics(*(column[rows] for column in self))
 
 
+@dataclass(frozen=True)
+class Keep:
+    """Which last rows are kept with all their values.
+
+    Attributes:
+        of: True, of every input; an array, of the inputs with these numbers (int64, ascending) alone; False, none.
+    """
+
+    of: bool | np.ndarray = False
+
+    def __bool__(self) -> bool:
+        return self.of is not False
+
+    def rows(self, numbers: np.ndarray, row_of: np.ndarray, count: int) -> np.ndarray:
+        """int64, ascending: which of `count` rows are kept, where the inputs `numbers` have the rows `row_of`."""
+        if isinstance(self.of, bool):
+            return np.arange(count if self.of else 0)
+        return np.unique(row_of[np.isin(numbers, self.of)])
+
+    def nbytes(self, inputs: int, outputs: int) -> int:
+        """Bytes that the values take at most: those of the batches, of all together, and a block."""
+        kept = np.size(self.of) if isinstance(self.of, np.ndarray) else inputs
+        return 8 * min(kept, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
+
+
 @dataclass
 class Result:
     """What an inference gives.
@@ -67,7 +92,8 @@ class Result:
         row_sum, row_projection, row_min, row_max, row_hash: (alive,), of each such last row as RowStatistics has them.
         survivors: int64 (layers,): inputs with a nonzero row after each layer.
         edges_computed: inputs x edges that were really gone through.
-        values: float32 (alive, outputs), the last rows, when they were asked for.
+        values: float32 (alive, outputs), the last rows, when they were asked for; or of the inputs `valued` alone.
+        valued: int64, ascending 0-based inputs whose last rows `values` are; None: all that are alive.
         notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
         bytes_loaded: that the edges gathered, from whichever cache; None: a float32 for each edge and input.
         bytes_moved: read and written past the caches by design: inputs, weights, features between passes; None where
@@ -85,6 +111,7 @@ class Result:
     survivors: np.ndarray
     edges_computed: int
     values: np.ndarray | None = None
+    valued: np.ndarray | None = None
     notes: dict = field(default_factory=dict)
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
@@ -95,6 +122,20 @@ class Result:
         whatever the number of ranks.
         """
         return hashlib.sha256(self.alive.tobytes() + self.row_hash.tobytes()).hexdigest()
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 over all that a verdict looks at: sizes, survivors, statistics, and the values that are kept."""
+        digest = hashlib.sha256(f"{self.inputs} {self.outputs} {self.edges_computed}".encode())
+        for name, array in self.arrays().items():
+            digest.update(f" {name} {array.dtype.str} {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, survivors, statistics, and the values of the inputs that were drawn for the verdict."""
+        drawn = () if self.valued is None else ("values", "valued")
+        return {name: getattr(self, name) for name in ("alive", *RowStatistics._fields, "survivors", *drawn)}
 
     @property
     def categories(self) -> np.ndarray:
@@ -127,7 +168,7 @@ class Result:
         return neurons, values
 
     def _kept(self) -> np.ndarray:
-        if self.values is None:
+        if self.values is None or self.valued is not None:
             raise InputError("the values were not kept; ask for them before the inference")
         return self.values
 
@@ -137,12 +178,14 @@ class LastRows(NamedTuple):
 
     Attributes:
         alive: int64, the inputs whose last row has a nonzero value; row_of: int64, the row of each of them.
-        statistics: of each row; values: float32 (rows, outputs of the prepared network), or None.
+        statistics: of each row.
+        kept: int64, ascending, the rows whose values are kept; values: float32 (kept, outputs of the prepared network).
     """
 
     alive: np.ndarray
     row_of: np.ndarray
     statistics: RowStatistics
+    kept: np.ndarray | None = None
     values: np.ndarray | None = None
 
 
@@ -162,25 +205,26 @@ class LastLayer:
         self.counts = np.bincount(classes).astype(np.float64)
         self.weights = np.bincount(classes, projection_weights(classes.size).astype(np.float64))
 
-    def rows(self, numbers: np.ndarray, rows: np.ndarray, values: bool) -> LastRows:
+    def rows(self, numbers: np.ndarray, rows: np.ndarray, keep: Keep) -> LastRows:
         """What a batch leaves whose inputs `numbers` (int64) have a row each, by NumPy; rows of zeros are left out.
 
         Args:
             rows: float32 (numbers, outputs of the prepared network).
-            values: keep them.
         """
         nonzero = rows.any(axis=1)
         if not nonzero.all():
             numbers, rows = numbers[nonzero], rows[nonzero]
         whole = rows if self._classes is None else rows[:, self._classes]
-        return LastRows(numbers, np.arange(numbers.size), RowStatistics.of(whole), rows if values else None)
+        row_of = np.arange(numbers.size)
+        kept = keep.rows(numbers, row_of, numbers.size)
+        return LastRows(numbers, row_of, RowStatistics.of(whole), kept, rows[kept])
 
-    def result(self, inputs: int, batches: Sequence[LastRows], values: bool, **counted: Any) -> Result:
+    def result(self, inputs: int, batches: Sequence[LastRows], keep: Keep, **counted: Any) -> Result:
         """The result of all batches.
 
         Args:
             inputs: of the whole run.
-            values: keep the values, which every batch with rows has then.
+            keep: the values to keep, which every batch with rows has then.
             counted: survivors, edges_computed and what else Result has.
         """
         alive = np.concatenate([batch.alive for batch in batches])
@@ -191,11 +235,27 @@ class LastLayer:
             position = np.empty_like(order)
             position[order] = np.arange(order.size)
             alive, statistics = alive[order], statistics.at(order)
-        kept = self._values(batches, position) if values else None
-        return Result(inputs, self.outputs, alive, *statistics, values=kept, **counted)
+        values = valued = None
+        if isinstance(keep.of, np.ndarray):
+            values, valued = self._chosen(batches, keep.of)
+        elif keep:
+            values = self._values(batches, position)
+        return Result(inputs, self.outputs, alive, *statistics, values=values, valued=valued, **counted)
+
+    def _chosen(self, batches: Sequence[LastRows], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(values, the inputs that they are of, ascending): of those inputs `numbers` that are alive."""
+        valued, rows = [np.empty(0, np.int64)], [np.empty((0, self.outputs), np.float32)]
+        for batch in batches:
+            if (mine := np.isin(batch.alive, numbers)).any():
+                block = batch.values[np.searchsorted(batch.kept, batch.row_of[mine])]
+                valued.append(batch.alive[mine])
+                rows.append(block if self._classes is None else block[:, self._classes])
+        whole = np.concatenate(valued)
+        order = np.argsort(whole, kind="stable")
+        return np.concatenate(rows)[order], whole[order]
 
     def _values(self, batches: Sequence[LastRows], position: np.ndarray | None) -> np.ndarray:
-        """float32 (inputs, outputs of the original network); `values_bytes` tells what it holds.
+        """float32 (inputs, outputs of the original network); `Keep.nbytes` tells what it holds.
 
         Args:
             position: int64, where each of the inputs goes; None: they stay in their order.
@@ -209,11 +269,6 @@ class LastLayer:
                 values[where] = block if self._classes is None else block[:, self._classes]
                 first += len(block)
         return values
-
-
-def values_bytes(inputs: int, outputs: int) -> int:
-    """Bytes that the values of so many inputs take: those of the batches, of all together, and a block."""
-    return 8 * inputs * outputs + max(BLOCK_BYTES, 8 * outputs)
 
 
 def row_hashes(rows: np.ndarray) -> np.ndarray:

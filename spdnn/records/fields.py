@@ -22,7 +22,7 @@ Work = Annotated[float, Meta(ge=0, le=1e30)]
 Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Rates = Annotated[list[Rate], Meta(min_length=1)]
 Imbalance = Annotated[float, Meta(ge=0, le=float(LARGEST))]
-Digest = Annotated[str, Meta(pattern=f"^[0-9a-f]{{64}}${END}")]
+Digest = Annotated[str, Meta(pattern=f"^(?!0{{64}})[0-9a-f]{{64}}${END}")]  # one of zeros is of nothing
 Identity = Annotated[str, Meta(pattern=f"^[0-9a-f]{{16}}${END}")]
 Time = Annotated[str, Meta(pattern=f"^[0-9]{{4}}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]Z${END}")]
 Name = Annotated[str, Meta(pattern=f"^[A-Za-z0-9][A-Za-z0-9_. -]{{0,79}}${END}")]

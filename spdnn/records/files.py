@@ -2,20 +2,25 @@
 
 import contextlib
 import gc
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing, write_text
-from spdnn.common.validation import UNREADABLE, builtins, check_numbers, parsed, shortened
+from spdnn.common.validation import UNREADABLE, builtins, check_numbers, encoded, parsed_encoded, shortened
 from spdnn.records import operation_record
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord, Verdict
 
+SEAL = b',"seal":"'  # before the digest, the last field of a record
+SEALED = len(SEAL) + 64 + len(b'"}')
 Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
 
 
@@ -96,6 +101,18 @@ def check_verdict(verdict: Verdict | dict, where: str) -> Verdict:
     return checked(Verdict, verdict, where)[0]
 
 
+def sealed(record: RunRecord, where: str) -> RunRecord:
+    """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
+    plain = checked(RunRecord, replace(record, seal=UNSET), where)[0]
+    return replace(plain, seal=_seal(encoded(plain)))
+
+
+def _seal(text: bytes) -> str:
+    """The seal that a record of this encoding should have, whether it has one or not."""
+    at = text.rfind(SEAL) if len(text) > SEALED and text[-SEALED:].startswith(SEAL) else len(text) - 1
+    return hashlib.sha256(text[:at]).hexdigest()
+
+
 def checked(kind: type[Checked], content: Checked | dict, where: str, indent: int | None = None) -> tuple[Checked, str]:
     """(the sound object of class `kind` that `content` is, its text in a file); InputError when it is none."""
     text = as_text(content, where, indent)
@@ -123,10 +140,12 @@ def as_text(content: Any, where: str, indent: int | None = None) -> str:
 
 def parsed_record(kind: type[Checked], text: str, where: str) -> Checked:
     """The object of class `kind` that a text in JSON holds, when its claims hold; InputError when it is not sound."""
-    value = parsed(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
+    value, again = parsed_encoded(kind, text, where, {Verdict: "verdict"}.get(kind, "run record"))
     for holds, wrong in value.claims():
         if not holds:
             raise InputError(f"{where}: {wrong}")
+    if kind is RunRecord and value.seal and value.seal != _seal(again):
+        raise InputError(f"{where}: seal: the record was changed after it was sealed; what it says is not what was run")
     return value
 
 

@@ -19,6 +19,9 @@ TOLERANCE = 3
 BEYOND = "a number above the machine's limit is a failure, not a record"
 EDGE_BYTES = 4  # an edge gathers one float32 for each input
 LOADS, MEMORY = "loads", "memory"
+# What no machine does by far, where a record does not tell what its own did: bytes that a thread, or a GPU, loads in a
+# second. A hundred times what two loads of 64 bytes a cycle give, and what the shared memories of today's GPUs give.
+THREAD_BYTES, DEVICE_BYTES = 1e14, 1e16
 ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 

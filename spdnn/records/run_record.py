@@ -89,7 +89,8 @@ class Values(Record):
 
     Attributes:
         rule: what was compared, and how far it may differ.
-        checked: inputs whose values were compared.
+        checked: inputs whose values were compared, by their sum, projection, least and largest at least.
+        every: inputs of which every single value was compared with the oracle's; drawn before the run.
         failures: inputs of which a value is wrong.
         first: 1-based inputs of them, at most 10.
         largest_error: relative, as the rule says; null when nothing was compared.
@@ -100,10 +101,16 @@ class Values(Record):
     failures: Count
     first: First
     largest_error: float | None
+    every: Count | UnsetType = UNSET
 
 
 class Judged(Record):
-    """What a verdict is on; a record is only made of a measurement of the same. `digest` is of the output."""
+    """What a verdict is on; a record is only made of a measurement of the same.
+
+    Attributes:
+        digest: of the output.
+        result_sha256: of all that the verdict looked at: survivors, statistics, values that were kept.
+    """
 
     network_identity: Digest
     layers: Positive
@@ -111,6 +118,7 @@ class Judged(Record):
     inputs_sha256: Digest
     input_count: Positive
     digest: Digest
+    result_sha256: Digest | UnsetType = UNSET
 
 
 class Verdict(Record):
@@ -163,10 +171,9 @@ class Verdict(Record):
         name, inputs, compared = record.engine.name, self.truth.inputs, self.values.checked
         needed = 0 if self.truth.kind == "file" else self.categories - self.borderline.count
         itself = name == "reference" and self.truth.kind == "oracle"
-        run = [*(getattr(record.problem, field) for field in Judged.__struct_fields__[:-1]), record.result.digests[0]]
-        judged = [getattr(self.judged, field) for field in Judged.__struct_fields__] if self.judged else run
-        fields = zip(Judged.__struct_fields__, run, judged, strict=True)
-        other = [name for name, mine, its in fields if mine != its]
+        result, judged, names = record.result, self.judged, Judged.__struct_fields__
+        run = [*(getattr(record.problem, field) for field in names[:-2]), result.digests[0], result.sha256]
+        other = [name for name, mine in zip(names, run, strict=True) if judged and getattr(judged, name) != mine]
         yield self.passed, "verdict.passed: the verdict is fail, and a record needs one that passed"
         yield not other, f"verdict.judged: {', '.join(other)} of another run than this one"
         count = record.problem.input_count
@@ -185,6 +192,7 @@ class Problem(Record):
         neurons: width of the widest layer.
         edges: nonzeros over all layers.
         inputs: where the inputs come from; free.
+        prepared: digest of the store of the prepared network; null where it was prepared in the process that ran.
     """
 
     official: Annotated[str | None, column()]
@@ -196,6 +204,7 @@ class Problem(Record):
     inputs: dict[str, Any]
     inputs_sha256: Annotated[Digest, column()]
     input_count: Annotated[Positive, column()]
+    prepared: Digest | UnsetType | None = UNSET
 
     @property
     def work(self) -> int:
@@ -204,13 +213,15 @@ class Problem(Record):
 
     def claims(self, record: RunRecord) -> Iterator[Claim]:
         """One of the twelve has known sizes, and with all inputs known digests of inputs and truth."""
+        kind = record.verdict.truth.kind
         if self.official is None:
+            yield kind != "official", "verdict.truth.kind: official, but the problem is none of the twelve"
             return
         width, sizes = self.neurons, f"{self.neurons} neurons, {self.layers} layers and {self.edges} edges"
         official = ((one.name, one.neurons, one.layers, one.edges) for one in challenge.PROBLEMS)
         wrong = f"{shortened(repr(self.official))} is not the official problem of {sizes}"
         yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {wrong}"
-        result, kind, part = record.result, record.verdict.truth.kind, self.input_count != challenge.INPUTS
+        result, part = record.result, self.input_count != challenge.INPUTS
         count, same = challenge.TRUTH_COUNT[width], result.categories_sha256 == challenge.TRUTH_SHA256[width]
         yield kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official truth"
         its = self.inputs_sha256 == challenge.INPUT_SHA256[width]
@@ -339,6 +350,7 @@ class Result(Record, kw_only=True):
             where the engine does not count them.
         bytes_loaded: bytes that the edges gathered, from whichever cache; null: 4 for each edge computed.
         digests: of each repeat's output.
+        sha256: of all that the verdict looked at: survivors, statistics, values that were kept.
     """
 
     categories: Annotated[Count, column()]
@@ -348,6 +360,7 @@ class Result(Record, kw_only=True):
     bytes_moved: Annotated[Count | UnsetType | None, column()] = UNSET
     bytes_loaded: Count | UnsetType | None = UNSET
     digests: Annotated[list[Digest], Meta(min_length=1)]
+    sha256: Digest | UnsetType = UNSET
 
     def claims(self, record: RunRecord) -> Iterator[Claim]:
         """It agrees with the problem, the repeats and the verdict."""
@@ -357,12 +370,15 @@ class Result(Record, kw_only=True):
         # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
         layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
         most = (count + (TILE - 1) * min(count, BATCHES * record.ranks)) * edges
+        # What reductions leave is at least an edge of each layer that rows go into.
+        least = min(edges, sum(1 for rows in [count, *survivors[:-1]] if rows))
         unseen = count - checked  # inputs that the verdict did not compare, categories or not
         agree = categories - unseen <= judged <= min(categories, checked)
         yield layers == problem.layers, f"result.survivors: {layers} numbers for {problem.layers} layers"
         yield max(survivors, default=0) <= count, f"result.survivors: more than the {count} inputs"
         yield last >= categories, f"result.categories: {categories}, but {last} inputs survived"
         yield computed > 0 or idle, f"result.edges_computed: 0 of the network's {edges} edges"
+        yield computed >= least or idle, f"result.edges_computed: {computed}, for {layers} layers of {edges} edges"
         yield computed <= most, f"result.edges_computed: {computed}, more than {count} inputs in whole tiles have"
         yield len(self.digests) == repeats, f"result.digests: {len(self.digests)} digests for {repeats} repeats"
         yield len(set(self.digests)) == 1, "result.digests: the repeats differ, and one verdict covers one output"
@@ -425,7 +441,10 @@ class Environment(Record, kw_only=True, forbid_unknown_fields=False):
         gpu: name of the device that was used.
         system: operating system and architecture.
         versions: of the packages that matter.
-        commit: git commit, with -dirty where the checkout differs from it.
+        commit: git commit, with -dirty where the checkout differs from it; null outside a checkout.
+        code: digest of the package's sources, as installed.
+        compiler: that built the kernels, with its flags; null where they were not loaded.
+        lock: digest of the names and versions of all packages installed.
         command: that repeats the run.
     """
 
@@ -437,6 +456,9 @@ class Environment(Record, kw_only=True, forbid_unknown_fields=False):
     python: str
     versions: dict[str, str]
     commit: Annotated[str | None, column()]
+    code: Annotated[Digest | UnsetType, column()] = UNSET
+    compiler: str | UnsetType | None = UNSET
+    lock: Digest | UnsetType = UNSET
     command: Annotated[str, column()]
 
 
@@ -664,6 +686,7 @@ class RunRecord(Record, kw_only=True):
             ranks' own memory and the shared windows once.
         machine: what the machine did at best right after the repeats, on as many threads; null where that is not the
             engine's limit, or memory was too small to measure it.
+        seal: digest of all the rest, of whoever wrote the record last: it finds damage and edits, not a forger.
     """
 
     schema: Literal["spdnn-record"]
@@ -687,6 +710,7 @@ class RunRecord(Record, kw_only=True):
     verdict: Verdict
     environment: Environment
     comparison: Identity | UnsetType = UNSET
+    seal: Digest | UnsetType = UNSET
 
     @property
     def seconds(self) -> list[float]:
@@ -735,7 +759,15 @@ class RunRecord(Record, kw_only=True):
         yield bool(self.distribution) == (ranks > 1), f"distribution: {state}, with ranks: {ranks}"
         for part in (self.distribution, self.time_to_solution):
             yield from part.claims(self) if part else ()
-        yield from self._machine() if self.machine else ()
+        yield from self._machine() if self.machine else self._any_machine()
+
+    def _any_machine(self) -> Iterator[Claim]:
+        """No machine is known: what none can do is refused all the same."""
+        workers = self.ranks * self.threads
+        most = self.ranks * limits.DEVICE_BYTES if self.environment.gpu else workers * limits.THREAD_BYTES
+        edges, fastest = self.result.edges_computed, min(self.seconds)
+        told = f"{edges} edges in {fastest:g} s are more than any machine can load with {workers} threads"
+        yield self._loaded_by_one() * self.ranks <= most * fastest, f"result.edges_computed: {told}; {limits.BEYOND}"
 
     def _machine(self) -> Iterator[Claim]:
         yield from self.machine.claims(self.threads, "run")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target, write_text
+from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
@@ -37,7 +38,7 @@ class Folder(NamedTuple):
 def render(
     folders: Sequence[Folder], output: Path, baselines_path: Path | None = None, *, figures: Path | None = None
 ) -> int:
-    """Write the page to `output`; the same records give the same bytes. The number of records is returned.
+    """Write the page to `output`: the same bytes for the same records of the same origins; the number of records.
 
     Args:
         folders: of one machine or several; their records are merged.
@@ -58,7 +59,7 @@ def render(
         parts.append(Part(records, verdicts, folder.expected))
         operations += others
     published = read_operation_baselines() if operations else ()
-    contents = collect(parts, read_baselines(baselines_path), operations, published)
+    contents = collect(parts, read_baselines(baselines_path), operations, published, ledger.origins())
     shown = page.values(contents)
     drawings = page.drawings(shown, png=figures is not None)
     text = page.text(contents, shown, drawings)

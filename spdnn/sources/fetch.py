@@ -27,12 +27,6 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
 
 
-def cache_folder() -> Path:
-    """Where downloads are kept by default: $SPDNN_DATA, or ~/.cache/spdnn."""
-    folder = os.environ.get("SPDNN_DATA")
-    return Path(folder) if folder else Path.home() / ".cache" / "spdnn"
-
-
 def fetch(
     name: str,
     folder: str | os.PathLike,

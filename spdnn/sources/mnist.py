@@ -40,12 +40,12 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common.errors import InputError, SpdnnError
-from spdnn.common.files import existing
+from spdnn.common.files import cache_folder, existing
 from spdnn.common.progress import Stage
 from spdnn.kernels import dispatch
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.sources.fetch import cache_folder, fetch
+from spdnn.sources.fetch import fetch
 
 NAME = "mnist-train-images"  # in config/data.tsv
 SIDE = 28

@@ -6,29 +6,66 @@ Weights and biases are as rounded to float32; every product and sum is float64. 
 same as the specification's "nonzeros of Y W only" when no bias is positive. An input whose row is zero contributes
 nothing to Y W, and its next row is activation(b): it is set to that directly, and no sum is computed for it. A sum past
 float32 is an error here as it is in every engine.
-Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II.
+
+How far float32 may be from it is found out beside it. A float32 sum of n products, in any order, is the exact sum of
+the same products with weights that are off by at most gamma = n u / (1 - n u), u = 2^-24, relative. So the same layers
+are gone through once more with every weight and bias off by that much, signs drawn; and all sums off by sqrt(n) u in
+one direction too, for where features are alike, sums round alike, and no mean takes that away. What comes out differs
+from the exact rows as far as rounding can move them, through clips, dead rows and layers that amplify, within a factor
+that `FACTOR` holds. A bound that is certain, |W| e for each layer, grows past the values themselves within a few layers
+of weights of both signs, and would let everything pass.
+Sources: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II; Higham, "Accuracy and
+Stability of Numerical Algorithms", 2002, section 3.1 (gamma, any order of summation); Higham and Mary, "A New Approach
+to Probabilistic Rounding Error Analysis", SISC 41(5), 2019 (sqrt(n) u); Parker, "Monte Carlo Arithmetic", 1997 (a
+second run with drawn rounding errors).
 """
 
+from typing import NamedTuple
+
 import numpy as np
+import scipy.sparse as sp
 
 from spdnn.common import progress
 from spdnn.common.errors import past_float32
 from spdnn.problem.features import Inputs
-from spdnn.problem.network import Network
-from spdnn.problem.result import Result, RowStatistics
+from spdnn.problem.network import Layer, Network
+from spdnn.problem.result import Keep, Result, RowStatistics
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
 PAST_FLOAT32 = 2.0**128 - 2.0**103  # the least number that float32 rounds to an infinity
+ROUNDING = 2.0**-24  # u of float32
+# A right value is at most so many times as far from the exact one as the copy with drawn errors is (its own distance,
+# or the root mean square of its row, whichever is more). Measured on 1,690 random networks in four engines: at most
+# 4.6 times, in tiny networks; 0.2 times where sums have 32 terms (tests/verify/test_tolerance.py).
+FACTOR = 16
+LEAST = 64  # values that a mean square is taken of; of smaller networks, over several inputs and copies
+WIDE, MOST = 256, 8  # neurons of which one copy says enough; copies of narrower networks
+ULPS = 4 * ROUNDING  # of the value itself, at least
 
 
-def forward(
-    network: Network, rows: np.ndarray, stage: progress.Inference | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+class Tolerances(NamedTuple):
+    """How far a right float32 result may be from the oracle's, of each input gone through.
+
+    Attributes:
+        numbers: int64, ascending, the inputs (0-based).
+        value: float64, of any value of the last row, at most; whole: float64, of the sum of a row.
+        kept: int64, ascending: the inputs whose values are kept, all of which are alive or not in the oracle.
+        values, each: float32 (kept, outputs): the oracle's values, and the tolerance of each.
+    """
+
+    numbers: np.ndarray
+    value: np.ndarray
+    whole: np.ndarray
+    kept: np.ndarray
+    values: np.ndarray
+    each: np.ndarray
+
+
+def forward(network: Network, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The last rows that follow from first rows.
 
     Args:
         rows: (count, neurons), any real dtype.
-        stage: counts each layer; this is its next batch.
 
     Returns:
         float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.
@@ -36,67 +73,144 @@ def forward(
     Raises:
         SpdnnError: a sum is past float32.
     """
-    y = np.ascontiguousarray(rows.T, dtype=np.float64)  # neurons x inputs, as SciPy multiplies fastest
+    return _forward(network, rows)[:2]
+
+
+def _forward(
+    network: Network, rows: np.ndarray, stage: progress.Inference | None = None, copies: int = 0, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """As `forward`, and the last rows of so many copies with drawn errors; `stage` counts each layer."""
+    exact = np.ascontiguousarray(rows.T, dtype=np.float64)  # neurons x inputs, as SciPy multiplies fastest
+    drawn, random = [exact] * copies, np.random.default_rng(seed)
     survivors = np.zeros(network.depth, np.int64)
     if stage:
         stage.begin(len(rows))
     for k, layer in enumerate(network.layers()):
         weights = layer.matrix(np.float64).T.tocsr()
-        bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)[:, None]
-        low, high = layer.activation.low, layer.activation.high
-        nonzero = y.any(axis=0)
-        product = weights @ (y if nonzero.all() else y[:, nonzero])
-        product += bias
-        if product.max(initial=0.0) >= PAST_FLOAT32 or product.min(initial=0.0) <= -PAST_FLOAT32:
-            raise past_float32(k)
-        np.clip(product, low, high, out=product)
-        if nonzero.all():
-            y = product
-        else:
-            y = np.repeat(np.clip(bias, low, high), nonzero.size, axis=1)
-            y[:, nonzero] = product
-        survivors[k] = np.count_nonzero(y.any(axis=0))
+        bias = np.broadcast_to(layer.bias, layer.outputs).astype(np.float64)
         if stage:
-            stage.computed += np.count_nonzero(nonzero) * layer.edges
+            stage.computed += np.count_nonzero(exact.any(axis=0)) * layer.edges
+        exact = _next(layer, weights, bias, exact, k)
+        drawn = [_next(layer, *_off(weights, bias, random), one) for one in drawn]
+        survivors[k] = np.count_nonzero(exact.any(axis=0))
+        if stage:
             stage.at(k + 1, int(survivors[k]))
-    return np.ascontiguousarray(y.T), survivors
+    return np.ascontiguousarray(exact.T), survivors, [np.ascontiguousarray(one.T) for one in drawn]
+
+
+def _next(
+    layer: Layer, weights: sp.csr_array, bias: np.ndarray, y: np.ndarray, number: int | None = None
+) -> np.ndarray:
+    """Features (outputs, inputs) after a layer, of those before it.
+
+    Raises:
+        SpdnnError: a sum is past float32, and the layer has a `number` (0-based).
+    """
+    low, high, nonzero = layer.activation.low, layer.activation.high, y.any(axis=0)
+    product = weights @ (y if nonzero.all() else y[:, nonzero])
+    product += bias[:, None]
+    if number is not None and max(product.max(initial=0.0), -product.min(initial=0.0)) >= PAST_FLOAT32:
+        raise past_float32(number)
+    np.clip(product, low, high, out=product)
+    if nonzero.all():
+        return product
+    y = np.repeat(np.clip(bias, low, high)[:, None], nonzero.size, axis=1)
+    y[:, nonzero] = product
+    return y
+
+
+def _off(weights: sp.csr_array, bias: np.ndarray, random: np.random.Generator) -> tuple[sp.csr_array, np.ndarray]:
+    """Weights and bias that are off by gamma of the sums that they are in, up or down, and by sqrt(n) u, all up."""
+    edges = np.diff(weights.indptr)
+    terms = edges + 2.0  # the bias, and the rounding of what is stored
+    gamma, common = terms * ROUNDING / (1 - terms * ROUNDING), np.sqrt(terms) * ROUNDING
+
+    def off(values: np.ndarray, gamma: np.ndarray, common: np.ndarray) -> np.ndarray:
+        signs = 2.0 * random.integers(0, 2, values.size, np.int8) - 1
+        return values * (1 + signs * gamma) + np.abs(values) * common
+
+    data = off(weights.data, np.repeat(gamma, edges), np.repeat(common, edges))
+    return sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape), off(bias, gamma, common)
+
+
+def tolerances(exact: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
+    """float64 (count, outputs): how far each value of the rows may be off, from copies with drawn errors."""
+    apart = np.abs(np.stack([one - exact for one in drawn]))
+    square = np.mean(apart**2, axis=(0, 2))  # of each row
+    if len(drawn) * exact.shape[1] < LEAST:  # too few values for a mean: those of all inputs, relative to their rows
+        size = np.abs(exact).max(axis=1) ** 2
+        share = np.mean(square[size > 0] / size[size > 0]) if size.any() else 0.0
+        square = np.maximum(square, share * size)
+    return FACTOR * np.maximum(apart.max(axis=0), np.sqrt(square)[:, None]) + ULPS * np.abs(exact)
 
 
 def infer(
-    network: Network, inputs: Inputs, rows: np.ndarray | None = None, values: bool = False, stage: str | None = None
+    network: Network,
+    inputs: Inputs,
+    rows: np.ndarray | None = None,
+    values: bool | np.ndarray = False,
+    stage: str | None = None,
 ) -> Result:
     """The oracle's result for all inputs, or for the inputs `rows` (0-based, ascending) alone.
 
     The result numbers inputs as the whole does; `inputs` of the result counts those gone through.
 
     Args:
+        values: as of Options.
         stage: what progress calls it; None: an inference, as of any engine.
 
     Raises:
         InputError: the inputs' width is not the network's.
         SpdnnError: a sum is past float32.
     """
+    return _gone_through(network, inputs, rows, Keep(values), stage, False)[0]
+
+
+def judged(
+    network: Network, inputs: Inputs, rows: np.ndarray | None, drawn: np.ndarray, stage: str | None = None
+) -> tuple[Result, Tolerances]:
+    """As `infer`, and how far a right result may be from it; with the values of the inputs `drawn` (int64, ascending)
+    among those gone through.
+    """
+    return _gone_through(network, inputs, rows, Keep(drawn), stage, True)
+
+
+def _gone_through(
+    network: Network, inputs: Inputs, rows: np.ndarray | None, keep: Keep, stage: str | None, judging: bool
+) -> tuple[Result, Tolerances | None]:
     inputs.check_width(network.inputs)
     rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)
-    chunk = max(1, CHUNK_BYTES // (8 * network.width))
-    survivors, alive, statistics, kept = np.zeros(network.depth, np.int64), [], [], []
-    edges = [network.header(k).edges for k in range(network.depth)]
+    headers = [network.header(k) for k in range(network.depth)]
+    edges = [header.edges for header in headers]
+    # Errors are drawn for weights, not for inputs: where few neurons pass them on, one draw says little.
+    narrowest = min([rows.size * network.outputs, *(header.outputs for header in headers[:-1])])
+    copies = min(max(1, WIDE // narrowest), MOST) if judging else 0
+    chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
+    survivors, alive, statistics, kept, tolerated = np.zeros(network.depth, np.int64), [], [], [], []
     with progress.Inference(progress.Course.of(edges, edges), rows.size, -(-rows.size // chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
-            y, alive_after = forward(network, inputs.dense(numbers, np.float64), steps)
+            y, alive_after, drawn = _forward(network, inputs.dense(numbers, np.float64), steps, copies, start)
             survivors += alive_after
             nonzero = np.flatnonzero(y.any(axis=1))
             alive.append(numbers[nonzero])
             statistics.append(RowStatistics.of(y[nonzero]))
-            if values:
-                kept.append(y[nonzero].astype(np.float32))
-    return Result(
+            if judging:
+                each, mine = tolerances(y, drawn), np.isin(numbers, keep.of)
+                values = y[mine].astype(np.float32), each[mine].astype(np.float32)
+                tolerated.append(Tolerances(numbers, each.max(axis=1), each.sum(axis=1), numbers[mine], *values))
+            elif keep:
+                chosen = keep.rows(numbers[nonzero], nonzero, len(y)) if keep.of is not True else nonzero
+                kept.append((numbers[chosen], y[chosen].astype(np.float32)))
+    valued, values = map(np.concatenate, zip(*kept, strict=True)) if kept else (None, None)
+    result = Result(
         rows.size if inputs.numbers is None else inputs.total,
         network.outputs,
         np.concatenate(alive),
         *RowStatistics.joined(statistics),
         survivors,
         int(np.concatenate([[rows.size], survivors[:-1]]) @ edges),
-        np.concatenate(kept) if values else None,
+        values,
+        None if keep.of is True else valued,
     )
+    return result, Tolerances(*map(np.concatenate, zip(*tolerated, strict=True))) if judging else None

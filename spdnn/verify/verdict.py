@@ -1,16 +1,19 @@
 """Verdicts: is an output right? The set of categories against a truth, and the values where the truth has them.
 
 Official truth (the twelve problems with the MNIST inputs): the set must be equal, and every survivor at 32
-everywhere; nothing is allowed. Otherwise the oracle, on all inputs or on a seeded sample, with the tolerances below; or
-a file that lists categories. An input that only one of the two keeps is *borderline* against the oracle when its last
-row is at most BORDERLINE in both (of the largest value, where all are below 1), or when its values cancel to a sum of
-nearly zero: float32 and float64 then differ by rounding alone. It is listed and counted, and
-passes.
+everywhere; nothing is allowed. Otherwise the oracle, on all inputs or on a seeded sample; or a file that lists
+categories. Inputs that were drawn before the run (`draw`) are compared with the oracle value by value; of the other
+survivors, sum, projection, least and largest value. How far float32 may be off is found for each value
+(verify/oracle.py), and what may differ for a sum is what its values may differ together. An input that only one of the
+two keeps is *borderline* when its last row is within that of zero in both, or at most BORDERLINE (of the largest value,
+where all are below 1), or when its values cancel to a sum of nearly zero: float32 and float64 then differ by rounding
+alone. It is listed and counted, and passes.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from spdnn.common import tables
 from spdnn.common.errors import InputError
@@ -23,12 +26,14 @@ from spdnn.problem.result import Result
 from spdnn.records.run_record import VERDICT, Difference, Values, Verdict
 from spdnn.records.run_record import Truth as Against
 from spdnn.verify import oracle as reference
+from spdnn.verify.oracle import Tolerances
 
 BORDERLINE = 1e-5
-# float32 sums of 32 to some hundred terms, over layers that do not amplify: seen 2e-7 relative on random networks.
-RELATIVE, ABSOLUTE = 1e-4, 1e-5
+CANCELLED = 1e-4  # of the largest value: the mean of a row whose values cancel
+KEPT_BYTES = 16 << 20  # of values that a run keeps, to be compared one by one
 FIRST = 10  # differences that a verdict lists
 LEAST_SAMPLE = 32
+TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Truth:
         rows: int64, ascending 0-based inputs that were compared; None: all.
         seed: of the sample, when rows is one.
         categories: int64, ascending 1-based, of the inputs compared.
-        result: the oracle's result on the inputs compared, or None.
+        result, tolerances: the oracle's on the inputs compared, or None.
         ymax: the value that every survivor must have everywhere, or None.
     """
 
@@ -52,6 +57,7 @@ class Truth:
     rows: np.ndarray | None = None
     seed: int | None = None
     result: Result | None = None
+    tolerances: Tolerances | None = None
     ymax: float | None = None
 
 
@@ -99,17 +105,28 @@ def from_file(path, count: int | None) -> Truth:
     return Truth("file", f"file {path}", count, categories)
 
 
-def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, seed: int | None = None) -> Truth:
-    """The oracle's truth on the inputs `rows` (None: all)."""
-    result = reference.infer(network, inputs, rows, stage="verify")
-    return Truth("oracle", "float64 oracle", inputs.count, result.categories, rows, seed, result)
+def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, seed: int = 0) -> Truth:
+    """The oracle's truth on the inputs `rows` (None: all), with the values of those that `draw` gives for the seed."""
+    drawn = np.sort(draw(inputs.count, network.outputs, seed))
+    result, tolerances = reference.judged(network, inputs, rows, drawn, stage="verify")
+    sampled = None if rows is None else seed
+    return Truth("oracle", "float64 oracle", inputs.count, result.categories, rows, sampled, result, tolerances)
+
+
+def draw(count: int, outputs: int, seed: int) -> np.ndarray:
+    """int64: the inputs (0-based, of `count`) whose last rows a run keeps, in the order in which they are drawn.
+
+    They depend on the seed alone, never on a result, and their values take at most KEPT_BYTES.
+    """
+    most = max(1, KEPT_BYTES // (4 * outputs))
+    return np.random.default_rng([seed, 1]).choice(count, min(count, most), replace=False)
 
 
 def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.ndarray | None:
     """The inputs that the oracle can afford: None for all, else a seeded sample (int64, ascending, 0-based).
 
-    Half of the budget goes to inputs drawn from all, half to inputs drawn from the survivors, so that both ways to be
-    wrong are searched for, however few survive.
+    Half of the budget goes to inputs drawn from all, the first that `draw` gave; half to inputs drawn from the
+    survivors, so that both ways to be wrong are searched for, however few survive.
 
     Args:
         result: of the run; its survivors tell how much work an input is to the oracle, which skips rows of zeros.
@@ -124,9 +141,17 @@ def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.nda
     any_size = max(LEAST_SAMPLE, int(result.inputs * budget / 2 / whole))
     alive_size = max(LEAST_SAMPLE, int(budget / 2 / sum(edges)))
     return np.union1d(
-        random.choice(result.inputs, min(result.inputs, any_size), replace=False),
+        _any(result, any_size, seed),
         random.choice(result.alive, min(result.alive.size, alive_size), replace=False),
     )
+
+
+def _any(result: Result, size: int, seed: int) -> np.ndarray:
+    """`size` of all inputs: those that were drawn before the run, and where these are too few, others."""
+    drawn = draw(result.inputs, result.outputs, seed)[:size]
+    if drawn.size == min(size, result.inputs):
+        return drawn
+    return np.union1d(drawn, np.random.default_rng([seed, 2]).choice(result.inputs, size, replace=False))
 
 
 def judge(result: Result, truth: Truth) -> Verdict:
@@ -142,9 +167,9 @@ def judge(result: Result, truth: Truth) -> Verdict:
     missing, unexpected = differences(ours, truth.categories)
     borderline = np.empty(0, np.int64)
     if truth.result is not None:
-        unit = _unit(result, truth.result)
-        odd = np.union1d(missing, unexpected)
-        near = np.array([n for n in odd if _near(result, n, unit) and _near(truth.result, n, unit)], dtype=np.int64)
+        unit, odd = _unit(result, truth.result), np.union1d(missing, unexpected)
+        sides = [(side, unit, truth.tolerances) for side in (result, truth.result)]
+        near = np.array([n for n in odd if all(_near(n, *side) for side in sides)], dtype=np.int64)
         missing, unexpected, borderline = np.setdiff1d(missing, near), np.setdiff1d(unexpected, near), near
     values = _values(result, truth, ours)
     return verdict(truth, ours.size, missing, unexpected, borderline, values)
@@ -198,14 +223,16 @@ def _unit(result: Result, expected: Result) -> float:
     return min(1.0, float(max(sizes)))
 
 
-def _near(result: Result, number: int, unit: float) -> bool:
+def _near(number: int, result: Result, unit: float, tolerances: Tolerances) -> bool:
     """Whether the last row of the 1-based input `number` is within rounding of a row whose sum is zero."""
     index = np.searchsorted(result.alive, number - 1)
     if index == result.alive.size or result.alive[index] != number - 1:
         return True
+    place = np.searchsorted(tolerances.numbers, number - 1)
     largest = float(max(abs(result.row_min[index]), abs(result.row_max[index])))
-    cancelled = result.row_min[index] < 0 and abs(result.row_sum[index]) <= RELATIVE * largest * result.outputs
-    return largest <= BORDERLINE * unit or bool(cancelled)
+    off = max(tolerances.whole[place], CANCELLED * largest * result.outputs)
+    cancelled = result.row_min[index] < 0 and abs(result.row_sum[index]) <= off
+    return largest <= max(BORDERLINE * unit, tolerances.value[place]) or bool(cancelled)
 
 
 def _unchecked(why: str) -> Values:
@@ -223,22 +250,50 @@ def _values(result: Result, truth: Truth, ours: np.ndarray) -> Values:
         return _unchecked("the truth is a list of categories")
     common = np.intersect1d(result.alive, truth.result.alive)
     a, b = np.searchsorted(result.alive, common), np.searchsorted(truth.result.alive, common)
-    expected, worst, wrong = truth.result, np.zeros(common.size), np.zeros(common.size, bool)
-    least = ABSOLUTE * _unit(result, expected)
+    expected, off, wrong = truth.result, truth.tolerances, np.zeros(common.size, bool)
+    place = np.searchsorted(off.numbers, common)
     size = np.maximum(abs(expected.row_min[b]), abs(expected.row_max[b])).astype(np.float64)
-    # of a row: the sum of magnitudes where no value is negative, else a bound on it
-    whole = np.where(expected.row_min[b] >= 0, expected.row_sum[b], size * expected.outputs)
-    for name, scale, terms in (
-        ("row_min", size, 1),
-        ("row_max", size, 1),
-        ("row_sum", whole, expected.outputs),
-        ("row_projection", whole, expected.outputs),
+    worst = np.zeros(common.size)
+    for name, tolerance, scale in (
+        ("row_min", off.value, size),
+        ("row_max", off.value, size),
+        ("row_sum", off.whole, size * expected.outputs),
+        ("row_projection", off.whole, size * expected.outputs),
     ):
         error = abs(getattr(result, name)[a].astype(np.float64) - getattr(expected, name)[b])
-        wrong |= error > least * terms + RELATIVE * scale
-        worst = np.maximum(worst, error / np.maximum(scale, np.finfo(float).tiny))
-    rule = f"row sums, projections, least and largest values within {RELATIVE:g} of the oracle's, relative to the row"
-    return _checked(rule, common + 1, wrong, worst)
+        wrong |= error > tolerance[place]
+        worst = np.maximum(worst, error / np.maximum(scale, TINY))
+    compared, far, errors = _value_by_value(result, off)
+    mine = np.searchsorted(common, compared)
+    wrong[mine] |= far
+    worst[mine] = np.maximum(worst[mine], errors / np.maximum(size[mine], TINY))
+    rule = (
+        f"every value of {compared.size} inputs, and sums, projections, least and largest values of all, as near to "
+        "the oracle's as float32 sums must be"
+    )
+    return replace(_checked(rule, common + 1, wrong, worst), every=int(compared.size))
+
+
+def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs (int64, 0-based) alive in both whose values the run kept and the oracle has, whether one of them is too
+    far off, and how far at most.
+
+    Raises:
+        InputError: the run kept rows of other inputs than those that were drawn.
+    """
+    if result.values is None:
+        return np.empty(0, np.int64), np.empty(0, bool), np.empty(0)
+    numbers = result.alive if result.valued is None else result.valued
+    compared = np.intersect1d(off.kept[off.values.any(axis=1)], result.alive)
+    if not np.isin(compared, numbers).all():
+        raise InputError("the result lacks rows of inputs that were drawn to be compared: another seed?")
+    far, errors = np.zeros(compared.size, bool), np.zeros(compared.size)
+    for i, (mine, its) in enumerate(
+        zip(np.searchsorted(numbers, compared), np.searchsorted(off.kept, compared), strict=True)
+    ):
+        error = abs(result.values[mine].astype(np.float64) - off.values[its])
+        far[i], errors[i] = bool((error > off.each[its]).any()), float(error.max())
+    return compared, far, errors
 
 
 def _checked(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cuda_cases import DEVICES, ENGINES, LITTLE, RUNGS, SAME_BITS, assert_exact, exact_depth, exact_network, scarce
-from engine_cases import SHAPES, around_sixteen_bits, assert_same, opened, rows
+from engine_cases import SHAPES, around_sixteen_bits, assert_keeps_some, assert_same, opened, rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ladders import rung
@@ -107,6 +107,8 @@ def test_batches_change_nothing(on_shim, name, kind, reductions):
         assert got.digest == digest
         np.testing.assert_array_equal(got.survivors, expected.survivors)
         np.testing.assert_array_equal(got.all_values(), expected.all_values())
+    some = Options(values=np.arange(0, inputs.count, 3))
+    assert_keeps_some(scarce(on_shim, lambda: chosen.open(prepared, inputs, some))[0].run(), got)
 
 
 def test_progress_is_told_of_batches_that_are_through(on_shim, monkeypatch, capsys):

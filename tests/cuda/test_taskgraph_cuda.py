@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from cuda_cases import exact_network, repeated
-from engine_cases import rows
+from engine_cases import assert_keeps_some, rows
 from shim import ShimDevice
 from shim_streams import Node
 
@@ -270,6 +270,8 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name,
             np.testing.assert_array_equal(got.all_values(), told.all_values())
             np.testing.assert_array_equal(got.survivors, told.survivors)
             np.testing.assert_array_equal(got.alive, told.alive)
+        some = opened(network, inputs, Request(name, count, batches=6), "dead", order, values=np.arange(0, 300, 3))
+        assert_keeps_some(some.run(), got)
         assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
         joined = got.notes["batches_joined"]
         # A device that draws a single batch has none to join it to.

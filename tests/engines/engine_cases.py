@@ -167,4 +167,13 @@ def assert_same(name, network, inputs, **options):
     projections = mine @ projection_weights(network.outputs).astype(np.float64)
     np.testing.assert_allclose(got.row_projection, projections, rtol=1e-9, atol=1e-9 * max(1.0, abs(whole).sum()))
     np.testing.assert_allclose(got.row_sum, mine.sum(axis=1, dtype=np.float64), rtol=1e-9, atol=1e-9)
+    assert_keeps_some(infer(network, inputs, name, values=np.arange(0, inputs.count, 3), **options), got)
     return got, expected
+
+
+def assert_keeps_some(some, every):
+    """A result with the values of every third input alone, beside one with those of all."""
+    mine = every.alive % 3 == 0
+    assert some.digest == every.digest
+    np.testing.assert_array_equal(some.valued, every.alive[mine])
+    np.testing.assert_array_equal(some.values, every.values[mine])

@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.files import cache_folder
 from spdnn.sources.catalog import Source
-from spdnn.sources.fetch import cache_folder, fetch
+from spdnn.sources.fetch import fetch
 
 BODY = bytes(range(256)) * 4000
 SHA256 = hashlib.sha256(BODY).hexdigest()

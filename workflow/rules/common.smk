@@ -88,6 +88,7 @@ def inference(*modules):
     return {
         "case": lambda wildcards: CASES[wildcards.case],
         "repeats": config["repeats"],
+        "seed": config["verify"]["seed"],
         "limits": lambda wildcards: options(
             count=CASES[wildcards.case].count,
             partition=CASES[wildcards.case].partition,
@@ -108,7 +109,7 @@ INFER = (
     "{params.launch}{params.python} -m spdnn infer"
     " --network {input.network} --prepared {input.prepared} --inputs {input.inputs}"
     " --layers {params.case.layers} --engine {params.case.engine} --reductions {params.case.reductions}"
-    " --threads {params.case.threads} {params.limits} {params.given} --repeats {params.repeats}"
+    " --threads {params.case.threads} {params.limits} {params.given} --repeats {params.repeats} --seed {params.seed}"
     " --categories {output.categories} --result {output.result} --samples {output.samples}"
     " >{log} 2>&1 </dev/null ||"
     " {{ status=$?; {{ grep '^spdnn: ' {log} | grep -v '^spdnn: warning: ' || tail -n 20 {log}; }} >&2; exit $status; }}"

@@ -16,7 +16,9 @@ rule verify:
         **needed(estimates.verify),
     params:
         case=lambda wildcards: CASES[wildcards.case],
-        truth=lambda wildcards: OWN.get(CASES[wildcards.case].network, {}).get("truth"),
+        truth=lambda wildcards: (
+            "official" if CASES[wildcards.case].official else OWN.get(CASES[wildcards.case].network, {}).get("truth")
+        ),
         edges=float(config["verify"]["edges"]),
         seed=config["verify"]["seed"],
         code=code_digest("spdnn.measure.run"),

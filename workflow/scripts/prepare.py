@@ -6,7 +6,7 @@ with logged(snakemake.log[0]):
     from spdnn.engines.registry import engine
     from spdnn.formats.readers import open_network
     from spdnn.formats.store import write_prepared
-    from spdnn.measure.run import timed
+    from spdnn.measure.run import stored_info, timed
     from spdnn.reductions.registry import parse_reductions
 
     params = snakemake.params
@@ -14,5 +14,4 @@ with logged(snakemake.log[0]):
     network = open_network(snakemake.input[0])
     reductions = parse_reductions(params.reductions, runner.offers)
     prepared, seconds = timed(runner.prepare, network, reductions, params.memory)
-    info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
-    write_prepared(snakemake.output[0], prepared.network, info)
+    write_prepared(snakemake.output[0], prepared.network, stored_info(prepared, seconds))

@@ -65,7 +65,7 @@ class CpuWork:
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options, tile: int | None = None):
         network = prepared.network
         inputs.check_width(network.inputs)
-        self.network, self.inputs, self.keep_values = network, inputs, options.values
+        self.network, self.inputs, self.values = network, inputs, options.keep
         self.kernels = dispatch.level()
         self.lanes = self.kernels.vector_bytes // 4
         self.cache = (caches() or UNKNOWN)[-1].bytes
@@ -200,12 +200,10 @@ class CpuWork:
         """Numbers, statistics and values of the rows that are nonzero at the end."""
         count, neurons = indices.size, self.network.outputs
         rows.keep(indices, neurons)
-        statistics, last, values = RowStatistics.empty(count), self.last, None
+        statistics, last, inputs = RowStatistics.empty(count), self.last, rows.inputs
         self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, rows.threads)
-        if self.keep_values:
-            values = np.empty((count, neurons), np.float32)
-            self.kernels.untile(rows.source, values, rows.tile, rows.threads)
-        return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
+        kept = self.values.rows(inputs.numbers, inputs.row_of, count)
+        return LastRows(inputs.numbers, inputs.row_of, statistics, kept, rows.take(kept, neurons, spare=False))
 
     def note(self, tally: Tally, findings: dict) -> None:
         """Add to Session.found the findings of a run about the reductions that depend on the inputs."""
@@ -226,6 +224,6 @@ class CpuWork:
             "layer_edges": self.edges.tolist(),
         }
         return self.last.result(
-            self.inputs.total, batches, self.keep_values, survivors=tally.survivors, edges_computed=tally.edges,
+            self.inputs.total, batches, self.values, survivors=tally.survivors, edges_computed=tally.edges,
             notes=common | notes, bytes_moved=tally.moved, bytes_loaded=tally.loaded,
         )  # fmt: skip

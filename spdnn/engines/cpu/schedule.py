@@ -14,7 +14,6 @@ from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
 from spdnn.kernels.layouts.tiles import feature_bytes, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.problem.result import values_bytes
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
@@ -99,7 +98,7 @@ def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, t
 
 def kept_bytes(inputs: Inputs, outputs: int, options: Options) -> int:
     """Bytes for the outcome of the inputs, all of which may survive."""
-    return INPUT_BYTES * inputs.count + (values_bytes(inputs.count, outputs) if options.values else 0)
+    return INPUT_BYTES * inputs.count + options.keep.nbytes(inputs.count, outputs)
 
 
 def batches(

@@ -23,7 +23,7 @@ from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, v
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.tiles import tiles_of
 from spdnn.problem.features import Inputs
-from spdnn.problem.result import LastLayer
+from spdnn.problem.result import Keep, LastLayer
 
 ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 
@@ -175,19 +175,29 @@ class BufferSlot:
             for variant in (settings_of[-1:] if early else settings_of)
         ]
 
-    def finish(self, outcome: dict[str, Any], values: bool) -> dict[str, Any]:
-        """The outcome of a batch, checked; with `values`, those of its rows, read from the device.
+    def finish(self, outcome: dict[str, Any], keep: Keep, numbers: np.ndarray | None = None) -> dict[str, Any]:
+        """The outcome of a batch, checked, with the values of its rows that are kept, read from the device.
+
+        Args:
+            numbers: int64, of the batch's inputs; None: not known yet, so that of all rows are kept.
 
         Raises:
             SpdnnError: a sum is not finite.
         """
         if outcome["failed"] < self.plan.depth:
             raise past_float32(outcome["failed"])
-        if values:
-            tiles, outputs = tiles_of(outcome["last_rows"], TILE), self.plan.outputs
-            read = self.device.read(self.features[: tiles * TILE * outputs])
-            rows = read.reshape(tiles, outputs, TILE).transpose(0, 2, 1).reshape(-1, outputs)
-            outcome["values"] = rows[self.device.read(self.rows.list[: outcome["rows"]])]
+        if keep:
+            living, size = outcome["row_of"] >= 0, TILE * self.plan.outputs
+            kept = np.arange(outcome["rows"])
+            if numbers is not None:
+                kept = keep.rows(numbers[living], outcome["row_of"][living].astype(np.int64), outcome["rows"])
+            places = self.device.read(self.rows.list[: outcome["rows"]])[kept]
+            values = np.empty((kept.size, self.plan.outputs), np.float32)
+            for tile in np.unique(places // TILE):
+                mine = places // TILE == tile
+                read = self.device.read(self.features[tile * size : (tile + 1) * size]).reshape(-1, TILE)
+                values[mine] = read[:, places[mine] % TILE].T
+            outcome |= {"kept": kept, "values": values}
         return outcome
 
 

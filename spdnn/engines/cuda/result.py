@@ -7,18 +7,19 @@ import numpy as np
 
 from spdnn.engines.cuda.buffers import Plan
 from spdnn.problem.features import Inputs
-from spdnn.problem.result import LastRows, Result
+from spdnn.problem.result import Keep, LastRows, Result
 
 
 def result(
-    plan: Plan, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], notes: dict, values: bool
+    plan: Plan, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], notes: dict, keep: Keep
 ) -> Result:
     """`parts`: of each batch, the numbers of its inputs, and what BufferSlot.finish gave; `notes` are added to."""
     batches = []
     for numbers, outcome in parts:
         living = np.flatnonzero(outcome["row_of"] >= 0)
         row_of = outcome["row_of"][living].astype(np.int64)
-        batches.append(LastRows(numbers[living], row_of, outcome["statistics"], outcome.get("values")))
+        values = outcome.get("kept"), outcome.get("values")
+        batches.append(LastRows(numbers[living], row_of, outcome["statistics"], *values))
     work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
     computed = int(work @ plan.edges)
     loaded = 4 * computed
@@ -27,5 +28,5 @@ def result(
     common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
     survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
     return plan.last.result(
-        inputs.total, batches, values, survivors=survivors, edges_computed=computed, notes=common, bytes_loaded=loaded
+        inputs.total, batches, keep, survivors=survivors, edges_computed=computed, notes=common, bytes_loaded=loaded
     )

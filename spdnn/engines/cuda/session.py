@@ -39,7 +39,7 @@ class CudaSession(Session):
     def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, options: Options, kind: str | None = None):
         super().__init__(prepared)
         inputs.check_width(prepared.network.inputs)
-        self.device, self.inputs, self.keep_values = device, inputs, options.values
+        self.device, self.inputs, self.values = device, inputs, options.keep
         self.course = prepared.course()
         device.trim()
         begun = time.perf_counter()
@@ -68,12 +68,12 @@ class CudaSession(Session):
             for batch in self.batch_table:
                 seconds += self.device.seconds(lambda batch=batch: self._launch(batch))
                 first, count = map(int, batch)
-                outcome = self.slot.finish(self.slot.rows.read(count), self.keep_values)
-                parts.append((self.inputs.numbered(first, first + count), outcome))
+                numbers = self.inputs.numbered(first, first + count)
+                parts.append((numbers, self.slot.finish(self.slot.rows.read(count), self.values, numbers)))
                 stage.through(0, self.course.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
-        return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.keep_values)
+        return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.values)
 
     def _launch(self, batch: np.ndarray) -> None:
         """One batch, as DeviceRows.batch has it, through all layers."""

@@ -37,7 +37,7 @@ class LibrarySession(Session):
         network = prepared.network
         inputs.check_width(network.inputs)
         _check_memory(library, network, inputs, options)
-        self.library, self.last, self.keep_values = library, LastLayer(network), options.values
+        self.library, self.last, self.values = library, LastLayer(network), options.keep
         self.dead_from = prepared.dead_from
         self.device = options.device
         library.use(self.device)
@@ -99,7 +99,7 @@ class LibrarySession(Session):
             rows = library.dense(features if alive.all() else library.take(features, alive))
         numbers = numbers[alive] if numbers.size else numbers
         return self.last.result(
-            self.inputs.total, [self.last.rows(numbers, rows, self.keep_values)], self.keep_values,
+            self.inputs.total, [self.last.rows(numbers, rows, self.values)], self.values,
             survivors=survivors, edges_computed=computed, notes=self.notes,
         )  # fmt: skip
 

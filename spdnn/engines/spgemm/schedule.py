@@ -7,7 +7,7 @@ from spdnn.engines.spgemm.layers import bytes_by_input
 from spdnn.engines.spgemm.rows import NONZERO_BYTES
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.problem.result import LastLayer, values_bytes
+from spdnn.problem.result import LastLayer
 
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
@@ -36,7 +36,7 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     scratch = options.threads * _cpu.SpgemmWorkspace.bytes_of(*widths, panel)
     stored = 2 * inputs.nbytes if inputs.kind == "csr" else 0
     # Values of the batches, and of all when they are put together; as many rows as there are inputs may survive.
-    kept = values_bytes(inputs.count, LastLayer(network).outputs) if options.values else 0
+    kept = options.keep.nbytes(inputs.count, LastLayer(network).outputs)
     one_row = 2 * NONZERO_BYTES * network.width + ROW_BYTES
     fixed = held + reading + scratch + stored + kept + INPUT_BYTES * inputs.count + SMALL_BYTES
     room = limit - fixed

@@ -48,7 +48,7 @@ class SpgemmSession(Session):
         network = prepared.network
         inputs.check_width(network.inputs)
         self.network, self.inputs = network, inputs
-        self.threads, self.keep_values = options.threads, options.values
+        self.threads, self.values = options.threads, options.keep
         self.kernels, self.accumulator = layers.level(), BEST
         self.dead_from = prepared.dead_from
         self.searches = "inputs" in prepared.reductions
@@ -88,7 +88,7 @@ class SpgemmSession(Session):
             "batch_inputs": size,
         }
         return self.last.result(
-            self.inputs.total, batches, self.keep_values, survivors=tally.survivors, edges_computed=tally.edges,
+            self.inputs.total, batches, self.values, survivors=tally.survivors, edges_computed=tally.edges,
             notes=notes,
         )  # fmt: skip
 
@@ -191,9 +191,9 @@ class SpgemmSession(Session):
     def _finish(self, rows: SparseRows) -> LastRows:
         """Numbers, statistics and values of the rows that are nonzero at the end."""
         rows.keep(rows.source.length[rows.kept] != 0)
-        statistics, last, values = RowStatistics.empty(rows.count), self.last, None
+        statistics, last, inputs = RowStatistics.empty(rows.count), self.last, rows.inputs
         self.kernels.statistics(rows.features(), last.counts, last.weights, *statistics, self.threads)
-        if self.keep_values:
-            values = np.empty((rows.count, self.network.outputs), np.float32)
-            self.kernels.expand(rows.features(), values, self.threads)
-        return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
+        kept = self.values.rows(inputs.numbers, inputs.row_of, rows.count)
+        values = np.empty((kept.size, self.network.outputs), np.float32)
+        self.kernels.expand(rows.source.rows(rows.kept[kept]), values, self.threads)
+        return LastRows(inputs.numbers, inputs.row_of, statistics, kept, values)

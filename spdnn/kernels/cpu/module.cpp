@@ -211,6 +211,8 @@ NB_MODULE(_cpu, m) {
     using namespace spdnn;
     m.doc() = "The compiled CPU kernels of spdnn; spdnn.kernels.dispatch chooses the level.";
     m.attr("source_digest") = SPDNN_SOURCE_DIGEST;
+    m.attr("compiler") = SPDNN_COMPILER;
+    m.attr("openmp") = _OPENMP;
     bind_spgemm(m);
     bind_spmm(m);
     bind_sddmm(m);

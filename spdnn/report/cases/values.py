@@ -5,10 +5,12 @@ Every case has a row, whether it passed, failed or was only verified. One senten
 
 from collections.abc import Sequence
 
+from spdnn.records.ledger import GIVEN
 from spdnn.records.run_record import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.networks import values as networks
+from spdnn.verify import evidence
 
 
 def values(collection: Collection) -> dict | None:
@@ -49,12 +51,21 @@ def _cases(collection: Collection) -> list[dict]:
     """A row for each case: failures first, then those that were timed, then the others."""
     judged = collection.judged
     rows = [_case(case, verdict, None) for case, verdict in judged if not verdict.passed]
-    rows += [_case(record.case, record.verdict, number) for number, record in enumerate(collection.records)]
+    for number, record in enumerate(collection.records):
+        origin = {"origin": collection.origins.get(record.seal or "", GIVEN), "lacks": list(evidence.missing(record))}
+        rows.append(_case(record.case, record.verdict, number) | origin)
     return rows + [_case(case, verdict, None) for case, verdict in judged if verdict.passed]
 
 
 def _case(case: str, verdict: Verdict, number: int | None) -> dict:
-    return {"case": words.printable(case), "passed": verdict.passed, "number": number, "verdict": verdict}
+    return {
+        "case": words.printable(case),
+        "passed": verdict.passed,
+        "number": number,
+        "verdict": verdict,
+        "origin": None,
+        "lacks": [],
+    }
 
 
 def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int) -> str:

@@ -5,8 +5,8 @@ does not matter.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import NamedTuple, TypeVar
 
@@ -46,6 +46,7 @@ class Collection:
         operations: operation records, each once, in an order of their contents.
         baselines: the published results.
         operation_baselines: the published figures of operations.
+        origins: by seal, of run records that were made or repeated here (records/ledger.py).
     """
 
     records: Sequence[RunRecord]
@@ -55,6 +56,7 @@ class Collection:
     operations: Sequence[OperationRecord]
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -94,6 +96,7 @@ def collect(
     baselines: Sequence[Baseline] = (),
     operations: Iterable[OperationRecord] = (),
     operation_baselines: Sequence[OperationBaseline] = (),
+    origins: Mapping[str, str] | None = None,
 ) -> Collection:
     """The parts as one, with checked operation records and the published tables; the same for any order of them."""
     records: dict[str, RunRecord] = {}
@@ -119,6 +122,7 @@ def collect(
         distinct(operations),
         baselines,
         operation_baselines,
+        origins or {},
     )
 
 

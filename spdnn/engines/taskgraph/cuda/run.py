@@ -21,6 +21,7 @@ from spdnn.common.progress_output import inference_name
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes
 from spdnn.engines.taskgraph.cuda.graphs import IN_GRAPHS, Graphs
 from spdnn.kernels.cuda.device import Event
+from spdnn.problem.result import Keep
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.execution import Execution, Lane, lanes_of
 from spdnn.taskgraph.graph import Kind, Task
@@ -35,6 +36,7 @@ class Going:
     Args:
         batches: pinned, as batch_table has them; outcomes: where batches leave theirs.
         blocks: pinned, of each stage, where weights are streamed; graphs: None: tasks are launched one by one.
+        numbered: gives the numbers of inputs first..last-1.
 
     Attributes:
         slots: of each batch, the (device, slot) where it ended.
@@ -49,10 +51,11 @@ class Going:
         outcomes: Outcomes,
         blocks: Sequence[np.ndarray],
         graphs: Graphs | None,
-        keep_values: bool = False,
+        keep: Keep,
+        numbered: Callable[[int, int], np.ndarray],
     ):
         self.cut, self.devices, self.batches, self.outcomes, self.blocks = cut, devices, batches, outcomes, blocks
-        self.graphs, self.keep_values = graphs, keep_values
+        self.graphs, self.keep, self.numbered = graphs, keep, numbered
         self.execution = Execution(cut)
         self.slots: dict[int, tuple[int, int]] = {}
         self.values: dict[int, dict] = {}
@@ -212,16 +215,12 @@ class Going:
     def _collected(self, owner: GraphDevice, task: Task) -> None:
         self.slots[task.batch] = task.device, task.slot
         self.stage.advance()
-        if self.keep_values:
+        if self.keep:
             owner.event(task).synchronize()
             self.values[task.batch] = self._finished(task.batch)
 
-    def parts(self, numbered: Callable[[int, int], np.ndarray]) -> list[tuple[np.ndarray, dict]]:
-        """Of each batch, the numbers of its inputs and its outcome, as result.result takes them.
-
-        Args:
-            numbered: gives the numbers of inputs first..last-1.
-        """
+    def parts(self) -> list[tuple[np.ndarray, dict]]:
+        """Of each batch, the numbers of its inputs and its outcome, as result.result takes them."""
         outcomes = {batch: self.values.get(batch) or self._finished(batch) for batch in sorted(self.slots)}
         parts = []
         for batch in range(self.cut.batches):
@@ -229,7 +228,7 @@ class Going:
             if batch in self._parked:
                 whole = next(one for one, others in self.execution.graph.joined.items() if batch in others)
                 outcome = _joined(outcome, outcomes[whole], self._parked[batch])
-            parts.append((numbered(*self.cut.members(batch)), outcome))
+            parts.append((self.numbered(*self.cut.members(batch)), outcome))
         none = np.empty(0, np.int64)
         return parts + [(none, {**outcomes[one], "row_of": none}) for one in self.execution.graph.joined]
 
@@ -240,7 +239,10 @@ class Going:
         outcome = slot.rows.outcome(
             outcomes.counters[batch], outcomes.row_of[batch][:count], outcomes.statistics[batch]
         )
-        return slot.finish(outcome, self.keep_values and batch not in self._parked)
+        if batch in self._parked:
+            return slot.finish(outcome, Keep())
+        joined = batch in self.execution.graph.joined  # inputs of which batches: known when all are through
+        return slot.finish(outcome, self.keep, None if joined else self.numbered(*self.cut.members(batch)))
 
 
 def _joined(own: dict, whole: dict, first: int) -> dict:

@@ -53,7 +53,7 @@ class CudaGraphSession(Session):
         super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
-        self.inputs, self.keep_values, self.request = inputs, options.values, options.request or ScheduleRequest()
+        self.inputs, self.values, self.request = inputs, options.keep, options.request or ScheduleRequest()
         if len(devices) != self.request.devices:
             raise InputError(f"{len(devices)} devices, and {self.request.devices} were asked for")
         memory = min(self._allowed(device) for device in devices)
@@ -92,15 +92,18 @@ class CudaGraphSession(Session):
 
     def run(self, exchange=None) -> Result:
         cut = self.cut
-        going = Going(cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.keep_values)
+        going = Going(
+            cut, self.devices, self.batch_table, self.outcomes, self.blocks, self.graphs, self.values,
+            self.inputs.numbered,
+        )  # fmt: skip
         begun = time.perf_counter()
         going.run()
         self._going, self._seconds = going, time.perf_counter() - begun
-        parts = going.parts(self.inputs.numbered)
+        parts = going.parts()
         graph_notes = notes(cut, self.sizes, self.request, self.why, going.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
-        return result(self.plan, self.inputs, parts, {**self.notes, **graph_notes}, self.keep_values)
+        return result(self.plan, self.inputs, parts, {**self.notes, **graph_notes}, self.values)
 
     def tell(self, result: Result) -> None:
         cut, seconds, spans = self.cut, self._seconds, self._going.spans()

@@ -1,0 +1,227 @@
+"""A run record's run, once more: rebuilt from fields of known types and bounds, and compared with what the record says.
+
+No text of a record is run, and no file is opened that its reader does not name: a network or inputs that no formula
+makes are given by name, and must have the digests of the record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from spdnn.common.errors import InputError
+from spdnn.common.validation import END, UNREADABLE, shortened
+from spdnn.engines.base import Options
+from spdnn.engines.registry import engine, usable_cores
+from spdnn.measure import run as measure
+from spdnn.problem import challenge
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.records.notes import TaskgraphNotes
+from spdnn.records.run_record import RunRecord
+from spdnn.reductions.registry import parse_reductions
+from spdnn.sources.radixnet import RadixNet
+from spdnn.sources.unstructured import Unstructured
+from spdnn.taskgraph.decomposition import ScheduleRequest
+
+REPEATS = 3  # at most
+FASTER = 3  # a record may be that many times as fast as its run here, on the same kind of machine
+WORK = 2  # edges computed may differ by this factor: batches follow the memory that is free
+
+_Width = Annotated[int, Meta(ge=1, le=challenge.MAX_WIDTH)]
+_Depth = Annotated[int, Meta(ge=1, le=challenge.MAX_LAYERS)]
+_Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+
+
+class _RadixNet(msgspec.Struct, tag_field="source", tag="radixnet"):
+    neurons: _Width
+    layers: _Depth
+    seed: _Seed
+    bias: float
+    ymax: float | None
+
+    def network(self) -> Network:
+        return RadixNet(self.neurons, self.layers, self.bias, self.ymax, self.seed)
+
+
+class _Unstructured(msgspec.Struct, tag_field="source", tag="unstructured"):
+    neurons: _Width
+    layers: _Depth
+    seed: _Seed
+    sha256: Annotated[str, Meta(pattern=f"^[0-9a-f]{{64}}${END}")] | None = None
+    first_layers: _Depth | None = None
+
+    def network(self) -> Network:
+        return Unstructured(self.neurons, self.first_layers or self.layers, self.seed)
+
+
+class _Inputs(msgspec.Struct):
+    source: Literal["mnist", "digits"]
+
+
+class Outcome(NamedTuple):
+    """What a repeated run showed.
+
+    Attributes:
+        same: sentences on what agrees; open: on what was not compared, and why; wrong: on what contradicts the record.
+    """
+
+    same: list[str]
+    open: list[str]
+    wrong: list[str]
+
+
+def rerun(
+    record: RunRecord, network: Network | None = None, inputs: Inputs | None = None, mnist: str | None = None
+) -> Outcome:
+    """Run a checked record's run once more here, on one rank, and compare.
+
+    Args:
+        network, inputs: those of the record, where no formula makes them; or else.
+        mnist: the file of MNIST images, where its inputs are made of it.
+
+    Raises:
+        InputError: network or inputs are not those of the record, or it tells of something that cannot be rebuilt.
+        Unavailable: its engine cannot run here.
+    """
+    problem, runner = record.problem, engine(record.engine.name)
+    network = _network(record) if network is None else _named(record, network.first(problem.layers))
+    inputs = _inputs(record, mnist) if inputs is None else inputs
+    inputs = inputs if inputs.count == problem.input_count else inputs.counted(problem.input_count)
+    _check_same_sizes(record, network, inputs)
+    reductions = parse_reductions(",".join(record.reductions.requested) or "none", runner.offers)
+    threads = min(record.threads, usable_cores())
+    seed = record.verdict.truth.seed or 0
+    kept = False if record.verdict.truth.kind == "file" else measure.drawn(network, inputs, seed)
+    options = Options(threads, record.memory_limit_bytes, kept, request=_request(record))
+    prepared, spent = measure.timed(runner.prepare, network, reductions, record.memory_limit_bytes)
+    repeats = min(len(record.seconds), REPEATS)
+    measurement, result = measure.measure(runner, prepared, inputs, options, repeats, 0.0, spent)
+    outcome = Outcome([], [], [])
+    _compare_outputs(record, measurement, measure.summary(result), outcome)
+    _compare_times(record, measurement, outcome)
+    if record.verdict.truth.kind == "file":
+        outcome.open.append("the file that it was compared with is not repeated")
+    elif record.engine.name != "reference":
+        truth = "official" if problem.official else "oracle"
+        verdict = measure.judge(network, inputs, result, truth, seed=seed)
+        agreed, told = (outcome.same, "pass") if verdict.passed else (outcome.wrong, f"FAIL: {verdict.reasons}")
+        agreed.append(f"verdict {told} ({verdict.truth.source}, {verdict.truth.checked} inputs)")
+    return outcome
+
+
+def _network(record: RunRecord) -> Network:
+    """The record's network by its formula."""
+    problem = record.problem
+    if problem.official:  # from official text or by formula: the layers are the same
+        return RadixNet(problem.neurons, problem.layers)
+    told = _typed(_RadixNet | _Unstructured, problem.network)
+    if told is None:
+        raise InputError("its network is made by no formula; name the file of it (--network)")
+    if not isinstance(told, _Unstructured) or not told.sha256:
+        return _named(record, told.network())
+    # A store of an unstructured network is known by the digest of all its layers.
+    if Unstructured(told.neurons, told.layers, told.seed).sha256() != told.sha256:
+        raise InputError("its unstructured network is not what the formula gives: another digest of the layers")
+    return told.network()
+
+
+def _named(record: RunRecord, network: Network) -> Network:
+    """The network, when it is the one that the record names."""
+    problem = record.problem
+    if not problem.official and network.identity() != problem.network_identity:
+        raise InputError(f"its network is another: {network.identity()}, not {problem.network_identity}")
+    return network
+
+
+def _inputs(record: RunRecord, mnist: str | None) -> Inputs:
+    told, neurons = _typed(_Inputs, record.problem.inputs), record.problem.neurons
+    told = _Inputs("mnist") if record.problem.official else told
+    if told is None or neurons not in challenge.WIDTHS:
+        raise InputError("its inputs are made by no formula; name the file of them (--inputs)")
+    if told.source == "digits":
+        from spdnn.sources.digits import digits_inputs
+
+        return digits_inputs(neurons)
+    from spdnn.sources.mnist import locate_mnist, mnist_inputs
+
+    return mnist_inputs(neurons, mnist or locate_mnist())
+
+
+def _typed(kind: Any, described: dict) -> Any:
+    """What a free description says, when it is of that kind; None otherwise."""
+    try:
+        return msgspec.convert(described, kind)
+    except UNREADABLE:
+        return None
+
+
+def _check_same_sizes(record: RunRecord, network: Network, inputs: Inputs) -> None:
+    """Raise InputError unless inputs have the record's digest, and the network its sizes."""
+    problem = record.problem
+    if inputs.sha256 != problem.inputs_sha256:
+        raise InputError(f"its inputs are others: {inputs.sha256}, not {problem.inputs_sha256}")
+    sizes = network.width, network.depth, network.edges
+    if sizes != (problem.neurons, problem.layers, problem.edges):
+        raise InputError(f"its network has {sizes} neurons, layers and edges, and not those of the record")
+
+
+def _request(record: RunRecord) -> ScheduleRequest | None:
+    notes = record.engine.notes
+    if not isinstance(notes, TaskgraphNotes):
+        return None
+    return ScheduleRequest(schedule=notes.schedule, devices=notes.devices)
+
+
+def _compare_outputs(record: RunRecord, again: measure.Measurement, summary: dict, outcome: Outcome) -> None:
+    mine = record.result
+    for name in ("categories", "categories_sha256", "survivors"):
+        same = getattr(mine, name) == summary[name]
+        (outcome.same if same else outcome.wrong).append(f"{name.replace('_', ' ')} {'the same' if same else 'differ'}")
+    if again.digests[0] == mine.digests[0]:
+        outcome.same.append("digest of the output the same, to the bit")
+    elif why := _other_bits(record, again):
+        outcome.open.append(f"digest of the output differs, as it may: {why}")
+    else:
+        outcome.wrong.append("digest of the output differs, with the same code on the same kind of machine")
+    work = summary["edges_computed"] / max(1, mine.edges_computed)
+    told = f"{mine.edges_computed:,} edges computed, and {summary['edges_computed']:,} here"
+    (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(told)
+
+
+def _other_bits(record: RunRecord, again: measure.Measurement) -> str | None:
+    """Why two right outputs of the engine need not have the same bits."""
+    mine, its = record.environment, again.environment
+    if record.engine.notes.instruction_set != again.engine.notes.instruction_set or (mine.gpu or None) != its.gpu:
+        return "another instruction set or device"
+    if mine.code != its.code:
+        return "other code"
+    return None if mine.versions == its.versions else "other versions of libraries"
+
+
+def _compare_times(record: RunRecord, again: measure.Measurement, outcome: Outcome) -> None:
+    theirs, ours = median(record.seconds), min(again.samples.inference_seconds)
+    times = f"{shortened(f'{theirs:.4g}')} s in the record, {ours:.4g} s here"
+    if differences := list(_other_machine(record, again)):
+        outcome.open.append(f"times not compared ({', '.join(differences)}): {times}")
+    elif theirs * FASTER < ours and not math.isclose(theirs * FASTER, ours):
+        outcome.wrong.append(f"the record is more than {FASTER} times as fast on the same kind of machine: {times}")
+    else:
+        outcome.same.append(f"times: {times}")
+
+
+def _other_machine(record: RunRecord, again: measure.Measurement) -> Iterator[str]:
+    mine, its = record.environment, again.environment
+    if (mine.cpu, mine.cores, mine.gpu or None) != (its.cpu, its.cores, its.gpu):
+        yield "another machine"
+    if record.threads != again.threads:
+        yield f"{record.threads} threads, and {again.threads} here"
+    if record.ranks != 1:
+        yield f"{record.ranks} ranks, and 1 here"
+    if record.environment.code != again.environment.code:
+        yield "other code"

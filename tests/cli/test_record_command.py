@@ -1,0 +1,157 @@
+"""`spdnn record check`: records made up by hand are refused or lack evidence, and a run that is repeated tells."""
+
+import json
+
+import pytest
+
+from spdnn.cli import main
+from spdnn.common.validation import builtins, converted
+from spdnn.records import ledger
+from spdnn.records.files import read_record, sealed
+from spdnn.records.run_record import RunRecord
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A record of a small run by formula."""
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPDNN_DATA", str(path.parent / "data"))
+        command = ["challenge", "--neurons", "1024", "--layers", "12", "--inputs", "digits", "--count", "300"]
+        assert main([*command, "--threads", "1", "--repeats", "2", "--record", str(path)]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def check(tmp_path, record, *options):
+    path = tmp_path / "run.json"
+    path.write_text(record if isinstance(record, str) else json.dumps(record), encoding="utf-8")
+    return main(["record", "check", str(path), *options])
+
+
+def faster(record, times):
+    """The record with all that is measured that many times as fast, in agreement with itself."""
+    record["samples"]["inference_seconds"] = [one / times for one in record["samples"]["inference_seconds"]]
+    for name in ("median", "low", "high"):
+        record["edges_per_second"][name] *= times
+    del record["time_to_solution"]
+
+
+def without_machine(record):
+    record["machine"] = None
+    faster(record, 1e6)
+
+
+def zero_digests(record):
+    for part, name in (("problem", "inputs_sha256"), ("problem", "network_identity"), ("result", "categories_sha256")):
+        record[part][name] = "0" * 64
+
+
+def by_file(record):
+    record["verdict"]["truth"] |= {"kind": "file", "source": "file truth.txt"}
+    record["verdict"]["values"] |= {"checked": 0, "largest_error": None, "rule": "values not checked"}
+    record["verdict"]["values"].pop("every")
+
+
+EDITS = {
+    "times": lambda record: faster(record, 50),
+    "machine": without_machine,
+    "work": lambda record: record["result"].update(edges_computed=1),
+    "digests": zero_digests,
+    "truth": by_file,
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_records_edited_by_hand_are_refused(text, tmp_path, capsys, edit):
+    record = json.loads(text)
+    assert check(tmp_path, text) == 0
+    EDITS[edit](record)
+    assert check(tmp_path, record) == 1
+    assert main(["report", str(tmp_path / "run.json"), "-o", str(tmp_path / "page.html")]) == 1
+    assert "run.json: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_without_their_seal_they_are_refused_or_lack_evidence(text, tmp_path, capsys, edit):
+    record = json.loads(text)
+    EDITS[edit](record)
+    del record["seal"]
+    status = check(tmp_path, record)
+    told = capsys.readouterr()
+    if edit in ("machine", "work", "digests"):
+        assert status == 1
+        assert told.err.count("\n") == 1
+    elif not status:  # 50 times as fast may still be less than the machine's limit
+        assert "as given" in told.out
+        assert "lacks    no seal" in told.out
+        assert (edit == "truth") == ("compared with a file alone, and no values" in told.out)
+
+
+def forged(text, edit):
+    """The edited record with a seal of its own, as whoever has this code can make it."""
+    record = json.loads(text)
+    edit(record)
+    del record["seal"]
+    return json.dumps(builtins(sealed(converted(RunRecord, record, "r"), "r")))
+
+
+def test_a_rerun_finds_what_a_seal_cannot(text, tmp_path, capsys):
+    def other_output(record):
+        for part in (record["result"], record["verdict"]["judged"]):
+            part["digests" if "digests" in part else "digest"] = ["ab" * 32] * 2 if "digests" in part else "ab" * 32
+
+    assert check(tmp_path, text, "--rerun") == 0
+    assert "as given" in capsys.readouterr().out
+    assert check(tmp_path, text) == 0
+    assert "repeated here" in capsys.readouterr().out
+    record = forged(text, other_output)
+    assert check(tmp_path, record) == 0
+    assert check(tmp_path, record, "--rerun") == 1
+    assert "WRONG    digest of the output differs" in capsys.readouterr().out
+
+
+def test_a_record_fifty_times_as_fast_contradicts_its_run(text, tmp_path, capsys):
+    def unlimited(record):
+        record["machine"] = None
+        faster(record, 50)
+
+    record = forged(text, unlimited)
+    assert check(tmp_path, record) == 0
+    assert "the machine was not measured" in capsys.readouterr().out
+    assert check(tmp_path, record, "--rerun") == 1
+    assert "more than 3 times as fast on the same kind of machine" in capsys.readouterr().out
+
+
+def test_nothing_that_a_record_names_is_opened_or_run(text, tmp_path, capsys):
+    target = tmp_path / "touched"
+
+    def hostile(record):
+        record["environment"]["command"] = f"touch {target}"
+        record["problem"]["network"] = {"source": "layers", "path": str(tmp_path / "run.json")}
+        record["problem"]["inputs"] = {"source": f"$(touch {target})", "path": "/dev/zero"}
+
+    assert check(tmp_path, forged(text, hostile), "--rerun") == 1
+    assert "made by no formula; name the file of it (--network)" in capsys.readouterr().err
+    assert not target.exists()
+    for described in ({"neurons": 10**12}, {"layers": 10**9}, {"seed": -1}):
+        record = json.loads(text)
+        huge = {**record["problem"]["network"], **described}
+        assert check(tmp_path, forged(text, lambda one, huge=huge: one["problem"].update(network=huge)), "--rerun") == 1
+        assert "--network" in capsys.readouterr().err
+    assert main(["record", "check", str(tmp_path / "run.json"), "--inputs", "x.npz"]) == 1
+    assert "--inputs is for --rerun alone" in capsys.readouterr().err
+
+
+def test_the_ledger_is_a_list_of_this_users_own(text, tmp_path):
+    record = read_record(_written(tmp_path, text))
+    assert ledger.origins() == {}
+    ledger.note(record, "made")
+    assert ledger.origins() == {record.seal: ledger.MADE}
+    ledger.note(record, "repeated")
+    ledger.note(record, "made")
+    assert ledger.origins() == {record.seal: ledger.REPEATED}
+
+
+def _written(tmp_path, text):
+    (tmp_path / "one.json").write_text(text, encoding="utf-8")
+    return tmp_path / "one.json"
