@@ -5,25 +5,19 @@ be amiss and leaves every other block to the slow one, which finds the line at f
 with it.
 """
 
-import contextlib
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.common import files
 from spdnn.common.errors import InputError
 from spdnn.kernels import dispatch
 
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
-GZIP = b"\x1f\x8b"
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-LINE_END = re.compile(rb"\r\n|\r|\n")
+LINE = re.compile(rb"[^\r\n]+")
 
 
 @dataclass(frozen=True)
@@ -49,53 +43,6 @@ class Form:
     @property
     def width(self) -> int:
         return 2 if self.value is None else 3
-
-
-@contextlib.contextmanager
-def inflating(where) -> Iterator[None]:
-    """Tell what is wrong with gzip data, or with reading it, as one InputError that begins with `where`."""
-    try:
-        yield
-    except EOFError as error:
-        raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{where}: the gzip data is damaged ({error})") from error
-    except OSError as error:
-        raise InputError(f"{where}: it cannot be read ({error.strerror or error})") from error
-
-
-@contextlib.contextmanager
-def opened(path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a file, unpacked when it is gzip; what goes wrong while reading becomes one sentence.
-
-    Raises:
-        InputError: no such file, no file, unreadable, or gzip data that is damaged or cut short.
-    """
-    path = files.existing(path, "file")
-    with inflating(path), open(path, "rb") as raw:
-        packed = raw.read(2) == GZIP
-        raw.seek(0)
-        if path.suffix in (".gz", ".tgz") and not packed:
-            raise InputError(f"{path}: this is not gzip data, whatever its name says")
-        if not packed:
-            yield raw
-            return
-        with gzip.GzipFile(fileobj=raw) as unpacked:
-            yield unpacked
-
-
-def whole(path) -> bytes:
-    """All bytes of a file, unpacked when it is gzip. Raises InputError as `opened` does."""
-    with opened(path) as stream:
-        return stream.read()
-
-
-def unpacked(content: bytes, where: str) -> bytes:
-    """`content`, unpacked when it is gzip; InputError when that is damaged or cut short."""
-    if not content.startswith(GZIP):
-        return content
-    with inflating(where):
-        return gzip.decompress(content)
 
 
 def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:
@@ -157,11 +104,18 @@ def repeated(keys: np.ndarray) -> int | None:
 
 def shown(text: str) -> str:
     """`text` quoted for a message, and cut when it is long."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    quoted = repr(text if len(text) <= 40 else text[:37] + "...")
+    return quoted if len(quoted) <= 60 else f"{quoted[:56]}...'"
 
 
 def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
-    return enumerate(LINE_END.split(block), first_line)
+    """(number, line) of every line that is not empty; lines end with a newline, a return, or both."""
+    number, end = first_line, 0
+    for line in LINE.finditer(block):
+        gap = block[end : line.start()]
+        number += gap.count(b"\n") + gap.count(b"\r") - gap.count(b"\r\n")
+        end = line.end()
+        yield number, line.group()
 
 
 def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
