@@ -23,7 +23,7 @@ TEXT = 1 << 30  # bytes of a table, a list or records
 # and beyond that RATIO times its own.
 RATIO, SMALL = 256, 1 << 25
 MEMBERS = 1 << 17  # of an archive
-LONGEST = 120  # characters of what a library says
+LONGEST = 100  # characters of what a library says
 
 
 @contextlib.contextmanager

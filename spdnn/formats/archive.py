@@ -22,7 +22,7 @@ from spdnn.common import door, files
 from spdnn.common.errors import InputError
 from spdnn.common.validation import shortened
 
-LONGEST_NAME = 60  # characters of a member's name that a sentence shows
+LONGEST_NAME = 40  # characters of a member's name that a sentence shows
 NOTES = (
     tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
 )  # fmt: skip

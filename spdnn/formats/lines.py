@@ -105,7 +105,7 @@ def repeated(keys: np.ndarray) -> int | None:
 def shown(text: str) -> str:
     """`text` quoted for a message, and cut when it is long."""
     quoted = repr(text if len(text) <= 40 else text[:37] + "...")
-    return quoted if len(quoted) <= 60 else f"{quoted[:56]}...'"
+    return quoted if len(quoted) <= 50 else f"{quoted[:46]}...'"
 
 
 def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:

@@ -86,12 +86,12 @@ class Archive(Mapping):
         if name not in self._names:
             raise KeyError(name)
         self.check(name)
-        with door.sound(f"{self.path}: {shortened(name)} cannot be read"):
+        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
             return self._file[name]
 
     def check(self, name: str) -> None:
         """Raise InputError where the header of an array is damaged, or its bytes cannot hold it."""
-        with door.sound(f"{self.path}: {shortened(name)} cannot be read"):
+        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
             stored = self._file.zip.NameToInfo.get(f"{name}.npy") or self._file.zip.getinfo(name)
             with self._file.zip.open(stored) as stream:
                 check_header(stream, stored.file_size)

@@ -1,0 +1,45 @@
+"""Atheris on one target, in a process of its own: python tests/fuzz/one.py TARGET CORPUS [options of libFuzzer...]."""
+
+import os
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[k]) for k in (0, 2)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("engines", "cuda")]
+with atheris.instrument_imports(include=["spdnn", "tarfile", "zipfile"]):
+    import targets
+
+MOST = 1 << 30  # bytes of one file written, so that no disk is filled
+
+
+def main(name: str, arguments: list[str]) -> None:
+    target = targets.TARGETS[name]
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="spdnn-fuzz-", dir=shared) as made:
+        folder = Path(made)
+        os.environ["SPDNN_FUZZ_FOLDER"] = made
+        (folder / "in").mkdir()
+        for number, seed in enumerate(target.seeds(folder)):
+            (Path(arguments[0]) / f"seed{number}").write_bytes(seed.read_bytes())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
+
+        def mutated(data: bytes, most: int, seed: int) -> bytes:
+            other = atheris.Mutate(data, most)
+            other = target.seal(other) if seed % 4 else other
+            return other if len(other) <= most else other[:most]
+
+        options = {"custom_mutator": mutated} if target.seal else {}
+        atheris.Setup([sys.argv[0], *arguments], lambda data: judged(name, data, folder / "in"), **options)
+        atheris.Fuzz()
+
+
+def judged(name: str, data: bytes, folder: Path) -> None:
+    targets.judge(name, data, folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
