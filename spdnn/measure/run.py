@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from spdnn.common import door, progress, progress_output, provenance
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import check_ended, replacing, write_text
-from spdnn.common.validation import builtins, parsed
+from spdnn.common.validation import builtins, converted, parsed
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes
 from spdnn.formats.container import check_unchanged
@@ -368,6 +368,8 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
         InputError: the file is not one of them.
     """
     content = parsed(SamplesFile, door.text(path, "samples file"), str(path), "samples file")
+    whole = {**content.result, "digests": content.measurement.digests}
+    converted(RecordResult, whole, f"{path}: result")
     return content.measurement, content.result
 
 

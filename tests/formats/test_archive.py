@@ -84,9 +84,7 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_ends_in_a_sentence(tmp_p
     path.write_bytes(gzip.compress(header(size=3 << 20) + bytes(4 << 20)))
     for content in (header(size=3 << 20), header()):
         path.write_bytes(gzip.compress(content + bytes(4 << 20)))
-        with pytest.raises(
-            InputError, match=r"no sound tar archive \(more than 1,\d+,\d+ bytes, too much to be"
-        ):
+        with pytest.raises(InputError, match=r"no sound tar archive \(more than 1,\d+,\d+ bytes, too much to be"):
             list(Archive(path).members())
 
 

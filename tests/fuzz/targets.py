@@ -4,6 +4,7 @@ An input is judged right when the reader refuses it in one short sentence, or ta
 """
 
 import contextlib
+import copy
 import functools
 import gzip
 import io
@@ -196,7 +197,7 @@ def _damaged(path: Path) -> None:
     refused = 0
     for door in (lambda one: _network(from_matrices([one])), Inputs.from_array, SparseMatrix.from_scipy):
         try:
-            door(matrix.copy() if sizes[5] % 3 else matrix)
+            door(copy.deepcopy(matrix))
         except SpdnnError as error:
             refused, last = refused + 1, error
     if refused == 3:
