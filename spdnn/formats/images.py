@@ -127,13 +127,11 @@ class _Images:
         ones = []
         np.bitwise_and.at(self._bits, (rows, columns >> 3), ~(np.uint8(128) >> (columns & 7).astype(np.uint8)))
         step = max(1, ROWS // self.neurons)
-        for first in range(0, count, step):
-            bits = np.unpackbits(self._bits[first : min(first + step, count)], axis=1, count=self.neurons)
-            one_rows, one_columns = np.nonzero(bits)
-            ones.append((one_rows + first, one_columns))
-        where = tuple(
-            np.concatenate([*parts, other])
-            for parts, other in zip(zip(*ones, strict=True), (rows, columns), strict=True)
-        )
+        filled = np.flatnonzero(self._bits[:count].any(axis=1))
+        for first in range(0, filled.size, step):
+            numbers = filled[first : first + step]
+            one_rows, one_columns = np.nonzero(np.unpackbits(self._bits[numbers], axis=1, count=self.neurons))
+            ones.append((numbers[one_rows], one_columns))
+        where = tuple(map(np.concatenate, zip(*ones, (rows, columns), strict=True)))
         everything = np.concatenate([np.ones(len(where[0]) - len(rows), np.float32), values])
         return Inputs.from_array(sp.csr_array((everything, where), shape=(count, self.neurons)))

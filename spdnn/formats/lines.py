@@ -5,6 +5,7 @@ be amiss and leaves every other block to the slow one, which finds the line at f
 with it.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from spdnn.kernels import dispatch
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-LINE = re.compile(rb"[^\r\n]+")
+FULL = re.compile(rb"\S[^\r\n]*")  # of a line that is not blank, from its first character that is none
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,7 @@ def parse(block: bytes, where: str, form: Form, first_line: int = 1) -> tuple[np
 
 def line_of(block: bytes, entry: int, first_line: int = 1) -> int:
     """The number of the line that holds entry `entry` (0-based) of `block`."""
-    full = (number for number, line in _lines(block, first_line) if line.strip())
-    for _ in range(entry):
-        next(full)
-    return next(full)
+    return next(itertools.islice(_lines(block, first_line), entry, None))[0]
 
 
 def repeated(keys: np.ndarray) -> int | None:
@@ -109,13 +107,13 @@ def shown(text: str) -> str:
 
 
 def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
-    """(number, line) of every line that is not empty; lines end with a newline, a return, or both."""
+    """(number, line) of every line that is not blank; lines end with a newline, a return, or both."""
     number, end = first_line, 0
-    for line in LINE.finditer(block):
-        gap = block[end : line.start()]
+    for full in FULL.finditer(block):
+        gap = block[end : full.start()]
         number += gap.count(b"\n") + gap.count(b"\r") - gap.count(b"\r\n")
-        end = line.end()
-        yield number, line.group()
+        begin, end = end + max(gap.rfind(b"\n"), gap.rfind(b"\r")) + 1, full.end()
+        yield number, block[begin:end]
 
 
 def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
@@ -132,11 +130,10 @@ def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
 def _slow(block: bytes, where: str, form: Form, first_line: int) -> tuple[np.ndarray, ...]:
     rows, columns, values = [], [], []
     for number, line in _lines(block, first_line):
-        if line.strip():
-            row, column, value = _entry(line.decode("utf-8", "replace"), f"{where}:{number}", form)
-            rows.append(row)
-            columns.append(column)
-            values.append(value)
+        row, column, value = _entry(line.decode("utf-8", "replace"), f"{where}:{number}", form)
+        rows.append(row)
+        columns.append(column)
+        values.append(value)
     return np.array(rows, np.int64), np.array(columns, np.int64), np.array(values, np.float32)
 
 

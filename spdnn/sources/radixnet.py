@@ -124,6 +124,18 @@ class RadixNet(Network):
     def depth(self) -> int:
         return self._layers
 
+    @property
+    def width(self) -> int:
+        return self.neurons
+
+    @property
+    def edges(self) -> int:
+        return self._layers * self.header(0).edges  # without going through layers that may be 2^31
+
+    @property
+    def nbytes(self) -> int:
+        return self._layers * self.header(0).nbytes
+
     def header(self, k: int) -> Header:
         return Header(self.neurons, self.neurons, 2 * GROUP * self.neurons, self.bias, self.activation, True)
 
