@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "fuzz"
 LIMITS = ("-timeout=5", "-rss_limit_mb=1024", "-print_final_stats=1", "-verbosity=0")
-LEFT = 60  # seconds that a process may take to begin and to end
+LEFT = 300  # seconds that a process may take to begin and to end
 MOST_FAILURES = 5  # of a target, which is left then
 
 
