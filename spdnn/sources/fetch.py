@@ -127,7 +127,7 @@ class _Guard:
     def __init__(self, source: Source, until: float):
         self.arrived, self.why = 0, None
         self._source, self._until = source, until
-        self._sockets, self._over = [], threading.Event()
+        self._connections, self._sockets, self._over = [], [], threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "_Guard":
@@ -147,6 +147,7 @@ class _Guard:
             self._sockets.append(connection.sock)
 
         connection.connect = connect_and_tell
+        self._connections.append(connection)
         return connection
 
     def _watch(self) -> None:
@@ -158,8 +159,9 @@ class _Guard:
                 self.why = f"less than {LEAST:,} bytes within {stall:g} s"
             before = self.arrived
             if self.why:
-                for one in list(self._sockets):
-                    with contextlib.suppress(OSError):
+                # A connection has a socket before TLS has begun, and forgets it once an answer that closes it begins.
+                for one in [*self._sockets, *(connection.sock for connection in list(self._connections))]:
+                    with contextlib.suppress(OSError, TypeError):
                         socket.socket.shutdown(one, socket.SHUT_RDWR)  # below TLS, which another thread is in
 
 
