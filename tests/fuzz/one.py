@@ -1,10 +1,12 @@
-"""Atheris on one target, in a process of its own: python tests/fuzz/one.py TARGET CORPUS [options of libFuzzer...]."""
+"""Atheris on one target, in a process of its own: python tests/fuzz/one.py TARGET CORPUS [options of libFuzzer...].
+
+run.py starts it, with an empty folder in SPDNN_FUZZ_FOLDER.
+"""
 
 import gc
 import os
 import resource
 import sys
-import tempfile
 from pathlib import Path
 from types import FunctionType
 
@@ -28,27 +30,20 @@ def watch() -> None:
 def main(name: str, arguments: list[str]) -> None:
     watch()
     target = targets.TARGETS[name]
-    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="spdnn-fuzz-", dir=shared) as made:
-        folder = Path(made)
-        os.environ["SPDNN_FUZZ_FOLDER"] = made
-        (folder / "in").mkdir()
-        for number, seed in enumerate(target.seeds(folder)):
-            (Path(arguments[0]) / f"seed{number}").write_bytes(seed.read_bytes())
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
+    folder = Path(os.environ["SPDNN_FUZZ_FOLDER"])
+    (folder / "in").mkdir()
+    for number, seed in enumerate(target.seeds(folder)):
+        (Path(arguments[0]) / f"seed{number}").write_bytes(seed.read_bytes())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
 
-        def mutated(data: bytes, most: int, seed: int) -> bytes:
-            other = atheris.Mutate(data, most)
-            other = target.seal(other) if seed % 4 else other
-            return other if len(other) <= most else other[:most]
+    def mutated(data: bytes, most: int, seed: int) -> bytes:
+        other = atheris.Mutate(data, most)
+        other = target.seal(other) if seed % 4 else other
+        return other if len(other) <= most else other[:most]
 
-        options = {"custom_mutator": mutated} if target.seal else {}
-        atheris.Setup([sys.argv[0], *arguments], lambda data: judged(name, data, folder / "in"), **options)
-        atheris.Fuzz()
-
-
-def judged(name: str, data: bytes, folder: Path) -> None:
-    targets.judge(name, data, folder)
+    options = {"custom_mutator": mutated} if target.seal else {}
+    atheris.Setup([sys.argv[0], *arguments], lambda data: targets.judge(name, data, folder / "in") and None, **options)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":

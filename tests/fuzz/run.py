@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "fuzz"
 LIMITS = ("-timeout=5", "-rss_limit_mb=1024", "-print_final_stats=1", "-verbosity=0")
+SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # in memory, for a file is written for each input
 LEFT = 300  # seconds that a process may take to begin and to end
 MOST_FAILURES = 5  # of a target, which is left then
 
@@ -53,17 +55,19 @@ def fuzz(name: str, seconds: float) -> tuple[int, int]:
     while (left := until - time.monotonic()) > 0 and failures < MOST_FAILURES:
         options = [*LIMITS, f"-max_total_time={max(1, round(left))}", f"-artifact_prefix={failed}/"]
         command = [sys.executable, str(HERE / "one.py"), name, str(corpus), *options]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        try:
-            done = subprocess.run(command, capture_output=True, env=environment, timeout=left + LEFT)
-            status, said = done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
-        except subprocess.TimeoutExpired as error:
-            status, said = 1, f"it did not end\n{(error.stderr or b'').decode('utf-8', 'replace')}"
+        with tempfile.TemporaryDirectory(prefix="spdnn-fuzz-", dir=SHARED) as folder:
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "SPDNN_FUZZ_FOLDER": folder}
+            try:
+                done = subprocess.run(command, capture_output=True, env=environment, timeout=left + LEFT)
+                status, said = done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
+            except subprocess.TimeoutExpired as error:
+                status, said = 1, f"it did not end\n{(error.stderr or b'').decode('utf-8', 'replace')}"
         inputs += sum(map(int, re.findall(r"number_of_executed_units: *(\d+)", said)))
         if status:
             failures += 1
             told = [line for line in said.splitlines() if not line.startswith(("INFO: ", "WARNING: ", "stat::"))]
             print(f"--- {name}", *told[-40:], sep="\n", flush=True)
+    print(f"{name}: {inputs:,} inputs, {failures} failures", flush=True)
     return inputs, failures
 
 
