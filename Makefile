@@ -2,6 +2,7 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 CORES ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
@@ -15,11 +16,12 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: run test test-full gpu-check sanitize screenshot setup lint clean help
+.PHONY: run test test-full fuzz gpu-check sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
 	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
+	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
 	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
 	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
@@ -35,6 +37,10 @@ test: lint
 
 test-full: test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py -m full $(ARGS)
+
+# Every reader of files, records, the configuration and the command line, with inputs that Atheris makes up.
+fuzz: $(VENV)/.fuzzing setup
+	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) $(ARGS)
 
 # With VENV= nothing is set up: PYTHON runs it as it is.
 gpu-check:
@@ -70,6 +76,11 @@ $(VENV)/.tested: envs/test.txt envs/nvrtc13.txt $(VENV)/.locked
 	@$(INSTALL) --no-compile --require-hashes -r envs/test.txt
 	@rm -rf $(VENV)/nvrtc13
 	@$(INSTALL) --no-compile --require-hashes --target $(VENV)/nvrtc13 -r envs/nvrtc13.txt
+	@touch $@
+
+$(VENV)/.fuzzing: envs/fuzz.txt $(VENV)/.tested
+	@echo "adding Atheris from envs/fuzz.txt"
+	@$(INSTALL) --no-deps --require-hashes --only-binary :all: -r envs/fuzz.txt || { echo "spdnn: Atheris has no package for this Python and machine (it has them for CPython 3.11 on x86-64 Linux)" >&2; exit 1; }
 	@touch $@
 
 lint: $(VENV)/.tested setup

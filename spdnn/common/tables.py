@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from spdnn.common import door
 from spdnn.common.errors import InputError, Unavailable
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -54,7 +55,7 @@ def rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, str],
         InputError: it cannot be read, has other columns, or a row has more or fewer cells.
     """
     try:
-        with open(path, newline="", encoding="utf-8") as stream:
+        with open(door.checked(path, "table"), newline="", encoding="utf-8") as stream:
             reader = csv.reader(stream, strict=True)
             if tuple(next(reader, ())) != columns:
                 raise InputError(f"{path} line 1: the columns must be {','.join(columns)}")
@@ -64,4 +65,4 @@ def rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, str],
                     raise InputError(f"{where}: {len(cells)} cells, not {len(columns)}")
                 yield dict(zip(columns, cells, strict=True)), where
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({error})") from error
+        raise InputError(f"{path}: it cannot be read as a CSV table in UTF-8 ({door.brief(error)})") from error

@@ -8,6 +8,7 @@ MB), never the disk, and never the whole archive.
 import contextlib
 import gzip
 import io
+import os
 import re
 import tarfile
 import threading
@@ -17,11 +18,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spdnn.common import files
+from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import checks, lines
+from spdnn.common.validation import shortened
 
-Member = tuple[str, str, Callable[[], bytes]]  # name without folders, name for messages, reads the content
+LONGEST_NAME = 40  # characters of a member's name that a sentence shows
+NOTES = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
+MOST_NOTES = 1 << 14  # bytes of a long name, or of other notes on a member
+Member = tuple[str, str, Callable[[], bytes]]  # name in the folder or archive, name for messages, reads the content
 
 
 def natural(name: str) -> list:
@@ -36,9 +42,9 @@ class Folder:
         self.path = files.existing(path, "folder")
 
     def members(self) -> Iterator[Member]:
-        for path in sorted(checks.listing(self.path), key=lambda path: natural(path.name)):
-            if checks.plain_file(path):
-                yield path.name, str(path), lambda path=path: lines.whole(path)
+        for path in sorted(door.listing(self.path), key=lambda path: natural(path.name)):
+            if door.plain_file(path):
+                yield path.name, str(path), lambda path=path: door.whole(path)
 
 
 class Archive:
@@ -50,15 +56,17 @@ class Archive:
     """
 
     def __init__(self, path: Path):
-        self.path = files.existing(path, "archive")
+        self.path = door.checked(path, "archive")
         self._lock = threading.RLock()
         with self._telling():
             raw = open(self.path, "rb")  # noqa: SIM115
             weakref.finalize(self, raw.close)
-            packed = raw.read(2) == lines.GZIP
+            packed = raw.read(2) == door.GZIP
             raw.seek(0)
-            self._stream = io.BufferedReader(Inflated(raw), 1 << 18) if packed else raw
-            self._tar = tarfile.open(fileobj=self._stream, mode="r:")  # noqa: SIM115
+            size = os.fstat(raw.fileno()).st_size
+            self._most = door.most_unpacked(size) if packed else size
+            self._stream = io.BufferedReader(Inflated(raw, most_bytes=self._most), 1 << 18) if packed else raw
+            self._tar = tarfile.open(fileobj=self._stream, mode="r:", tarinfo=_Member)  # noqa: SIM115
             self._tar.next()  # the first member, which opening has read already and would give twice
 
     def members(self) -> Iterator[Member]:
@@ -72,22 +80,23 @@ class Archive:
                 if info is None:
                     self._check_end()
                     return
-            if info.size < 0:  # tarfile would go back, and never end
-                raise InputError(f"{self.path}: this is no sound tar archive (a member of {info.size} bytes)")
+            with self._telling():
+                info.check(self._most)  # once more: further notes may give another size
             k += 1
-            name = info.name.rsplit("/", 1)[-1]
+            if k > door.MEMBERS:
+                raise InputError(f"{self.path}: more than {door.MEMBERS:,} members; that is too many to be sound")
             if not info.isdir():
-                yield name, f"{self.path}/{info.name}", lambda info=info: self._content(info)
+                where = f"{self.path}/{shortened(info.name, LONGEST_NAME)}"
+                yield info.name, where, lambda info=info, where=where: self._content(info, where)
 
-    def _content(self, info: tarfile.TarInfo) -> bytes:
-        where = f"{self.path}/{info.name}"
+    def _content(self, info: tarfile.TarInfo, where: str) -> bytes:
         if not info.isreg():
             raise InputError(f"{where}: this member is a link or a device; only plain files are read")
         with self._lock, self._telling():
             content = self._tar.extractfile(info).read()
         if len(content) != info.size:
             raise InputError(f"{where}: the archive is cut short within this member")
-        return lines.unpacked(content, where)
+        return door.unpacked(content, where)
 
     def _check_end(self) -> None:
         self._stream.seek(self._tar.offset)
@@ -98,11 +107,28 @@ class Archive:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        try:
-            with lines.inflating(self.path):
-                yield
-        except tarfile.TarError as error:
-            raise InputError(f"{self.path}: this is no sound tar archive ({error})") from error
+        with door.sound(f"{self.path}: this is no sound tar archive"), door.inflating(self.path):
+            yield
+
+
+class _Member(tarfile.TarInfo):
+    """A member as its header has it, when tarfile can go on from there: never back, and with little in memory."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        member = super().frombuf(buf, encoding, errors)
+        member.check()
+        return member
+
+    def check(self, most: int = door.MOST) -> None:
+        """Raise tarfile.ReadError where a size is impossible, or data have holes, which tarfile fills with zeros."""
+        if not 0 <= self.size <= (MOST_NOTES if self.type in NOTES else most):
+            raise tarfile.ReadError(f"a member of {self.size} bytes")
+        if self.type == tarfile.GNUTYPE_SPARSE or self.issparse():
+            raise tarfile.ReadError("a member with holes")
+
+    def _proc_gnusparse_10(self, *_):
+        raise tarfile.ReadError("a member with holes")  # whose list may be as long as the archive
 
 
 class Inflated(io.RawIOBase):
@@ -110,14 +136,15 @@ class Inflated(io.RawIOBase):
 
     Args:
         raw: the gzip file, open.
+        most_bytes: of content; beyond is a ValueError. None: any number.
         spacing: bytes of content between two copies of the decompressor's state, to begin with.
         most: copies kept; beyond, every second is dropped and the spacing doubles.
     """
 
     READ = 1 << 16
 
-    def __init__(self, raw, spacing: int = 1 << 20, most: int = 512):
-        self._raw, self._spacing, self._most = raw, spacing, most
+    def __init__(self, raw, spacing: int = 1 << 20, most: int = 512, most_bytes: int | None = None):
+        self._raw, self._spacing, self._most, self._most_bytes = raw, spacing, most, most_bytes
         self._marks = [(0, 0, zlib.decompressobj(31))]  # (offset in the content, offset in the file, state)
         self._restore(0)
 
@@ -184,6 +211,8 @@ class Inflated(io.RawIOBase):
                 self._packed = self._inflate.unused_data
             elif content:
                 self._mark(self._at + len(content))
+            if self._most_bytes is not None and self._at + len(content) > self._most_bytes:
+                raise ValueError(f"more than {self._most_bytes:,} bytes, too much to be sound")
             if content:
                 return content
 

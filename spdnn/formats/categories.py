@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from spdnn.common import files
+from spdnn.common import door, files
 from spdnn.common.errors import InputError
 from spdnn.formats import lines
 
@@ -21,7 +21,7 @@ def read_categories(path) -> np.ndarray:
         InputError: `path:line: ...` for what is not a whole number from 1, or is there twice; no such file.
     """
     first: dict[int, int] = {}
-    for line, text in enumerate(lines.whole(path).decode("utf-8", "replace").splitlines(), 1):
+    for line, text in enumerate(door.whole(path, door.TEXT).decode("utf-8", "replace").splitlines(), 1):
         text = text.strip()
         if not text:
             continue

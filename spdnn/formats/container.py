@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import files, progress
+from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.formats.checks import plain_file, reading, sound
 
 VERSION = 2
 ALIGNMENT = 64  # bytes
 MOST_HEADER = 100_000_000  # bytes, as the format says
+DIMENSIONS = 8  # of a tensor
 BLOCK = 1 << 24  # bytes written or digested at a time
 TYPES = {
     "BOOL": "<u1", "U8": "<u1", "I8": "<i1", "F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1", "U16": "<u2",
@@ -53,14 +53,12 @@ class Tensors(Mapping):
     """
 
     def __init__(self, path):
-        self.path = files.existing(path, "file")
-        if not plain_file(self.path):
-            raise InputError(f"{path}: this is not a plain file")
-        with reading(path):
+        self.path = door.checked(path)
+        with door.reading(path):
             self._file = open(self.path, "rb")  # noqa: SIM115  it stays open as long as the mapping
             self._state = _state(self._file)
         weakref.finalize(self, self._file.close)
-        with sound(f"{path}: this is no sound .safetensors file"):
+        with door.sound(f"{path}: this is no sound .safetensors file"):
             size = os.fstat(self._file.fileno()).st_size
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             self._start, self.metadata, self._tensors = _header(self._map, size)
@@ -130,6 +128,8 @@ def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
             raise ValueError(f"tensor {name[:60]!r} is of a type that is not known, {str(kind)[:60]!r}")
         if not _whole(shape) or not _whole(span) or len(span) != 2:
             raise ValueError(f"tensor {name[:60]!r} has a shape or data_offsets that are no whole numbers")
+        if len(shape) > DIMENSIONS:
+            raise ValueError(f"tensor {name[:60]!r} has {len(shape)} dimensions, more than {DIMENSIONS}")
         if span[1] - span[0] != math.prod(shape) * np.dtype(TYPES[kind]).itemsize:
             raise ValueError(f"tensor {name[:60]!r} has another size than its shape and type")
         tensors[name] = kind, tuple(shape), span[0]
@@ -272,9 +272,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     Raises:
         InputError: no such file, none of ours, of another format or version, damaged or cut short.
     """
-    path = files.existing(path, "file")
-    if path.is_dir():
-        raise InputError(f"{path}: this is a folder, not a store")
+    path = door.checked(files.existing(path, "file"), "store")
     beginning = begins(path)
     if beginning == OLD:
         raise InputError(
@@ -288,7 +286,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         text = tensors.metadata.get(KEY)
         if text is None:
             raise InputError(f"{path}: this .safetensors file is no store of spdnn: its metadata has no {KEY!r}")
-    with sound(f"{path}: the file is damaged or no store: its record is no JSON"):
+    with door.sound(f"{path}: the file is damaged or no store: its record is no JSON"):
         record = json.loads(text, object_pairs_hook=_once)
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
@@ -313,7 +311,7 @@ def write_record(path, form: str, record: dict) -> None:
 
 def begins(path: Path) -> bytes:
     """The first 8 bytes of a file. Raises InputError when it cannot be read."""
-    with reading(path), open(path, "rb") as file:
+    with door.reading(path), open(door.checked(path), "rb") as file:
         return file.read(8)
 
 
@@ -329,7 +327,7 @@ def is_store(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    with reading(path), open(path, "rb") as file:
+    with door.reading(path), open(path, "rb") as file:
         content = file.read(MOST_HEADER + 1)
     if len(content) > MOST_HEADER:
         raise InputError(f"{path}: the file is damaged or no store: a record of more than {MOST_HEADER} bytes")

@@ -10,15 +10,18 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import progress
+from spdnn.common import door, progress
 from spdnn.common.errors import InputError
 from spdnn.formats import lines
-from spdnn.formats.checks import check_widths
+from spdnn.formats.checks import SPARSE, check_widths
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 
 NAME = re.compile(r"sparse-images-([1-9]\d{0,8})\.tsv(\.gz)?", re.ASCII)
 MOST = 10_000_000  # images allowed where nothing says how many there are: a number beyond is a slip, not an image
+MANY = 1 << 17  # images that any file may name; beyond, there must be a pixel for every SPARSE of them
+BITS = 1 << 29  # bytes of bits that any file may fill; beyond, there must be a pixel for every SPARSE of them
+ROWS = 1 << 24  # bits unpacked at a time
 
 
 def read_images(path, neurons: int | None = None, count: int | None = None, block: int = lines.BLOCK) -> Inputs:
@@ -47,9 +50,10 @@ def read_images(path, neurons: int | None = None, count: int | None = None, bloc
     check_widths(path, neurons)
     form = lines.Form("image", "pixel", count or MOST, neurons)
     images = _Images(neurons)
-    with lines.opened(path) as stream:
+    with door.opened(path) as stream:
         for text, first_line in progress.bar(lines.blocks(stream, block), "read inputs", unit="block"):
             rows, columns, values = lines.parse(text, str(path), form, first_line)
+            images.check_size(f"{path}:{first_line}", rows, count)
             again = images.add(rows, columns, values)
             if again is not None:
                 raise InputError(
@@ -70,9 +74,21 @@ class _Images:
     """Pixels as they come: a bit for each in the file, and apart, the values that are not 1."""
 
     def __init__(self, neurons: int):
-        self.neurons, self.count = neurons, 0
+        self.neurons, self.count, self.pixels = neurons, 0, 0
         self._bits = np.zeros((0, (neurons + 7) // 8), np.uint8)
         self._others: list[tuple[np.ndarray, ...]] = []
+
+    def check_size(self, where: str, rows: np.ndarray, count: int | None) -> None:
+        """Raise InputError where these pixels would make far more images than the file has pixels."""
+        self.pixels += rows.size
+        most = int(rows.max(initial=-1)) + 1
+        if count is None and most > max(MANY, SPARSE * self.pixels):
+            raise InputError(
+                f"{where}: image {most} in a file of {self.pixels} pixels so far; if there are as many, give their "
+                "number (--count)"
+            )
+        if (size := (self.neurons + 7) // 8 * most) > max(BITS, SPARSE * self.pixels):
+            raise InputError(f"{where}: {most} images of {self.neurons} neurons take {size:,} bytes for so few pixels")
 
     def add(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> int | None:
         """Take in some pixels (int64, int64, float32); or the position of the first that came before."""
@@ -108,9 +124,14 @@ class _Images:
         if not self._others:
             return Inputs(self._bits[:count], self.neurons)
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._others, strict=True))
+        ones = []
         np.bitwise_and.at(self._bits, (rows, columns >> 3), ~(np.uint8(128) >> (columns & 7).astype(np.uint8)))
-        ones = [np.flatnonzero(np.unpackbits(row, count=self.neurons)) for row in self._bits[:count]]
-        one_rows = np.repeat(np.arange(count), [len(one) for one in ones])
-        where = np.concatenate([one_rows, rows]), np.concatenate([*ones, columns])
-        everything = np.concatenate([np.ones(len(one_rows), np.float32), values])
+        step = max(1, ROWS // self.neurons)
+        filled = np.flatnonzero(self._bits[:count].any(axis=1))
+        for first in range(0, filled.size, step):
+            numbers = filled[first : first + step]
+            one_rows, one_columns = np.nonzero(np.unpackbits(self._bits[numbers], axis=1, count=self.neurons))
+            ones.append((numbers[one_rows], one_columns))
+        where = tuple(map(np.concatenate, zip(*ones, (rows, columns), strict=True)))
+        everything = np.concatenate([np.ones(len(where[0]) - len(rows), np.float32), values])
         return Inputs.from_array(sp.csr_array((everything, where), shape=(count, self.neurons)))

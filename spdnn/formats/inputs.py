@@ -16,6 +16,7 @@ from spdnn.formats.checks import check_widths
 from spdnn.problem.features import Inputs
 
 FORMAT = "spdnn-inputs"
+MOST = 10**9  # inputs, however few rows repeat
 ROWS, CSR = ("data",), ("data", "indices", "indptr")
 
 
@@ -45,6 +46,8 @@ def read_inputs(path) -> Inputs:
         raise InputError(f"{path}: {count!r} inputs; there must be at least 1")
     if type(neurons) is not int or neurons < 1 or not isinstance(description, dict):
         raise InputError(f"{path}: the file is damaged: {neurons!r} neurons, or no description")
+    if count > MOST:
+        raise InputError(f"{path}: {count} inputs; at most {MOST:,} are possible here")
     check_widths(path, neurons)
     if missing := [name for name in (CSR if kind == "csr" else ROWS) if name not in tensors]:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")

@@ -5,25 +5,20 @@ be amiss and leaves every other block to the slow one, which finds the line at f
 with it.
 """
 
-import contextlib
-import gzip
-import io
+import itertools
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.common import files
 from spdnn.common.errors import InputError
 from spdnn.kernels import dispatch
 
 BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
-GZIP = b"\x1f\x8b"
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-LINE_END = re.compile(rb"\r\n|\r|\n")
+FULL = re.compile(rb"\S[^\r\n]*")  # of a line that is not blank, from its first character that is none
 
 
 @dataclass(frozen=True)
@@ -49,53 +44,6 @@ class Form:
     @property
     def width(self) -> int:
         return 2 if self.value is None else 3
-
-
-@contextlib.contextmanager
-def inflating(where) -> Iterator[None]:
-    """Tell what is wrong with gzip data, or with reading it, as one InputError that begins with `where`."""
-    try:
-        yield
-    except EOFError as error:
-        raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{where}: the gzip data is damaged ({error})") from error
-    except OSError as error:
-        raise InputError(f"{where}: it cannot be read ({error.strerror or error})") from error
-
-
-@contextlib.contextmanager
-def opened(path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a file, unpacked when it is gzip; what goes wrong while reading becomes one sentence.
-
-    Raises:
-        InputError: no such file, no file, unreadable, or gzip data that is damaged or cut short.
-    """
-    path = files.existing(path, "file")
-    with inflating(path), open(path, "rb") as raw:
-        packed = raw.read(2) == GZIP
-        raw.seek(0)
-        if path.suffix in (".gz", ".tgz") and not packed:
-            raise InputError(f"{path}: this is not gzip data, whatever its name says")
-        if not packed:
-            yield raw
-            return
-        with gzip.GzipFile(fileobj=raw) as unpacked:
-            yield unpacked
-
-
-def whole(path) -> bytes:
-    """All bytes of a file, unpacked when it is gzip. Raises InputError as `opened` does."""
-    with opened(path) as stream:
-        return stream.read()
-
-
-def unpacked(content: bytes, where: str) -> bytes:
-    """`content`, unpacked when it is gzip; InputError when that is damaged or cut short."""
-    if not content.startswith(GZIP):
-        return content
-    with inflating(where):
-        return gzip.decompress(content)
 
 
 def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:
@@ -139,10 +87,7 @@ def parse(block: bytes, where: str, form: Form, first_line: int = 1) -> tuple[np
 
 def line_of(block: bytes, entry: int, first_line: int = 1) -> int:
     """The number of the line that holds entry `entry` (0-based) of `block`."""
-    full = (number for number, line in _lines(block, first_line) if line.strip())
-    for _ in range(entry):
-        next(full)
-    return next(full)
+    return next(itertools.islice(_lines(block, first_line), entry, None))[0]
 
 
 def repeated(keys: np.ndarray) -> int | None:
@@ -157,11 +102,18 @@ def repeated(keys: np.ndarray) -> int | None:
 
 def shown(text: str) -> str:
     """`text` quoted for a message, and cut when it is long."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    quoted = repr(text if len(text) <= 40 else text[:37] + "...")
+    return quoted if len(quoted) <= 50 else f"{quoted[:46]}...'"
 
 
 def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
-    return enumerate(LINE_END.split(block), first_line)
+    """(number, line) of every line that is not blank; lines end with a newline, a return, or both."""
+    number, end = first_line, 0
+    for full in FULL.finditer(block):
+        gap = block[end : full.start()]
+        number += gap.count(b"\n") + gap.count(b"\r") - gap.count(b"\r\n")
+        begin, end = end + max(gap.rfind(b"\n"), gap.rfind(b"\r")) + 1, full.end()
+        yield number, block[begin:end]
 
 
 def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
@@ -178,11 +130,10 @@ def _fast(block: bytes, form: Form) -> tuple[np.ndarray, ...] | None:
 def _slow(block: bytes, where: str, form: Form, first_line: int) -> tuple[np.ndarray, ...]:
     rows, columns, values = [], [], []
     for number, line in _lines(block, first_line):
-        if line.strip():
-            row, column, value = _entry(line.decode("utf-8", "replace"), f"{where}:{number}", form)
-            rows.append(row)
-            columns.append(column)
-            values.append(value)
+        row, column, value = _entry(line.decode("utf-8", "replace"), f"{where}:{number}", form)
+        rows.append(row)
+        columns.append(column)
+        values.append(value)
     return np.array(rows, np.int64), np.array(columns, np.int64), np.array(values, np.float32)
 
 

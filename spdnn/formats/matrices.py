@@ -11,17 +11,21 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import files, progress
+from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError
+from spdnn.common.validation import shortened
 from spdnn.formats import lines, safetensors
 from spdnn.formats.archive import natural
-from spdnn.formats.checks import check_widths, listing, plain_file, reading, sound
+from spdnn.formats.checks import check_widths
+from spdnn.formats.tensors import Archive, read_array
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, check_chain, check_indices, digest_of_layers, layer_activations
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
+UNSOUND = "this is no sound .npz file of plain numbers"
 BANNER = "%%matrixmarket"
+ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
 def read_network(
@@ -82,35 +86,38 @@ def read_matrix(path):
     """The matrix in a .mtx, .mtx.gz, .npz or .npy file: SciPy sparse, or NumPy where it is stored densely."""
     path = files.existing(path, "file")
     if path.name.endswith(MATRIX_MARKET):
-        return _matrix_market(lines.whole(path), str(path))
+        return _matrix_market(door.whole(path), str(path))
     matrix = _numpy(path)
     check_widths(path, *matrix.shape)
+    check_widths(path, *matrix.shape, entries=matrix.nnz if sp.issparse(matrix) else matrix.size)
     return matrix
 
 
 def _numpy(path: Path):
     """The matrix in a .npz or .npy file."""
-    with sound(f"{path}: this is no sound {path.suffix} file of plain numbers"):
-        if path.suffix == ".npy":
-            return _dense(np.load(path, allow_pickle=False))
-        with np.load(path, allow_pickle=False) as archive:
-            if "format" not in archive.files:
-                if len(archive.files) != 1:
-                    raise InputError(f"{path}: {len(archive.files)} arrays and no sparse matrix; one is allowed")
-                return _dense(archive[archive.files[0]])
+    if path.suffix == ".npy":
+        return _dense(read_array(path))
+    archive = Archive(path)
+    if "format" not in archive:
+        if len(archive) != 1:
+            raise InputError(f"{path}: {len(archive)} arrays and no sparse matrix; one is allowed")
+        with door.refused(path, UNSOUND):
+            return _dense(archive.any(*archive))
+    with door.refused(path, UNSOUND):
+        for name in archive:
+            archive.check(name)
+    with door.sound(f"{path}: {UNSOUND}"):
         return check_indices(sp.load_npz(path))
 
 
-def _dense(array) -> np.ndarray:
-    if not isinstance(array, np.ndarray):
-        raise ValueError("several arrays under the name of one")
+def _dense(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype == np.float16 else array  # SciPy knows no float16
 
 
 def _sources(path: Path) -> list[Path]:
     """The files of the layers, in order."""
     if path.is_dir():
-        files = [file for file in listing(path) if file.name.endswith(LAYERS) and plain_file(file)]
+        files = [file for file in door.listing(path) if file.name.endswith(LAYERS) and door.plain_file(file)]
         kinds = sorted({".npz" if file.suffix == ".npz" else ".mtx" for file in files})
         if len(kinds) != 1:
             raise InputError(
@@ -122,13 +129,13 @@ def _sources(path: Path) -> list[Path]:
     if path.suffix != ".txt":
         return [path]
     listed = []
-    for number, line in enumerate(lines.whole(path).decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(door.whole(path, door.TEXT).decode("utf-8", "replace").splitlines(), 1):
         if not line.strip():
             continue
         file = path.parent / line.strip()
         if not file.name.endswith(LAYERS):
             raise InputError(f"{path}:{number}: {lines.shown(line.strip())} is not a .mtx, .mtx.gz or .npz file")
-        with reading(f"{path}:{number}: {file}"):
+        with door.reading(f"{path}:{number}: {file}"):
             there = file.is_file()
         if not there:
             raise InputError(f"{path}:{number}: there is no file {file}")
@@ -146,7 +153,8 @@ def _matrix_market(content: bytes, where: str):
         raise InputError(f"{where}:1: this is not Matrix Market; it begins with '%%MatrixMarket matrix ...'")
     layout, kind, symmetry = banner[2:]
     if kind not in ("real", "integer", "pattern") or symmetry not in ("general", "symmetric", "skew-symmetric"):
-        raise InputError(f"{where}:1: a matrix that is {kind} and {symmetry}; weights are real, integer or pattern")
+        what = shortened(f"{kind} and {symmetry}")
+        raise InputError(f"{where}:1: a matrix that is {what}; weights are real, integer or pattern")
     sizes, number = _sizes(stream, where, layout)
     if symmetry != "general" and sizes[0] != sizes[1]:
         raise InputError(f"{where}:{number}: {sizes[0]} x {sizes[1]} and {symmetry}; such a matrix is square")
@@ -154,9 +162,11 @@ def _matrix_market(content: bytes, where: str):
         return _array(stream.read(), where, number, sizes, symmetry)
     form = lines.Form("row", "column", sizes[0], sizes[1], None if kind == "pattern" else "value", tabs=False)
     rest = stream.read()
-    rows, columns, values = lines.parse(rest, where, form, number + 1)
+    parts = [lines.parse(text, where, form, number + line) for text, line in lines.blocks(io.BytesIO(rest))]
+    rows, columns, values = map(np.concatenate, zip(*(parts or [lines.parse(b"", where, form)]), strict=True))
     if rows.size != sizes[2]:
         raise InputError(f"{where}: {rows.size} entries, though line {number} says {sizes[2]}; is the file cut short?")
+    check_widths(f"{where}:{number}", *sizes[:2], entries=rows.size)
     keys = rows * sizes[1] + columns
     if symmetry != "general":
         keys = np.maximum(rows, columns) * sizes[1] + np.minimum(rows, columns)
@@ -181,20 +191,29 @@ def _array(rest: bytes, where: str, number: int, sizes: list[int], symmetry: str
     count = math.prod(shape)
     if 2 * count > len(rest) + 1:  # a digit and a line's end
         raise InputError(f"{where}:{number}: the file is too short to hold {rows} x {columns} numbers")
-    words = rest.split()
-    if len(words) != count:
-        raise InputError(f"{where}: {len(words)} numbers, though line {number} says {count}")
-    wrong = next((k for k, word in enumerate(words) if not lines.NUMBER.fullmatch(word.decode("latin-1"))), None)
-    if wrong is not None:
-        said = lines.shown(words[wrong].decode("utf-8", "replace"))
-        raise InputError(f"{where}: number {wrong + 1} after line {number}, {said}, is none")
-    values = np.array(words, dtype="S").astype(np.float64).reshape(shape)
+    parts, read = [], 0
+    for text, _ in lines.blocks(io.BytesIO(rest), ARRAY_BLOCK):
+        words = text.split()
+        parts.append(_numbers(words[: count - read], where, f"number {{}} after line {number}", read))
+        read += len(words)
+    if read != count:
+        raise InputError(f"{where}: {read} numbers, though line {number} says {count}")
+    values = np.concatenate([np.zeros(0), *parts]).reshape(shape)
     if symmetry == "general":
         return np.ascontiguousarray(values.T)
     matrix, half = np.zeros((rows, columns)), np.triu_indices(rows, 1 - diagonal)  # (column, row) of each number
     matrix[half] = values if diagonal else -values
     matrix[half[1], half[0]] = values
     return matrix
+
+
+def _numbers(words: list[bytes], where: str, which: str, before: int) -> np.ndarray:
+    """float64: the numbers that words are; `which` names one in an error, of which so many came before these."""
+    for k, word in enumerate(words, before + 1):
+        if not lines.NUMBER.fullmatch(word.decode("latin-1")):
+            said = lines.shown(word.decode("utf-8", "replace"))
+            raise InputError(f"{where}: {which.format(k)}, {said}, is none")
+    return np.fromiter(map(float, words), np.float64, len(words))
 
 
 def _sizes(stream: io.BytesIO, where: str, layout: str) -> tuple[list[int], int]:

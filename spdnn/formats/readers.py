@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from spdnn.common import files
+from spdnn.common import door, files
 from spdnn.common.errors import InputError
 from spdnn.formats import container, images, inputs, matrices, store, text
 from spdnn.formats.categories import read_categories, write_categories
-from spdnn.formats.checks import listing
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -117,7 +116,7 @@ def open_inputs(path, neurons: int | None = None, count: int | None = None) -> I
 def _kind(path: Path) -> str:
     """'store', 'text' or 'matrices'."""
     if path.is_dir():
-        names = [file.name for file in listing(path)]
+        names = [file.name for file in door.listing(path)]
         named = any(text.NAME.fullmatch(name) for name in names)
         others = any(name.endswith(matrices.LAYERS) for name in names)
         if named and others:

@@ -40,7 +40,7 @@ def read_layers(
         weight = tensors[prefix + "weight"]
         if weight.ndim != 2:
             raise InputError(f"{path}: {prefix}weight has {weight.ndim} dimensions; a layer's weight is a matrix")
-        check_widths(f"{path}: {prefix}weight", *weight.shape)
+        check_widths(f"{path}: {prefix}weight", *weight.shape, entries=weight.size)
         own = 0.0 if bias is None else bias
         if prefix + "bias" in tensors:
             own = tensors[prefix + "bias"]

@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
+from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.common.files import existing, write_text
 
 LINES = 3
 MOST_DIGITS = 18  # of a number: more do not fit into int64
@@ -23,10 +23,9 @@ def read(path) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
     Raises:
         InputError: not a file of that form; the sentence names the line.
     """
-    try:
-        content = existing(path, "file").read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: it cannot be read as a .smtx file ({error})") from error
+    path = files.existing(path, "file")
+    with door.refused(path, "it cannot be read as a .smtx file"):
+        content = door.whole(path)
     return parse(content, str(path))
 
 
@@ -35,7 +34,7 @@ def parse(content: bytes, where: str) -> tuple[tuple[int, int], np.ndarray, np.n
     try:
         lines = content.decode("ascii").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: it cannot be read as a .smtx file ({error})") from error
+        raise InputError(f"{where}: it cannot be read as a .smtx file ({door.brief(error)})") from error
     while lines and not lines[-1].strip():
         lines.pop()
     if len(lines) not in (LINES - 1, LINES):
@@ -58,7 +57,7 @@ def write(path, shape: tuple[int, int], offsets: np.ndarray, columns: np.ndarray
         f"{shape[0]}, {shape[1]}, {columns.size}",
         *(" ".join(map(str, array.tolist())) for array in (offsets, columns)),
     )
-    write_text(path, "\n".join(lines) + "\n")
+    files.write_text(path, "\n".join(lines) + "\n")
 
 
 def _numbers(where, number: int, line: str) -> np.ndarray:

@@ -27,6 +27,7 @@ from spdnn.common import progress
 from spdnn.common.errors import InputError
 from spdnn.common.threads import in_order
 from spdnn.formats import container
+from spdnn.formats.checks import SPARSE, WIDE
 from spdnn.problem import challenge
 from spdnn.problem.network import Activation, Header, Layer, Network, check_chain, digest_of_layers, index_dtype
 from spdnn.sources.radixnet import RadixNet
@@ -192,6 +193,9 @@ def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
         low, high = int(columns[name].min(initial=bound)), int(columns[name].max(initial=bound))
         if low < bound or high > most.get(name, high):
             raise InputError(f"{path}: {name} of a layer is {low if low < bound else high}; that is impossible")
+    least_edges = (columns["outputs"] - WIDE) // SPARSE  # a wide layer has some, for its offsets take memory
+    if (columns["edges"] < least_edges).any():
+        raise InputError(f"{path}: a layer of {int(columns['outputs'].max())} outputs with nearly no edges")
     if depth < 1 or int((columns["start"] + columns["size"]).max()) > size or tensors["data"].ndim != 1:
         raise InputError(f"{path}: the file is damaged: {depth} layers in {size} bytes")
     return columns

@@ -1,16 +1,20 @@
 """Named arrays in a .safetensors or an .npz file: read one at a time, written whole or not at all."""
 
+import math
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import files
+from spdnn.common import door, files
 from spdnn.common.errors import InputError
+from spdnn.common.validation import shortened
 from spdnn.formats import container
-from spdnn.formats.checks import sound
 
 TYPES = ("F16", "BF16", "F32", "F64")
+KINDS = "biufcSU"  # of the arrays that NumPy may read, of fixed size and without Python objects
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as NumPy writes; others may take any memory to unpack
 ENDINGS = (".safetensors", ".npz")
 
 
@@ -44,31 +48,88 @@ class Safetensors(Mapping):
 class Archive(Mapping):
     """The arrays of an .npz file, by name; one is read when it is asked for.
 
+    No array is larger than its file says, and no file larger than so many packed bytes may hold.
+
     Raises:
         InputError: no sound .npz file; and when an array is asked for, a damaged one or one of other than real numbers.
     """
 
     def __init__(self, path):
-        self.path = files.existing(path, "file")
-        with sound(f"{self.path}: this is no sound .npz file"):
+        self.path = door.checked(path)
+        with door.sound(f"{self.path}: this is no sound .npz file"):
             self._file = np.load(self.path, allow_pickle=False)
+            if not isinstance(self._file, np.lib.npyio.NpzFile):
+                raise ValueError("one array, and no archive of arrays")
+            self._check_members(self._file.zip)
             self._names = list(self._file.files)
+
+    def _check_members(self, archive: zipfile.ZipFile) -> None:
+        """Raise ValueError where a member would take more memory than its bytes."""
+        members = archive.infolist()
+        if len(members) > door.MEMBERS:
+            raise ValueError(f"{len(members):,} members")
+        size, most = sum(one.file_size for one in members), door.most_unpacked(self.path.stat().st_size)
+        if size > most:
+            raise ValueError(f"{size:,} bytes when unpacked, more than {most:,}")
+        if odd := [one.filename for one in members if one.compress_type not in PACKED]:
+            raise ValueError(f"{odd[0][:40]!r} is packed in a way that NumPy does not use")
 
     def __getitem__(self, name: str) -> np.ndarray:
         """As it is stored; float16 becomes float32."""
-        if name not in self._names:
-            raise KeyError(name)
-        with sound(f"{self.path}: {name} cannot be read"):
-            array = np.asarray(self._file[name])
+        array = self.any(name)
         if array.dtype.kind not in "fiu":
             raise InputError(f"{self.path}: {name} is of {array.dtype}; it must be of real numbers")
         return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    def any(self, name: str) -> np.ndarray:
+        """An array of any type, as it is stored."""
+        if name not in self._names:
+            raise KeyError(name)
+        self.check(name)
+        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
+            return self._file[name]
+
+    def check(self, name: str) -> None:
+        """Raise InputError where the header of an array is damaged, or its bytes cannot hold it."""
+        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
+            stored = self._file.zip.NameToInfo.get(f"{name}.npy") or self._file.zip.getinfo(name)
+            with self._file.zip.open(stored) as stream:
+                check_header(stream, stored.file_size)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def read_array(path) -> np.ndarray:
+    """The array in a .npy file, as it is stored.
+
+    Raises:
+        InputError: no sound .npy file, or an array of anything but numbers.
+    """
+    path = door.checked(path)
+    with door.sound(f"{path}: this is no sound .npy file of plain numbers"), open(path, "rb") as stream:
+        check_header(stream, path.stat().st_size)
+        stream.seek(0)
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def check_header(stream, size: int) -> None:
+    """Raise ValueError where `size` bytes of the format .npy cannot hold the array that their header tells."""
+    version = np.lib.format.read_magic(stream)
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in headers:
+        raise ValueError(f"version {version} of the format")
+    shape, _, kind = headers[version](stream)
+    if kind.kind not in KINDS or not kind.itemsize:
+        raise ValueError(f"an array of type {str(kind)[:40]}")
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize > size:
+        raise ValueError(f"an array of shape {str(shape)[:60]} in {size:,} bytes")
 
 
 def open_tensors(path) -> Mapping[str, np.ndarray]:

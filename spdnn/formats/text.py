@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import files, progress
+from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.threads import in_order
 from spdnn.formats import checks, lines, staging
@@ -43,6 +43,7 @@ def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, acti
     rows, columns, values = lines.parse(content, where, form)
     if not rows.size:
         raise InputError(f"{where}: the file is empty; a layer has at least one line")
+    checks.check_widths(where, inputs, outputs, entries=rows.size)
     keys = columns * inputs + rows
     if (again := lines.repeated(keys)) is not None:
         raise InputError(
@@ -182,7 +183,7 @@ class TextNetwork(Network):
         """Find the layers one by one, and check that together they are a network."""
         self._members, self._neurons = {}, None
         for member in self._source.members():
-            if name := NAME.fullmatch(member[0]):
+            if name := NAME.fullmatch(member[0].rpartition("/")[2]):
                 self._take(int(name[1]), int(name[2]), member)
                 yield int(name[2]), member
                 if self._layers is not None and all(k in self._members for k in range(1, self._layers + 1)):
@@ -276,11 +277,11 @@ def layer_text(layer: Layer) -> bytes:
 
 def _check_folder(folder: Path, ours: set[str]) -> None:
     """That layers can be written into the folder, and that no others would lie among them."""
-    with checks.reading(folder):
+    with door.reading(folder):
         if not folder.is_dir():
             if folder.exists() or not folder.parent.is_dir():
                 raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
             return
-    others = sorted(path.name for path in checks.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours)
+    others = sorted(path.name for path in door.listing(folder) if NAME.fullmatch(path.name) and path.name not in ours)
     if others:
         raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")

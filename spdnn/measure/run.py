@@ -20,14 +20,14 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from spdnn.common import progress, progress_output, provenance
+from spdnn.common import door, progress, progress_output, provenance
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import check_ended, replacing, write_text
-from spdnn.common.validation import builtins, parsed
+from spdnn.common.validation import builtins, converted, parsed
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes
-from spdnn.formats.checks import sound
 from spdnn.formats.container import check_unchanged
+from spdnn.formats.tensors import Archive
 from spdnn.measure import machine
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -433,9 +433,10 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
     Raises:
         InputError: the file is not one of them.
     """
-    with sound(f"{path}: not a samples file of an inference"):
-        content = parsed(SamplesFile, Path(path).read_text(encoding="utf-8"), str(path), "samples file")
-        return content.measurement, content.result
+    content = parsed(SamplesFile, door.text(path, "samples file"), str(path), "samples file")
+    whole = {**content.result, "digests": content.measurement.digests}
+    converted(RecordResult, whole, f"{path}: result")
+    return content.measurement, content.result
 
 
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
@@ -455,9 +456,11 @@ def read_result(path: str | Path) -> Result:
     Raises:
         InputError: the file is not one of them.
     """
-    with sound(f"{path}: not a result of an inference"):
-        with np.load(path, allow_pickle=False) as stored:
-            parts = {name: stored[name] for name in stored.files}
+    stored = Archive(path)
+    with door.sound(f"{path}: not a result of an inference"):
+        parts = dict(stored)
         for name in NUMBERS & parts.keys():
             parts[name] = int(parts[name])
-        return Result(**parts)
+        result = Result(**parts)
+        result.check()
+        return result

@@ -5,21 +5,20 @@ dlmc/MODEL/METHOD/SPARSITY/NAME.smtx; the names of some methods have an ending t
 Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-A.
 """
 
-import tarfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.formats import smtx
-from spdnn.formats.checks import sound
+from spdnn.formats.archive import Archive
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
 
 MODELS = {"transformer": "transformer", "resnet-50": "rn50"}
 METHOD = "random_pruning"
 ENDINGS = ("", "_fully_connected", "_aux", "_aux_fully_connected")
-LARGEST = 1 << 30  # bytes of one matrix
 
 
 def topologies(archive: str | Path, problems: Iterable[Problem], method: str = METHOD) -> dict[tuple, Topology]:
@@ -71,13 +70,11 @@ def _contents(path: Path, problems: dict[str, Problem]):
         base = path / "dlmc" if (path / "dlmc").is_dir() else path
         for name in problems:
             if (base / name).is_file():
-                yield name, (base / name).read_bytes()
+                yield name, door.whole(base / name)
         return
-    with sound(f"{path}: not a whole tar archive"), tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            parts = PurePosixPath(member.name).parts
+    with door.refused(path, "not a whole tar archive"):
+        for member, _, content in Archive(path).members():
+            parts = PurePosixPath(member).parts
             name = "/".join(parts[1:] if parts[:1] == ("dlmc",) else parts)
-            if name in problems and member.isfile():
-                if member.size > LARGEST:
-                    raise InputError(f"{path}: {name} has {member.size:,} bytes; a matrix has at most {LARGEST:,}")
-                yield name, archive.extractfile(member).read()
+            if name in problems:
+                yield name, content()

@@ -4,9 +4,12 @@ import difflib
 import itertools
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from spdnn.common.errors import InputError
+from spdnn.common.validation import LONGEST_SENTENCE, shortened
 from spdnn.engines.registry import engine
 from spdnn.problem import challenge
 
@@ -73,17 +76,12 @@ def check(config: dict, schema: str | Path) -> dict:
         InputError: a key or value that the schema does not allow, or two that exclude each other; one sentence that
             names it.
     """
-    import jsonschema
-    import yaml
-
-    rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
+    rules, validator = _rules(Path(schema))
     nullable = [key for key, rule in rules["properties"].items() if "null" in rule.get("type", ())]
     # `--config count=null layers=[120]` gives the texts null and 120
     config = dict(config) | {key: None for key in nullable if config.get(key) in ("null", "none", "None")}
     config = {key: _number(value) for key, value in config.items()}
-    errors = sorted(
-        jsonschema.Draft202012Validator(rules).iter_errors(config), key=lambda error: list(error.absolute_path)
-    )
+    errors = sorted(validator.iter_errors(config), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
         raise InputError(f"config: {_sentence(errors[0], rules)}")
     lists = {key for key, rule in rules["properties"].items() if "anyOf" in rule}
@@ -104,6 +102,16 @@ def check(config: dict, schema: str | Path) -> dict:
             f"config: neurons: {min(odd)} is no official width, so there is nothing official to download for it"
         )
     return checked
+
+
+@cache
+def _rules(schema: Path) -> tuple[dict, Any]:
+    """A schema, and what checks a configuration by it."""
+    import jsonschema
+    import yaml
+
+    rules = yaml.safe_load(schema.read_text(encoding="utf-8"))
+    return rules, jsonschema.Draft202012Validator(rules)
 
 
 def _check_devices(config: dict) -> None:
@@ -175,10 +183,10 @@ def _sentence(error, rules: dict) -> str:
     where = ".".join(map(str, error.absolute_path)) or "top level"
     if error.validator == "additionalProperties":
         allowed = list(error.schema.get("properties", {}))
-        unknown = sorted(set(error.instance) - set(allowed))[0]
+        unknown = min(map(str, set(error.instance) - set(allowed)))
         close = difflib.get_close_matches(unknown, allowed, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(allowed)}"
-        return f"{where}: the key {unknown!r} is not known{hint}"
+        return f"{where}: the key {shortened(repr(unknown))} is not known{hint}"
     schema = error.schema
-    meant = schema.get("description") or error.message
-    return f"{where}: {error.instance!r} is not allowed; {meant}"
+    meant = schema.get("description") or shortened(error.message, LONGEST_SENTENCE)
+    return f"{where}: {shortened(repr(error.instance))} is not allowed; {meant}"

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from spdnn.common.errors import InputError
 from spdnn.problem.network import check_sparse
 
+BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
+
 
 class Inputs:
     """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
@@ -73,7 +75,8 @@ class Inputs:
                 rows = sp.csr_array(array).astype(np.float32)
                 rows.sum_duplicates()
                 rows.eliminate_zeros()
-                if (rows.data == 1).all() and rows.shape[0] and rows.shape[1]:
+                small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
+                if (rows.data == 1).all() and rows.shape[0] and rows.shape[1] and small:
                     return cls(_pack_sparse(rows), rows.shape[1], None, description)
                 return cls(rows, None, None, description)
             dense = np.ascontiguousarray(array, dtype=np.float32)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import progress
+from spdnn.common import door, progress
 from spdnn.common.errors import InputError
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
@@ -222,26 +222,69 @@ def check_sparse(matrix, what: str):
     """As check_indices; but what is wrong is an InputError, whose sentence begins with `what`."""
     try:
         return check_indices(matrix)
-    except ValueError as error:
-        raise InputError(f"{what}: {error}") from None
+    except Exception as error:  # of SciPy and NumPy, nearly anything
+        raise InputError(f"{what}: {door.brief(error)}") from None
 
 
 def check_indices(matrix):
     """A SciPy sparse matrix or array itself, when none of its indices lies outside: SciPy and ours would follow them.
 
+    SciPy's own check passes over offsets that end at 0, and knows only some of the formats.
+
     Raises:
         ValueError: it is damaged; what is wrong.
     """
-    if matrix.format in ("csr", "csc", "bsr"):
-        matrix.check_format(full_check=True)
+    if matrix.ndim != 2:
+        raise ValueError(f"it has {matrix.ndim} dimensions")
+    rows, columns = matrix.shape
+    if matrix.format in ("csr", "csc"):
+        _check_compressed(matrix, *(matrix.shape if matrix.format == "csr" else matrix.shape[::-1]), 1)
+    elif matrix.format == "bsr":
+        height, width = matrix.data.shape[1:] if matrix.data.ndim == 3 else (0, 0)
+        if min(height, width) < 1 or rows % height or columns % width:
+            raise ValueError(f"blocks of shape {matrix.data.shape[1:]} in {rows} x {columns}")
+        _check_compressed(matrix, rows // height, columns // width, 3)
     elif matrix.format == "coo":
-        for axis, indices in enumerate(matrix.coords):
-            if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < matrix.shape[axis]:
-                raise ValueError(f"an index of {int(indices.min())} or {int(indices.max())} in {matrix.shape[axis]}")
-    outside = max(1, *matrix.shape)
-    if matrix.format == "dia" and int(np.abs(matrix.offsets.astype(np.int64)).max(initial=0)) >= outside:
-        raise ValueError(f"a diagonal that lies outside of {matrix.shape[0]} x {matrix.shape[1]}")
+        _check_entries(matrix)
+    elif matrix.format == "dia":
+        offsets, data = matrix.offsets, matrix.data
+        if offsets.ndim != 1 or offsets.dtype.kind != "i" or data.ndim != 2 or len(data) != len(offsets):
+            raise ValueError(f"{len(offsets)} diagonals with data of shape {data.shape}")
+        outside, different = max(1, rows, columns), len(set(offsets.tolist()))
+        if ((offsets <= -outside) | (offsets >= outside)).any() or different < len(offsets):
+            raise ValueError(f"a diagonal that is there twice, or lies outside of {rows} x {columns}")
+    elif matrix.format == "lil":
+        lengths = [len(row) for row in matrix.rows], [len(row) for row in matrix.data]
+        if len(lengths[0]) != rows or lengths[0] != lengths[1]:
+            raise ValueError("rows whose columns and values are not as many")
+        _check_entries(matrix.tocoo())
+    else:
+        _check_entries(matrix.tocoo())
     return matrix
+
+
+def _check_compressed(matrix, rows: int, columns: int, dimensions: int) -> None:
+    indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
+    kinds, shapes = {indptr.dtype.kind, indices.dtype.kind}, (indptr.ndim, indices.ndim, data.ndim)
+    if kinds - {"i", "u"} or shapes != (1, 1, dimensions):
+        raise ValueError(f"offsets and indices of {indptr.dtype} and {indices.dtype}, or of more dimensions than one")
+    if len(indptr) != rows + 1 or indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any() or indptr[-1] > len(indices):
+        raise ValueError(f"offsets that do not ascend from 0 to the {len(indices)} entries, {rows + 1} of them")
+    if len(data) != len(indices):
+        raise ValueError(f"{len(data)} values for {len(indices)} indices")
+    _check_range(indices, columns)
+
+
+def _check_entries(matrix) -> None:
+    for indices, size in zip(matrix.coords, matrix.shape, strict=True):
+        if len(indices) != len(matrix.data):
+            raise ValueError(f"{len(matrix.data)} values for {len(indices)} indices")
+        _check_range(indices, size)
+
+
+def _check_range(indices: np.ndarray, size: int) -> None:
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < size:
+        raise ValueError(f"an index of {int(indices.min())} or {int(indices.max())} in {size}")
 
 
 def shared_value(values: np.ndarray) -> np.ndarray | np.float32:

@@ -116,6 +116,21 @@ class Result:
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
 
+    def check(self) -> None:
+        """Raise ValueError where the parts of a result from a file cannot belong together."""
+        kinds = {"alive": np.int64, "survivors": np.int64}
+        kinds |= {name: array.dtype for name, array in RowStatistics.empty(0)._asdict().items()}
+        for name, kind in kinds.items():
+            array = getattr(self, name)
+            if array.dtype != kind or array.ndim != 1 or (name != "survivors" and array.size != self.alive.size):
+                raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
+        if min(self.inputs, self.outputs) < 1 or not self.survivors.size or self.edges_computed < 0:
+            raise ValueError(f"{self.inputs} inputs, {self.outputs} outputs, {self.survivors.size} layers")
+        if self.alive.size and not 0 <= self.alive[0] <= self.alive[-1] < self.inputs:
+            raise ValueError(f"inputs beyond the {self.inputs} that there are")
+        if (self.alive[1:] <= self.alive[:-1]).any():
+            raise ValueError("inputs that do not ascend")
+
     @property
     def digest(self) -> str:
         """SHA-256 over `alive` and the hashes: two runs of one engine with equal digests have equal values to the bit,

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
-from spdnn.common.files import existing, write_text
+from spdnn.common.files import write_text
 from spdnn.common.validation import UNREADABLE, builtins, check_numbers, encoded, parsed_encoded, shortened
 from spdnn.records import operation_record
 from spdnn.records.operation_record import OperationRecord
@@ -151,10 +152,7 @@ def parsed_record(kind: type[Checked], text: str, where: str) -> Checked:
 
 def text_of(path: str | Path, what: str) -> str:
     """The text of the file `path`; InputError when it is absent or no text; `what` it should be."""
-    try:
-        return existing(path, what).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: it is not a {what} in JSON ({shortened(str(error))})") from error
+    return door.text(path, what)
 
 
 def _texts(path: str | Path) -> list[tuple[str, str]]:

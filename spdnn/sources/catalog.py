@@ -2,22 +2,35 @@
 
 Columns, separated by tabs: name; urls (one or more, separated by spaces); algorithm (sha256, md5 or none);
 digest; digest_of (file, or content: what a .gz holds); bytes (of the file; empty when they are unknown or may
-differ); path (below a mirror or a folder of downloads); note.
+differ); at_most (bytes, where they are unknown); seconds (of all attempts together); stall (seconds in which something
+must arrive); redirects (of an address); path (below a mirror or a folder of downloads); note.
 """
 
-import gzip
 import hashlib
 import os
 import re
-import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.common.tables import table
 
-COLUMNS = ("name", "urls", "algorithm", "digest", "digest_of", "bytes", "path", "note")
+COLUMNS = (
+    "name",
+    "urls",
+    "algorithm",
+    "digest",
+    "digest_of",
+    "bytes",
+    "at_most",
+    "seconds",
+    "stall",
+    "redirects",
+    "path",
+    "note",
+)
 DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest
 CHUNK = 1 << 20
 
@@ -30,6 +43,9 @@ class Source:
         algorithm, digest: "sha256", "md5" or "none", and the hexadecimal digest ("" for none).
         digest_of: "file", or "content": what a .gz holds, so that any compression of it is accepted.
         size: bytes of the file, or None when they are unknown or may differ.
+        most: bytes that it has at most; `size` where that is known.
+        seconds, stall: seconds that a download may take in all, and in which at least STALL bytes must arrive.
+        redirects: that are followed from one address.
     """
 
     name: str
@@ -38,6 +54,10 @@ class Source:
     digest: str
     digest_of: str
     size: int | None
+    most: int
+    seconds: float
+    stall: float
+    redirects: int
     path: str
     note: str
 
@@ -46,17 +66,17 @@ class Source:
         size = file.stat().st_size
         if self.size is not None and size != self.size:
             return f"{size:,} bytes, not {self.size:,}"
+        if size > self.most:
+            return f"{size:,} bytes, more than {self.most:,}"
         if self.algorithm == "none":
             return None
+        digest = hashlib.new(self.algorithm, usedforsecurity=False)
         try:
-            with open(file, "rb") as stream:
-                zipped = self.digest_of == "content" and stream.read(2) == b"\x1f\x8b"
-            with gzip.open(file) if zipped else open(file, "rb") as stream:
-                digest = hashlib.new(self.algorithm, usedforsecurity=False)
+            with door.opened(file, any_name=True) if self.digest_of == "content" else open(file, "rb") as stream:
                 while chunk := stream.read(CHUNK):
                     digest.update(chunk)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            return f"broken gzip data ({error})"
+        except InputError as error:
+            return f"broken gzip data ({str(error).removeprefix(f'{file}: ')})"
         if digest.hexdigest() != self.digest:
             return f"{self.algorithm} {digest.hexdigest()}, not {self.digest}"
         return None
@@ -69,7 +89,7 @@ def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
         InputError: a row that breaks a rule; the sentence has the file and the line.
     """
     file = table("data.tsv") if path is None else existing(path, "table of downloads")
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = door.text(file, "table of downloads", "UTF-8").splitlines()
     if not lines or tuple(lines[0].split("\t")) != COLUMNS:
         raise InputError(f"{file}, line 1: the columns must be {', '.join(COLUMNS)}, separated by tabs")
     sources: dict[str, Source] = {}
@@ -87,7 +107,7 @@ def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
 def _source(cells: list[str]) -> Source:
     if len(cells) != len(COLUMNS):
         raise ValueError(f"{len(cells)} columns, not {len(COLUMNS)} separated by tabs")
-    name, urls, algorithm, digest, digest_of, size, path, note = (cell.strip() for cell in cells)
+    name, urls, algorithm, digest, digest_of, size, most, *limits, path, note = (cell.strip() for cell in cells)
     if not name:
         raise ValueError("the name is empty")
     if not urls or not all(re.match(r"https?://[^/]", url) for url in urls.split()):
@@ -98,9 +118,16 @@ def _source(cells: list[str]) -> Source:
         raise ValueError(f"digest {digest!r} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
     if digest_of not in ("file", "content"):
         raise ValueError(f"digest_of {digest_of!r} must be file or content")
-    if size and not re.fullmatch("[1-9][0-9]*", size):
+    if size and not re.fullmatch("[1-9][0-9]{0,17}", size):
         raise ValueError(f"bytes {size!r} must be a positive whole number, or empty")
+    if bool(size) == bool(most) or (most and not re.fullmatch("[1-9][0-9]{0,17}", most)):
+        raise ValueError(f"at_most {most!r} must be a positive whole number, just where bytes are empty")
+    for column, limit in zip(("seconds", "stall", "redirects"), limits, strict=True):
+        if not re.fullmatch("[1-9][0-9]{0,8}", limit):
+            raise ValueError(f"{column} {limit!r} must be a positive whole number")
     if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
         raise ValueError(f"path {path!r} must be relative and must not leave its folder")
-    nbytes = int(size) if size else None
-    return Source(name, tuple(urls.split()), algorithm, digest, digest_of, nbytes, path, note)
+    nbytes, limits = int(size) if size else None, map(int, limits)
+    return Source(
+        name, tuple(urls.split()), algorithm, digest, digest_of, nbytes, int(size or most), *limits, path, note
+    )

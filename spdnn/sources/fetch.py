@@ -3,7 +3,8 @@
 A file is searched for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
 table's paths below it; by default $SPDNN_MIRROR), then at its addresses in order. A download goes to a hidden
 `.part` file, locked against other processes and resumed where the server allows it, and gets its final name
-only once its size and digest are right; so a folder filled here is itself a mirror.
+only once its size and digest are right; so a folder filled here is itself a mirror. Bytes, time and redirects are
+limited by the table: a server that never ends, or sends a byte a second, is given up.
 """
 
 import contextlib
@@ -13,17 +14,23 @@ import hashlib
 import os
 import re
 import shutil
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
+from spdnn.common.door import brief
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import replacing
 from spdnn.common.progress import BYTES, Stage
-from spdnn.sources.catalog import CHUNK, Source, read_sources
+from spdnn.sources.catalog import Source, read_sources
 
-RETRIES, TIMEOUT, BACKOFF = 3, 30.0, 1.0
+RETRIES, BACKOFF = 3, 1.0
+LEAST = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, unless it ends before
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+SCHEMES = ("http://", "https://")
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot lock
 
 
@@ -32,7 +39,6 @@ def fetch(
     folder: str | os.PathLike,
     mirror: str | os.PathLike | None = None,
     retries: int = RETRIES,
-    timeout: float = TIMEOUT,
     backoff: float = BACKOFF,
     sources: dict[str, Source] | None = None,
 ) -> Path:
@@ -41,7 +47,6 @@ def fetch(
     Args:
         mirror: a folder or an http(s) address to try first; by default $SPDNN_MIRROR; "" for none.
         retries: how often one address is tried again after a failure that may pass.
-        timeout: seconds to wait for a connection, and for each piece of an answer.
         backoff: seconds before the first new try, doubled before each further one.
         sources: the table, by default that of `read_sources`.
 
@@ -59,7 +64,7 @@ def fetch(
     except OSError as error:
         raise SpdnnError(f"{target.parent}: this folder cannot be made ({error.strerror})") from error
     mirror = os.environ.get("SPDNN_MIRROR", "") if mirror is None else os.fspath(mirror)
-    failures, urls = [], list(source.urls)
+    failures, urls, until = [], list(source.urls), time.monotonic() + source.seconds
     if target.is_file():
         if (fault := source.fault(target)) is None:
             return target
@@ -71,7 +76,7 @@ def fetch(
             return target
         failures.append(f"{Path(mirror) / source.path}: {fault}")
     for url in urls:
-        if (fault := _fetch_url(source, url, target, retries, timeout, backoff)) is None:
+        if (fault := _fetch_url(source, url, target, retries, backoff, until)) is None:
             return target
         failures.append(f"{url}: {fault}")
     raise SpdnnError(f"{name} could not be fetched; tried {'; '.join(failures)}")
@@ -89,6 +94,8 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
     """Copy from a mirror folder; why it failed, or None."""
     if not origin.is_file():
         return "there is no such file"
+    if (size := origin.stat().st_size) > source.most:
+        return f"{size:,} bytes, more than {source.most:,}"
     try:
         with replacing(target) as temporary:
             shutil.copyfile(origin, temporary)
@@ -99,18 +106,73 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
     return None
 
 
-def _fetch_url(source: Source, url: str, target: Path, retries: int, timeout: float, backoff: float) -> str | None:
+class _Guard:
+    """Ends a transfer that is too slow or takes too long, by shutting its connections down: whatever waits goes on.
+
+    What waits may be anywhere in a library (headers that drip, the end of a chunk), and has no clock of its own.
+
+    Args:
+        until: time.monotonic() at which the transfer must be over.
+
+    Attributes:
+        arrived: bytes, counted by who receives them; why: it was ended, or None.
+    """
+
+    def __init__(self, source: Source, until: float):
+        self.arrived, self.why = 0, None
+        self._source, self._until = source, until
+        self._connections, self._sockets, self._over = [], [], threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_Guard":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def guarded(self, connection):
+        """A connection of urllib3 itself, whose socket is known here once there is one."""
+        connect = connection.connect
+
+        def connect_and_tell() -> None:
+            connect()
+            self._sockets.append(connection.sock)
+
+        connection.connect = connect_and_tell
+        self._connections.append(connection)
+        return connection
+
+    def _watch(self) -> None:
+        before, stall = self.arrived, self._source.stall
+        while not self._over.wait(0.01 if self.why else max(0, min(stall, self._until - time.monotonic()))):
+            if self.why is None and time.monotonic() >= self._until:
+                self.why = f"not done within {self._source.seconds:g} s"
+            elif self.why is None and self.arrived - before < LEAST:
+                self.why = f"less than {LEAST:,} bytes within {stall:g} s"
+            before = self.arrived
+            if self.why:
+                # A connection has a socket before TLS has begun, and forgets it once an answer that closes it begins.
+                for one in [*self._sockets, *(connection.sock for connection in list(self._connections))]:
+                    with contextlib.suppress(OSError, TypeError):
+                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # below TLS, which another thread is in
+
+
+def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
     for attempt in range(retries + 1):
         if attempt:
-            time.sleep(backoff * 2 ** (attempt - 1))
+            time.sleep(max(0, min(backoff * 2 ** (attempt - 1), until - time.monotonic())))
+        if time.monotonic() >= until:
+            return f"not done within {source.seconds:g} s"
         try:
             with _locked(part) as stream:
                 if target.is_file() and source.fault(target) is None:  # another process was faster
                     os.unlink(stream.name)
                     return None
-                _download(source, url, stream, timeout)
+                _download(source, url, stream, until)
                 os.replace(stream.name, target)
                 return None
         except _Bad as bad:
@@ -156,17 +218,23 @@ def _open_locked(part: Path):
         stream.close()  # whoever had the lock renamed or removed that file
 
 
-def _download(source: Source, url: str, stream, timeout: float) -> None:
+def _download(source: Source, url: str, stream, until: float) -> None:
     """Bring `stream` to the whole, right file, from where it ends.
 
     Raises:
         _Bad: it is not. What may be continued stays in `stream`; what is wrong is removed from it.
     """
     have = stream.seek(0, os.SEEK_END)
-    if source.size is not None and have > source.size:
+    if have > source.most:
         have = stream.truncate(0)
     if source.size is None or have < source.size:
-        _receive(source, url, stream, have, timeout)
+        with _Guard(source, until) as guard:
+            try:
+                _receive(source, url, stream, have, guard)
+            except _Bad as bad:
+                raise _Bad(guard.why or str(bad), again=bad.again or bool(guard.why)) from None
+        if guard.why:  # an answer of unknown length just ends then
+            raise _Bad(guard.why, again=True)
     stream.flush()
     os.fsync(stream.fileno())
     if fault := source.fault(Path(stream.name)):
@@ -174,7 +242,7 @@ def _download(source: Source, url: str, stream, timeout: float) -> None:
         raise _Bad(fault, again=have > 0)
 
 
-def _receive(source: Source, url: str, stream, have: int, timeout: float) -> None:
+def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None:
     """Append to `stream`, which has `have` bytes, the rest from `url`; or all of it, where it must be."""
     try:
         import requests
@@ -183,16 +251,50 @@ def _receive(source: Source, url: str, stream, have: int, timeout: float) -> Non
         raise Unavailable("downloads need requests; install spdnn[full], or set SPDNN_MIRROR") from None
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        with requests.get(url, headers=headers, stream=True, timeout=(timeout, timeout)) as answer:
-            _receive_body(source, answer, stream, _start(answer, stream, have))
+        with _session(guard) as session, _answer(session, source, url, headers) as answer:
+            _receive_body(source, answer, stream, _start(answer, stream, have), guard)
     except (requests.Timeout, urllib3.exceptions.TimeoutError):
-        raise _Bad(f"no answer within {timeout:g} s", again=True) from None
+        raise _Bad(f"no answer within {source.stall:g} s", again=True) from None
     except (requests.ConnectionError, urllib3.exceptions.HTTPError) as error:
         reason = re.search(r"\[(?:Errno|SSL)[^\]]*\] ?[^'\")]*", str(error))
         why = f"no connection ({reason.group()})" if reason else "the connection broke off"
         raise _Bad(why, again=True) from None
-    except requests.RequestException as error:
-        raise _Bad(str(error), again=False) from None
+    except (requests.RequestException, ValueError) as error:
+        raise _Bad(brief(error), again=False) from None
+
+
+def _session(guard: _Guard):
+    """A session of requests whose connections are guarded, and which follows no redirect by itself."""
+    import requests
+
+    class Adapter(requests.adapters.HTTPAdapter):
+        def get_connection_with_tls_context(self, *arguments, **options):
+            pool = super().get_connection_with_tls_context(*arguments, **options)
+            made = type(pool).ConnectionCls
+            pool.ConnectionCls = lambda **words: guard.guarded(made(**words))
+            return pool
+
+    class Session(requests.Session):
+        def get_redirect_target(self, resp):
+            return None  # else requests reads the whole body first, however long it is
+
+    session = Session()
+    for scheme in SCHEMES:
+        session.mount(scheme, Adapter())
+    return session
+
+
+def _answer(session, source: Source, url: str, headers: dict):
+    """The answer at an address, after as many redirects as the source allows."""
+    for _ in range(source.redirects + 1):
+        answer = session.get(url, headers=headers, stream=True, timeout=source.stall)
+        if not answer.is_redirect:
+            return answer
+        answer.close()
+        url = urljoin(url, answer.headers["Location"])
+        if not url.startswith(SCHEMES):
+            raise _Bad(f"a redirect to {url[:60]!r}, which is no address of the web", again=False)
+    raise _Bad(f"more than {source.redirects} redirects", again=False)
 
 
 def _start(answer, stream, have: int) -> int:
@@ -212,19 +314,23 @@ def _start(answer, stream, have: int) -> int:
     return 0
 
 
-def _receive_body(source: Source, answer, stream, have: int) -> None:
-    length = answer.headers.get("Content-Length")
-    total = have + int(length) if length and length.isdigit() else source.size
+def _receive_body(source: Source, answer, stream, have: int, guard: _Guard) -> None:
+    length = answer.headers.get("Content-Length", "")
+    total = have + int(length) if re.fullmatch("[0-9]{1,18}", length) else source.size
     if source.size is not None and total != source.size:
         stream.truncate(0)
         raise _Bad(f"the server has {total:,} bytes, not {source.size:,}", again=False)
+    if total is not None and total > source.most:
+        stream.truncate(0)
+        raise _Bad(f"the server has {total:,} bytes; at most {source.most:,} are taken", again=False)
     with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
-        for chunk in answer.raw.stream(CHUNK, decode_content=False):
+        for chunk in answer.raw.stream(LEAST, decode_content=False):
             stream.write(chunk)
             have += len(chunk)
+            guard.arrived += len(chunk)
             stage.advance(len(chunk))
-            if source.size is not None and have > source.size:
+            if have > source.most:
                 stream.truncate(0)
-                raise _Bad(f"more than {source.size:,} bytes", again=False)
+                raise _Bad(f"more than {source.most:,} bytes", again=False)
     if total is not None and have < total:
         raise _Bad(f"broke off after {have:,} of {total:,} bytes", again=True)

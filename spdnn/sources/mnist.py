@@ -27,18 +27,17 @@ They are compiled (spdnn/kernels/cpu/resize.cpp).
 The formula comes from a comparison with the official images, whose bits it gives at every size.
 """
 
-import gzip
 import hashlib
 import math
 import os
 import struct
 import threading
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from spdnn.common import door
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.files import cache_folder, existing
 from spdnn.common.progress import Stage
@@ -85,12 +84,8 @@ def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA25
         InputError: no such file, not idx or gzip, cut short, other dimensions, or another digest.
     """
     file = existing(path, "file of MNIST images")
-    try:
-        content = file.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{file}: cannot be read ({error}); expected MNIST images, plain or gzip") from error
+    with door.refused(file, "MNIST images, plain or gzip, cannot be read from it"):
+        content = door.whole(file, door.TEXT, any_name=True)
     if len(content) < 16 or struct.unpack(">I", content[:4])[0] != MAGIC:
         raise InputError(f"{file}: not an idx file of images; it does not begin with {MAGIC:#010x}")
     count, rows, columns = struct.unpack(">III", content[4:16])

@@ -9,6 +9,7 @@ permutations come from a comparison with the official files, which this reproduc
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -81,10 +82,13 @@ class RadixNet(Network):
             "bias": float(self.bias),
             "ymax": self.activation.ymax,
         }
-        self._offsets = np.arange(neurons + 1, dtype=np.int64) * (2 * GROUP)
         self._lock = threading.Lock()  # of the next two, for several threads may read layers
         self._cursors: list[_Cursor] = []  # the last used is the last
         self._held: dict[int, np.ndarray] = {}
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return np.arange(self.neurons + 1, dtype=np.int64) * (2 * GROUP)
 
     def _grouped(self, permutation: np.ndarray) -> np.ndarray:
         """(classes, 16): the input neurons p_t[i] of each class i mod K, ascending."""
@@ -118,6 +122,18 @@ class RadixNet(Network):
     @property
     def depth(self) -> int:
         return self._layers
+
+    @property
+    def width(self) -> int:
+        return self.neurons
+
+    @property
+    def edges(self) -> int:
+        return self._layers * self.header(0).edges  # without going through layers that may be 2^31
+
+    @property
+    def nbytes(self) -> int:
+        return self._layers * self.header(0).nbytes
 
     def header(self, k: int) -> Header:
         return Header(self.neurons, self.neurons, 2 * GROUP * self.neurons, self.bias, self.activation, True)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.formats.archive import Archive, Inflated, natural
 
@@ -37,6 +38,54 @@ def test_no_seeking_from_the_end():
 def test_natural_order():
     names = ["l10", "l2", "l1", "a10b2", "a10b1", "", "l", "2", "10"]
     assert sorted(names, key=natural) == ["", "2", "10", "a10b1", "a10b2", "l", "l1", "l2", "l10"]
+
+
+def header(name="n32-l1.tsv", size=0, kind=tarfile.REGTYPE):
+    """A header that says whatever it is told, with the right checksum."""
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    block = bytearray(info.tobuf())
+    block[124:136] = size.to_bytes(12, "big", signed=True)
+    block[124] |= 0x80
+    block[148:156] = b"%06o\0 " % (sum(block[:148]) + 8 * 32 + sum(block[156:]))
+    return bytes(block)
+
+
+def pax(text):
+    length = len(text) + 4  # of itself too, two digits
+    content = f"{length} {text}\n".encode()
+    return header("pax", len(content), tarfile.XHDTYPE) + content.ljust(512, b"\0")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("blocks", "says"),
+    [
+        (header(size=1 << 50), f"a member of {1 << 50} bytes"),
+        (header(size=1 << 40, kind=tarfile.GNUTYPE_LONGNAME), f"a member of {1 << 40} bytes"),
+        (header(size=1 << 20, kind=tarfile.XHDTYPE), f"a member of {1 << 20} bytes"),
+        (header(size=512, kind=tarfile.GNUTYPE_SPARSE), "a member with holes"),
+        (pax(f"size={1 << 50}") + header(), f"a member of {1 << 50} bytes"),
+        (pax("size=-1024") + header(), "a member of -1024 bytes"),
+        (pax("GNU.sparse.size=7") + header(), "a member with holes"),
+    ],
+    ids=["size", "long name", "notes", "holes", "size in notes", "negative size in notes", "holes in notes"],
+)
+def test_a_header_that_lies_is_refused_before_anything_is_allocated(tmp_path, blocks, says, packed):
+    path = tmp_path / "a.tar"
+    path.write_bytes(gzip.compress(blocks + bytes(2048)) if packed else blocks + bytes(2048))
+    with pytest.raises(InputError, match=rf"a\.tar: this is no sound tar archive \({says}\)$"):
+        list(Archive(path).members())
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_ends_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(door, "SMALL", 1 << 20)
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(header(size=3 << 20) + bytes(4 << 20)))
+    for content in (header(size=3 << 20), header()):
+        path.write_bytes(gzip.compress(content + bytes(4 << 20)))
+        with pytest.raises(InputError, match=r"no sound tar archive \(more than 1,\d+,\d+ bytes, too much to be"):
+            list(Archive(path).members())
 
 
 @pytest.mark.parametrize("second", [False, True])

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -13,6 +14,7 @@ from refusals import refuses
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.formats.images import read_images
+from spdnn.problem.features import Inputs
 
 
 def images(folder, content, name="sparse-images-9.tsv"):
@@ -136,3 +138,17 @@ def test_categories_on_a_full_disk(tmp_path, monkeypatch):
         write_categories(path, np.array([2]))
     assert os.listdir(tmp_path) == ["a.txt"]
     assert read_categories(path).tolist() == [1]
+
+
+def test_few_pixels_are_not_many_images(tmp_path):
+    """A file of one line named image 1,000,000, which took 26 s and 640 MB."""
+    refuses("image 1000000 in a file of 1 pixels so far", read_images, images(tmp_path, b"1000000\t1\t.5"))
+    wide = images(tmp_path, b"60000\t1\t1\n", "sparse-images-4194304.tsv")
+    refuses("60000 images of 4194304 neurons take 31,457,280,000 bytes for so few pixels", read_images, wide)
+    read = read_images(images(tmp_path, b"1000000\t1\t.5"), count=1_000_000)
+    assert (read.count, read.nonzeros) == (1_000_000, 1)
+
+
+def test_a_wide_binary_matrix_of_few_ones_stays_sparse():
+    made = Inputs.from_array(sp.coo_array(([1.0, 1.0], ([0, 4_000_000], [4_000_000, 0])), shape=(4_000_001, 4_000_001)))
+    assert (made.kind, made.nonzeros) == ("csr", 2)

@@ -1,6 +1,7 @@
 """Named arrays in .safetensors and .npz files."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ from refusals import refuses
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.formats import container, store
-from spdnn.formats.tensors import open_tensors, write_tensors
+from spdnn.formats.tensors import Archive, open_tensors, read_array, write_tensors
 from spdnn.sources.radixnet import RadixNet
 
 ARRAYS = {"b": np.arange(4, dtype=np.float32), "a": np.ones((2, 0), np.float32), "c": np.float32(3).reshape(())}
@@ -118,3 +120,42 @@ def test_our_stores_in_the_package(tmp_path):
 def test_nothing_half_written(tmp_path):
     refuses("does not exist", write_tensors, tmp_path / "no" / "x.npz", ARRAYS)
     assert not list(tmp_path.iterdir())
+
+
+def npy(shape, kind="<f4", content=b""):
+    """The bytes of a .npy file whose header says what it is told."""
+    header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + content
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (npy((1 << 33,)), r"an array of shape \(8589934592,\) in \d+ bytes"),
+        (npy((-1, 4), content=bytes(16)), r"an array of shape \(-1, 4\)"),
+        (npy((1 << 60,), "|V0"), "an array of type"),
+        (npy((1,), "|O", b"\x80"), "an array of type object"),
+        (npy((2, 2), "<f4", bytes(15)), "array"),
+        (b"\x93NUMPY\1\0\xff\xff" + b"(" * 9000, ""),
+    ],
+    ids=["huge", "negative", "of nothing", "objects", "cut short", "nested"],
+)
+def test_headers_of_numpy_that_lie(content, says, tmp_path):
+    (tmp_path / "a.npy").write_bytes(content)
+    refuses(f"a.npy: this is no sound .npy file of plain numbers .*{says}", read_array, tmp_path / "a.npy")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w.npy", content)
+    refuses(f"a.npz: w cannot be read .*{says}", lambda path: Archive(path)["w"], tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("packing", "size", "says"),
+    [
+        (zipfile.ZIP_LZMA, 9, "'w.npy' is packed in a way that NumPy does not use"),
+        (zipfile.ZIP_DEFLATED, door.SMALL + 1, "33,554,433 bytes when unpacked, more than 33,554,432"),
+    ],
+)
+def test_archives_that_take_too_much_to_unpack(packing, size, says, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", packing) as archive:
+        archive.writestr("w.npy", bytes(size))
+    refuses(f"a.npz: this is no sound .npz file .{says}", Archive, tmp_path / "a.npz")

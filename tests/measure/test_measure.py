@@ -1,5 +1,7 @@
 """Samples and the records made of them."""
 
+import json
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -59,3 +61,44 @@ def test_inputs_that_say_they_are_official():
     network = RadixNet(1024, 120)
     for forged in (Inputs(rows[:286], 1024, None, told), Inputs(rows, 1024, None, told).counted(286)):
         assert measure.official(network, forged) is None
+
+
+@pytest.fixture
+def result(random_network):
+    network, runner = random_network([6, 5, 4], bias=0.1), engine("cpu")
+    inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
+    return measure.measure(runner, runner.prepare(network, ()), inputs, Options(1), 1, 0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("alive", np.arange(5, 14), "inputs beyond the 9 that there are"),
+        ("alive", np.array([3, 1, 2, 0, 4, 5, 6, 7, 8]), "inputs that do not ascend"),
+        ("alive", np.arange(9.0), "alive is float64"),
+        ("alive", np.arange(9)[:, None], r"alive is int64 of shape \(9, 1\)"),
+        ("row_sum", np.zeros(8), r"row_sum is float64 of shape \(8,\)"),
+        ("row_hash", np.zeros(9, np.int64), "row_hash is int64"),
+        ("outputs", 0, "9 inputs, 0 outputs"),
+        ("survivors", np.zeros(0, np.int64), "0 layers"),
+        ("inputs", np.arange(2), ""),
+        ("more", 1, ""),
+    ],
+)
+def test_a_result_whose_parts_do_not_belong_together_is_refused(name, value, says, result, tmp_path):
+    measure.write_result(tmp_path / "r.npz", result[1])
+    assert measure.read_result(tmp_path / "r.npz").digest == result[1].digest
+    with np.load(tmp_path / "r.npz") as stored:
+        np.savez(tmp_path / "r.npz", **{**stored, name: value})
+    with pytest.raises(InputError, match=rf"r\.npz: not a result of an inference \(.*{says}"):
+        measure.read_result(tmp_path / "r.npz")
+
+
+@pytest.mark.parametrize("change", [{"more": 1}, {"categories": -1}, {"survivors": "9"}, {"categories_sha256": "x"}])
+def test_samples_with_another_summary_are_refused(change, result, tmp_path):
+    path = tmp_path / "s.json"
+    measure.write_samples(path, *result)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
+    with pytest.raises(InputError, match=rf"s\.json: result: .*{next(iter(change))}"):
+        measure.read_samples(path)

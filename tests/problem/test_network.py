@@ -133,7 +133,28 @@ def damaged():
             matrix = sp.random_array((4, 4), density=0.5, rng=np.random.default_rng(1), format="coo")
             matrix.coords[axis][2] = value
             yield matrix
-    yield sp.dia_array((np.ones((1, 4)), [5]), shape=(4, 4))
+    for offset in (5, -5, 1 << 40, -(1 << 63)):
+        matrix = sp.dia_array((np.ones((1, 4)), [1]), shape=(4, 4))
+        matrix.offsets = np.array([offset])
+        yield matrix
+    matrix = sp.dia_array((np.ones((1, 4)), [1]), shape=(4, 4))
+    matrix.offsets = np.array([1, 2])  # of two diagonals, with the values of one
+    yield matrix
+    for form in ("csr", "csc", "bsr"):  # SciPy's own check passes over offsets that end at 0
+        matrix = sp.random_array((2, 2), density=1, format=form)
+        matrix.indptr = np.array([0, 1_000_000, 0])
+        yield matrix
+    matrix = sp.random_array((4, 4), density=0.5, rng=np.random.default_rng(1), format="coo")
+    matrix.data = matrix.data[:3]
+    yield matrix
+    for rows, values in (([0, 9], [1.0, 1.0]), ([0, 1], [1.0])):
+        matrix = sp.lil_array((4, 4))
+        matrix.rows[1], matrix.data[1] = rows, values
+        yield matrix
+    matrix = sp.dok_array((4, 4))
+    matrix[1, 1] = 1
+    matrix._dict[7, 7] = 1.0
+    yield matrix
 
 
 @pytest.mark.parametrize("matrix", list(damaged()), ids=lambda matrix: matrix.format)

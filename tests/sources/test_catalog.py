@@ -13,6 +13,10 @@ ROW = {
     "digest": "0" * 32,
     "digest_of": "content",
     "bytes": "12",
+    "at_most": "",
+    "seconds": "600",
+    "stall": "60",
+    "redirects": "5",
     "path": "folder/a.gz",
     "note": "",
 }
@@ -37,6 +41,7 @@ def test_the_table_that_ships(root):
         assert sources[f"categories-{p.neurons}-{p.layers}"].digest == challenge.TRUTH_SHA256[p.neurons]
     assert sources["network-65536"].size == 15_882_663_547
     assert sources["images-65536"].size == 1_024_820_347
+    assert all(source.size or source.most < 10**10 for source in sources.values())
     unknown = {name for name, source in sources.items() if not (source.digest or source.size)}
     assert unknown == {"dlmc"}  # nothing is published of it, so what is read from it is checked matrix by matrix
     assert len({source.path for source in sources.values()}) == len(sources)
@@ -54,7 +59,11 @@ BAD = {
     "algorithm": ["", "sha1", "SHA256"],
     "digest": ["", "0" * 31, "0" * 64, "g" * 32],
     "digest_of": ["", "gz"],
-    "bytes": ["0", "-1", "1,000", "x"],
+    "bytes": ["0", "-1", "1,000", "x", ""],  # the last: without at_most
+    "at_most": ["0", "x", "13"],  # the last: with bytes
+    "seconds": ["", "0", "-1", "1.5"],
+    "stall": ["", "0", "x"],
+    "redirects": ["", "0", "x"],
     "path": ["", "/etc/a", "../a", "b/../../a"],
 }
 

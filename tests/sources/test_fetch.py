@@ -7,6 +7,7 @@ import multiprocessing
 import re
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -19,6 +20,7 @@ from spdnn.sources.fetch import fetch
 BODY = bytes(range(256)) * 4000
 SHA256 = hashlib.sha256(BODY).hexdigest()
 HALF = len(BODY) // 2
+HOSTILE = ("endless", "promises", "drips", "header", "trailer", "round", "away")
 DEADLINE = 300  # seconds, of what takes none unless something is wrong
 
 
@@ -26,7 +28,9 @@ class Server(ThreadingHTTPServer):
     """Serves BODY at any path; `plan` has the behaviours of the next answers, the last one for all further.
 
     right, no-range (ignores Range), truncated (half of what is promised), corrupt, longer, slow (no answer),
-    stalls (half, then silence), wrong-range, or a status.
+    stalls (half, then silence), wrong-range, or a status. Hostile ones: endless (no length, no end), promises
+    (a length beyond all bounds), drips (a byte at a time), header (a header that drips), trailer (chunks without end
+    behind the last one), round (a redirect to itself), away (a redirect to a file).
     """
 
     daemon_threads = True
@@ -45,6 +49,31 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def hostile(self, kind):
+        self.send_response(302 if kind in ("round", "away") else 200)
+        if kind in ("round", "away"):
+            self.send_header("Location", "/again" if kind == "round" else "file:///etc/passwd")
+        if kind == "promises":
+            self.send_header("Content-Length", "9" * 18)
+        if kind == "trailer":
+            self.send_header("Transfer-Encoding", "chunked")
+        if kind == "header":
+            self.flush_headers()
+        else:
+            self.end_headers()
+        first, piece, pause = {
+            "endless": (b"", bytes(1 << 16), 0),
+            "promises": (b"", b"?", 0.01),
+            "drips": (b"", b"?", 0.01),
+            "header": (b"X-More: ", b"?", 0.01),
+            "trailer": (b"1\r\n?\r\n0\r\n", b"X-More: 1\r\n", 0.001),
+            "round": (b"", bytes(1 << 16), 0),
+            "away": (b"", b"", DEADLINE),
+        }[kind]
+        self.wfile.write(first)
+        while not self.server.stop.wait(pause):
+            self.wfile.write(piece)
+
     def do_GET(self):
         server, asked = self.server, self.headers.get("Range")
         server.asked.append((self.path, asked))
@@ -54,6 +83,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         if kind.isdigit():
             self.send_error(int(kind))
+            return
+        if kind in HOSTILE:
+            with contextlib.suppress(ConnectionError):
+                self.hostile(kind)
             return
         body, start = server.body, 0
         if kind == "corrupt":
@@ -97,11 +130,12 @@ def server(monkeypatch):
 
 def source(*urls, **changes) -> dict[str, Source]:
     row = {"algorithm": "sha256", "digest": SHA256, "digest_of": "file", "size": len(BODY), "path": "sub/file.bin"}
+    row |= {"most": 2 * len(BODY), "seconds": DEADLINE, "stall": DEADLINE, "redirects": 2}
     return {"it": Source(name="it", urls=urls, note="", **(row | changes))}
 
 
 def get(sources, folder, **options):
-    return fetch("it", folder, **({"retries": 2, "timeout": DEADLINE, "backoff": 0.01, "sources": sources} | options))
+    return fetch("it", folder, **({"retries": 2, "backoff": 0.01, "sources": sources} | options))
 
 
 def parts(folder):
@@ -204,9 +238,53 @@ def test_failures_say_why_and_leave_nothing(kind, asked, says, server, tmp_path)
 @pytest.mark.parametrize("kind", ["slow", "stalls"])
 def test_a_silent_server_is_given_up(kind, server, tmp_path):
     server.plan = [kind]
-    with pytest.raises(SpdnnError, match=r"no answer within 0\.2 s"):
-        get(source(f"{server.url}/a"), tmp_path, retries=1, timeout=0.2)
+    with pytest.raises(SpdnnError, match=r"(no answer|less than 65,536 bytes) within 0\.2 s"):
+        get(source(f"{server.url}/a", stall=0.2), tmp_path, retries=1)
     assert not (tmp_path / "sub" / "file.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits", "says"),
+    [
+        ("endless", {}, "more than 2,048,000 bytes$"),
+        ("promises", {}, "999,999,999,999,999,999 bytes; at most 2,048,000 are taken$"),
+        ("drips", {"stall": 0.2}, r"less than 65,536 bytes within 0\.2 s$"),
+        ("drips", {"seconds": 0.2}, r"not done within 0\.2 s$"),
+        ("header", {"stall": 0.2}, r"less than 65,536 bytes within 0\.2 s$"),
+        ("trailer", {"seconds": 0.2}, r"not done within 0\.2 s$"),
+        ("round", {}, "more than 2 redirects$"),
+        ("away", {}, "a redirect to 'file:///etc/passwd', which is no address of the web$"),
+    ],
+)
+def test_a_hostile_server_is_given_up_and_what_was_there_stays(kind, limits, says, server, tmp_path):
+    server.plan = [kind]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "file.bin").write_bytes(b"of before")
+    limits |= {"size": None, "algorithm": "none", "digest": "", "most": 2 * len(BODY)}
+    before = source(f"{server.url}/a", **limits | {"algorithm": "sha256", "digest": SHA256})
+    begun = time.monotonic()
+    for sources in (before, source(f"{server.url}/a", **limits | {"path": "sub/new.bin"})):
+        with pytest.raises(SpdnnError, match=says) as caught:
+            get(sources, tmp_path, retries=0)
+        assert "\n" not in str(caught.value)
+    assert time.monotonic() - begun < DEADLINE / 2
+    assert (tmp_path / "sub" / "file.bin").read_bytes() == b"of before"
+    assert not (tmp_path / "sub" / "new.bin").exists()
+
+
+def test_all_attempts_together_have_a_deadline(server, tmp_path):
+    server.plan = ["500"]
+    with pytest.raises(SpdnnError, match=r"not done within 0\.2 s$"):
+        get(source(f"{server.url}/a", seconds=0.2), tmp_path, retries=99, backoff=0.01)
+
+
+def test_a_mirror_folder_is_not_copied_beyond_what_the_table_allows(tmp_path):
+    mirror = tmp_path / "mirror"
+    (mirror / "sub").mkdir(parents=True)
+    with open(mirror / "sub" / "file.bin", "wb") as stream:
+        stream.truncate(1 << 40)  # without taking any room
+    with pytest.raises(SpdnnError, match="1,099,511,627,776 bytes, more than 2,048,000"):
+        get(source(size=None), tmp_path, mirror=mirror)
 
 
 def test_a_closed_port_and_every_place_is_listed(server, tmp_path):

@@ -1,0 +1,52 @@
+"""The door that files come in by: what is no file, too long, or packed too well is refused before it is read."""
+
+import gzip
+import os
+
+import pytest
+from refusals import refuses
+
+from spdnn.common import door
+from spdnn.common.errors import InputError
+
+BOMB = gzip.compress(bytes(door.SMALL + 1))
+
+
+def test_what_is_no_plain_file_is_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for read in (door.whole, lambda path: door.text(path, "table")):
+        refuses("pipe: .*not a plain file", read, tmp_path / "pipe")
+        refuses("this is a folder", read, tmp_path)
+        refuses("there is no such", read, tmp_path / "none")
+
+
+def test_more_bytes_than_are_allowed(tmp_path):
+    path = tmp_path / "a"
+    with open(path, "wb") as stream:
+        stream.truncate(1 << 40)  # without taking any room
+    refuses("a: it has 1,099,511,627,776 bytes; at most 17,179,869,184 are read", door.whole, path)
+    refuses("1,099,511,627,776 bytes, more than 1,073,741,824", door.text, path, "table")
+    path.write_bytes(b"12345")
+    assert door.whole(path, 5) == b"12345"
+    refuses("a: it has 5 bytes; at most 4 are read", door.whole, path, 4)
+
+
+def test_gzip_that_holds_far_more_than_it_is(tmp_path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(BOMB)
+    said = "it holds more than 33,554,432 bytes, too much to be sound"
+    refuses(f"a.gz: {said}", door.whole, path)
+    refuses(f"member: {said}", door.unpacked, BOMB, "member")
+    with door.opened(path) as stream:
+        assert stream.read(9) == bytes(9)
+    path.write_bytes(gzip.compress(b"12345"))
+    assert door.whole(path, 5) == b"12345"
+    refuses("a.gz: it holds more than 4 bytes", door.whole, path, 4)
+
+
+def test_what_a_library_raises_is_one_short_sentence():
+    with pytest.raises(InputError) as caught, door.sound("a.npz: damaged"):
+        raise SyntaxError("\x00\x1b[31m" + "x" * 999 + "\nmore")
+    assert str(caught.value).startswith("a.npz: damaged (??[31mxxx")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 200
