@@ -48,7 +48,8 @@ memory() (
 )
 
 threads() (
-    openmp=$(readlink -f "$("$CXX" -print-file-name=libomp.so.5)") && archer=$(dirname "$openmp")/libarcher.so
+    openmp=$(readlink -f "$("$CXX" -print-file-name=libomp.so.5)") || openmp=
+    archer=$(dirname "$openmp")/libarcher.so
     if [ ! -f "$archer" ]; then
         echo "spdnn: make sanitize needs LLVM's OpenMP with Archer; it is missing (apt-get install libomp-dev)" >&2
         exit 1
