@@ -74,7 +74,7 @@ class Cache:
         if prepared is None:
             prepared = make()
             if type(prepared.network) is not RadixNet:  # else there is nothing to gain
-                info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": 0.0}
+                info = {"reductions": list(prepared.reductions), "found": prepared.findings, "prepare_seconds": 0.0}
                 write = lambda path: write_prepared(path, prepared.network, info, durable=False)  # noqa: E731
                 self._keep(path, prepared.network.nbytes, write)
         return prepared

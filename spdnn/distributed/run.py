@@ -144,7 +144,7 @@ class Ranks:
             result = with_values(world, result, mine)
         rank = self._of_rank(exchange, mine, numbers, timer)
         rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
-        reduced = (session.found, session.span) if session is not None else None
+        reduced = (session.findings, session.span) if session is not None else None
         del session
         if exchange:
             exchange.comm.Free()
@@ -258,7 +258,7 @@ class Ranks:
             engine=EngineNotes(self.engine.name, result.notes),
             reductions=Reductions(
                 list(prepared.reductions),
-                {**prepared.found, **{name: _together(name, findings) for name in findings[0]}},
+                {**prepared.findings, **{name: _together(name, findings) for name in findings[0]}},
             ),
             threads=options.threads,
             memory_limit_bytes=self.memory,
@@ -313,6 +313,6 @@ class _Times:
 
 
 def _together(name: str, findings: list[dict]) -> dict:
-    """The findings of all sessions about one reduction: rows of all, seconds and looks of the rank that spent most."""
+    """The findings of all sessions about one reduction: rows of all, seconds and searches of the rank that spent most."""
     mine = [notes[name] for notes in findings]
     return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}

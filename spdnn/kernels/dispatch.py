@@ -22,7 +22,7 @@ def missing() -> str | None:
     if sources:
         digests = "".join(hashlib.sha256(source.read_bytes()).hexdigest() for source in sources)
         if hashlib.sha256(digests.encode()).hexdigest() != _cpu.source_digest:
-            return "the compiled kernels are not those of the sources beside them; build them again with: make setup"
+            return "the compiled kernels are not those of the sources next to them; build them again with: make setup"
     return None
 
 

@@ -1,7 +1,7 @@
 """The clock: read, prepare, and repeated inference, each named; and the run record that a verdict allows.
 
 read       files or formulas to inputs and weights in memory
-prepare    looking for reductions, laying the network out
+prepare    searching for reductions, laying the network out
 inference  from inputs and weights in memory to categories and row sums (Session.run), every repeat kept
 """
 
@@ -126,19 +126,19 @@ def measure(
     begun = time.perf_counter()
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
-    for turn in range(repeats):
+    for number in range(repeats):
         check_ended()
-        with progress_output.repeat(turn, repeats):
+        with progress_output.repeat(number, repeats):
             result, spent = timed(session.run)
         seconds.append(spent)
         digests.append(result.digest)
     check_repeats(engine, digests)
     session.tell(result)
     spent = RunSamples([read_seconds + opened], [prepare_seconds], seconds)
-    found = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
+    measurement = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
     del session  # its buffers and weights, so that there is memory to measure
-    found = replace(found, machine=ceilings(engine, options))
-    return replace(found, aside_seconds=time.perf_counter() - begun - opened - seconds[0]), result
+    measurement = replace(measurement, machine=ceilings(engine, options))
+    return replace(measurement, aside_seconds=time.perf_counter() - begun - opened - seconds[0]), result
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:
@@ -162,7 +162,7 @@ def measured(
     return Measurement(
         problem=problem(prepared.source, inputs),
         engine=EngineNotes(name, result.notes),
-        reductions=Reductions(list(prepared.reductions), {**prepared.found, **session.found}),
+        reductions=Reductions(list(prepared.reductions), {**prepared.findings, **session.findings}),
         threads=options.threads,
         memory_limit_bytes=options.memory,
         samples=samples,
@@ -191,14 +191,14 @@ def stored(path: str | Path, network: Network, layers: int | None = None) -> tup
     return whole.first(layers or prepared.depth), info["prepare_seconds"]
 
 
-def ceilings(engine: Engine, options: Options, beside: int = 1) -> Machine | None:
+def ceilings(engine: Engine, options: Options, together: int = 1) -> Machine | None:
     """What the machine does at best on the same threads, or the engine's device; None where neither is the engine's
-    limit, or where memory is too small to measure it. `beside` as machine.measure takes it.
+    limit, or where memory is too small to measure it. `together` as machine.measure takes it.
     """
     memory = None if options.memory is None else max(0, options.memory - resident_bytes())
     try:
         if engine.on_kernels:
-            return machine.measure(options.threads, MACHINE_SECONDS, memory, beside)
+            return machine.measure(options.threads, MACHINE_SECONDS, memory, together)
         return engine.ceilings(options, MACHINE_SECONDS)
     except Unavailable:
         return None
@@ -206,9 +206,9 @@ def ceilings(engine: Engine, options: Options, beside: int = 1) -> Machine | Non
 
 def problem(network: Network, inputs: Inputs) -> Problem:
     """The `problem` part of a record."""
-    found = official(network, inputs)
+    matched = official(network, inputs)
     return Problem(
-        official=found.name if found else None,
+        official=matched.name if matched else None,
         network=network.description,
         network_identity=network.identity(),
         neurons=network.width,
@@ -221,24 +221,24 @@ def problem(network: Network, inputs: Inputs) -> Problem:
 
 
 def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
-    """The official problem that network and inputs are, found by comparing digests, or None.
+    """The official problem that network and inputs are, recognised by their digests, or None.
 
     Any number of the official inputs counts, from the first on: the truth then covers just those.
     """
     if network.width not in challenge.WIDTHS or network.depth not in challenge.DEPTHS:
         return None
-    found = challenge.problem(network.width, network.depth)
-    expected = challenge.INPUT_SHA256[found.neurons]
-    # All of them are known by their digest; fewer, when they were cut here from inputs of that digest.
+    candidate = challenge.problem(network.width, network.depth)
+    expected = challenge.INPUT_SHA256[candidate.neurons]
+    # All of them are recognised by their digest; fewer, when they were cut here from inputs of that digest.
     part = inputs.count <= inputs.base < challenge.INPUTS and inputs.cut_from == expected
     if inputs.sha256 != expected and not part:
         return None
-    formula = RadixNet(found.neurons, found.layers)
+    formula = RadixNet(candidate.neurons, candidate.layers)
     if network.identity() == formula.identity():
-        return found
-    layers = progress.bar(range(found.layers), "compare with the official network", found.layers)
+        return candidate
+    layers = progress.bar(range(candidate.layers), "compare with the official network", candidate.layers)
     same = all(network.layer_sha256(k) == formula.layer_sha256(k) for k in layers)
-    return found if same else None
+    return candidate if same else None
 
 
 def judge(
@@ -275,9 +275,9 @@ def truth_for(
     seed: int = 0,
 ) -> verify.Truth:
     """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from."""
-    found = official(network, inputs) if truth is None else None
-    if found:
-        return verify.official(found.neurons, inputs.count)
+    matched = official(network, inputs) if truth is None else None
+    if matched:
+        return verify.official(matched.neurons, inputs.count)
     if truth in (None, "oracle"):
         per_layer = [network.header(k).edges for k in range(network.depth)]
         rows = verify.sample(result, per_layer, edges, seed)
@@ -304,7 +304,7 @@ def named_truth(text: str, count: int | None) -> verify.Truth:
 def record(
     case: str, measurement: Measurement, result_summary: dict, verdict: Verdict, command: str, comparison: str = ""
 ) -> RunRecord:
-    """The run record of a measured and judged case; `comparison`: of engines that were timed in turn.
+    """The run record of a measured and judged case; `comparison`: of engines that were timed alternately.
 
     Raises:
         SpdnnError: the verdict did not pass: an unverified run has no number.

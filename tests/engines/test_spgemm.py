@@ -110,12 +110,12 @@ def test_equal_rows_share_one_and_change_nothing():
     np.testing.assert_array_equal(merged.row_projection, plain.row_projection)
     assert plain.alive.size > 0
     assert merged.edges_computed < plain.edges_computed / 2
-    found = session.found["inputs"]
+    found = session.findings["inputs"]
     assert found["looks"] >= 1
     assert found["seconds"] > 0
     alone = opened("spgemm", network, inputs, ("inputs",))
     assert alone.run().digest == plain.digest
-    assert 440 <= alone.found["inputs"]["rows_merged"] <= 499
+    assert 440 <= alone.findings["inputs"]["rows_merged"] <= 499
 
 
 def test_only_rows_that_are_equal_are_merged():

@@ -29,7 +29,7 @@ def test_a_stale_build_is_refused(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "kernels.cpp").write_text("other\n")
     monkeypatch.setattr(dispatch, "__file__", str(tmp_path / "__init__.py"))
-    assert "not those of the sources beside them" in dispatch.missing()
+    assert "not those of the sources next to them" in dispatch.missing()
     with pytest.raises(Unavailable, match="make setup"):
         dispatch.levels()
 

@@ -199,8 +199,8 @@ def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neuro
     for first in (0, 1, 15, 64, 100):
         out = layouts.buffer(300, neurons, tile)
         out[:] = np.nan
-        level.place(rows[:first], out, tile, 0, 2)
-        level.place(rows[first:], out, tile, first, 2)
+        level.insert(rows[:first], out, tile, 0, 2)
+        level.insert(rows[first:], out, tile, first, 2)
         np.testing.assert_array_equal(untiled(level, out, 200, neurons, tile), rows)
     end = layouts.tiles_of(200, tile) * tile  # the lanes of a new tile past the last row are zero
     assert not untiled(level, out, end, neurons, tile)[200:].any()
@@ -209,7 +209,7 @@ def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neuro
 def test_places_that_do_not_fit_are_refused():
     level, rows = dispatch.level(), np.zeros((20, 3), np.float32)
     with pytest.raises(ValueError, match="dst is too small"):
-        level.place(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
+        level.insert(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
     with pytest.raises(ValueError, match="a row number is out of range"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
     with pytest.raises(ValueError, match="as many as indices"):

@@ -14,5 +14,5 @@ with logged(snakemake.log[0]):
     network = open_network(snakemake.input[0])
     reductions = parse_reductions(params.reductions, runner.offers)
     prepared, seconds = timed(runner.prepare, network, reductions, params.memory)
-    info = {"reductions": list(prepared.reductions), "found": prepared.found, "prepare_seconds": seconds}
+    info = {"reductions": list(prepared.reductions), "found": prepared.findings, "prepare_seconds": seconds}
     write_prepared(snakemake.output[0], prepared.network, info)

@@ -19,7 +19,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, searched
 
-LOGGED = 512  # passes whose cost a run tells
+LOGGED = 512  # passes whose cost a run notes
 
 
 @dataclass
@@ -126,7 +126,7 @@ class CpuWork:
         filled = rows.tile - (rows.tiles * rows.tile - size)
         active[:, -1] &= np.uint64((1 << filled) - 1)
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
-        inputs = rows.stood_for(active) if rows.merged else alive
+        inputs = rows.inputs_behind(active) if rows.merged else alive
         tally.survivors[k : k + len(layers)] += inputs
         rows.left = inputs[-1]
         span = slice(k, k + len(layers))
@@ -208,7 +208,7 @@ class CpuWork:
         return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
     def note(self, tally: Tally, findings: dict) -> None:
-        """Add to Session.found the findings of a run about the reductions that depend on the inputs."""
+        """Add to Session.findings the findings of a run about the reductions that depend on the inputs."""
         if "dead" in self.reductions:
             findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:

@@ -39,7 +39,7 @@ class DeviceInputs:
         arguments = {"stored": self.stored, "batch": rows.batch, "neurons": self.neurons}
         blocks = rows.run.blocks(rows.tiles * -(-self.neurons // TILE))
         if self.kind == "bits":
-            arguments |= {"bits": self.data[0], "found": words}
+            arguments |= {"bits": self.data[0], "words": words}
             return [self.device.bind(settings.WORDS, blocks, arguments)]
         arguments["features"] = features
         if self.kind == "dense":

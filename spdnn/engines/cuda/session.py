@@ -110,7 +110,7 @@ class CudaSession(Session):
         most = min(needed, free // each, 2**30 // TILE)
         if not most:
             raise MemoryTooSmall(
-                f"{self.device.properties.name} has {free:,} bytes of memory left beside weights and inputs, and "
+                f"{self.device.properties.name} has {free:,} bytes of memory left besides weights and inputs, and "
                 f"{TILE} inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit",
                 each,
             )

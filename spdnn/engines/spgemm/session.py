@@ -77,7 +77,7 @@ class SpgemmSession(Session):
         size = -(-self.inputs.count // count)
         tally = Tally(np.zeros(self.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64))
         if self.searches:
-            self.found["inputs"] = searched()
+            self.findings["inputs"] = searched()
         with progress.Inference(self.course, self.inputs.count, count) as stage:
             batches = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         notes = {
@@ -168,7 +168,7 @@ class SpgemmSession(Session):
 
         merged = rows.merge(representatives(self._hashes(rows), same))
         search.ended(k, before, merged)
-        findings = self.found["inputs"]
+        findings = self.findings["inputs"]
         findings["looks"] += 1
         findings["rows_merged"] += merged
         findings["seconds"] += time.perf_counter() - begun
@@ -183,7 +183,7 @@ class SpgemmSession(Session):
     def _held(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
         """The rows before layer k as other ranks see them."""
         return SpgemmRows(
-            rows, lambda: self._hashes(rows), self.edges, self.found.get("inputs", {}), searched=searched,
+            rows, lambda: self._hashes(rows), self.edges, self.findings.get("inputs", {}), searched=searched,
             may_leave=k >= self.dead_from, neurons=self.network.header(k - 1).outputs, capacity=self.batch, edges=edges,
         )  # fmt: skip
 

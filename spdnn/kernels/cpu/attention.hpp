@@ -19,7 +19,7 @@ struct Attention {
 
 struct AttentionLevel {
     const char* name;
-    // Threads' processor seconds go to busy (threads); the result is whether any number given out is NaN.
+    // Threads' processor seconds go to busy (threads); the result is whether any output is NaN.
     bool (*single)(const Attention<float>&, double* busy, int threads);
     bool (*half)(const Attention<uint16_t>&, double* busy, int threads);
     bool run(const Attention<float>& work, double* busy, int threads) const { return single(work, busy, threads); }

@@ -49,8 +49,8 @@ template <class Work, size_t count>
 const Work& at_level(const Work* const (&works)[count], const std::string& level) {
     static const std::vector<std::string> usable = [] {
         std::vector<std::string> names;
-        for (nb::handle found : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
-            names.push_back(nb::cast<std::string>(found.attr("name")));
+        for (nb::handle usable_level : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
+            names.push_back(nb::cast<std::string>(usable_level.attr("name")));
         return names;
     }();
     for (const std::string& name : usable)

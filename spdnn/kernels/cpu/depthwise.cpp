@@ -52,12 +52,12 @@ inline Vec every_second(Vec a, Vec b, bool odd) {
     return odd ? __builtin_shuffle(a, b, even + 1) : __builtin_shuffle(a, b, even);
 }
 
-// A plane with zeros around it, as float32; with stride 2 a row is its even places, then its odd ones. Pixel x is at
-// place x + 1. The whole plane is copied before it is read: loads across stores still under way would wait for these.
+// A plane with zeros around it, as float32; with stride 2 a row is its even positions, then its odd ones. Pixel x is at
+// position x + 1. The whole plane is copied before it is read: loads across stores still under way would wait for these.
 template <class Real>
 struct Plane {
     const Depthwise<Real>& work;
-    // With room behind the even places for the zeros of a whole vector, which would else fall onto odd ones.
+    // With room behind the even positions for the zeros of a whole vector, which would else fall onto odd ones.
     const int64_t half = padded((work.width + 1) / work.stride + 2) + (work.stride - 1) * kLanes, pitch = half * work.stride;
 
     int64_t floats() const { return (work.height + 2) * pitch + 2 * kLanes; }  // loads and stores pass the end of a row

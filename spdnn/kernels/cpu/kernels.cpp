@@ -196,10 +196,10 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     Epilogue<Vec, kVectors> epilogue{layer};
     // Every 8 bytes of a vector hold the whole word: lane i takes the byte with its bit from the 16 bytes around it.
-    ByteVec place[kCounters], bit;
+    ByteVec from_byte[kCounters], bit;
     for (int i = 0; i < kBytes; ++i) bit[i] = static_cast<uint8_t>(1u << (i % 8));
     for (int c = 0; c < kCounters; ++c)
-        for (int i = 0; i < kBytes; ++i) place[c][i] = static_cast<uint8_t>(i / 16 * 16 + (c * kBytes + i) / 8 % 8);
+        for (int i = 0; i < kBytes; ++i) from_byte[c][i] = static_cast<uint8_t>(i / 16 * 16 + (c * kBytes + i) / 8 % 8);
     auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
         constexpr int kTogether = decltype(together)::value;
         Vec sum[kTogether][kVectors] = {}, none[kVectors] = {};
@@ -211,7 +211,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
                 for (int o = 0; o < kTogether; ++o) {
                     const ByteVec word = reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
                     for (int c = 0; c < kCounters; ++c)
-                        count[o][c] -= reinterpret_cast<ByteVec>((__builtin_shuffle(word, place[c]) & bit) == bit);
+                        count[o][c] -= reinterpret_cast<ByteVec>((__builtin_shuffle(word, from_byte[c]) & bit) == bit);
                 }
             }
             for (int o = 0; o < kTogether; ++o)
@@ -415,6 +415,6 @@ extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
 const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {
     SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,       SPDNN_LEVEL::run,            SPDNN_LEVEL::compact,
     SPDNN_LEVEL::row_hashes,   SPDNN_LEVEL::rows_differ, SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::untile,
-    SPDNN_LEVEL::take,         SPDNN_LEVEL::place};
+    SPDNN_LEVEL::take,         SPDNN_LEVEL::insert};
 
 }  // namespace spdnn

@@ -1,7 +1,7 @@
 // The CPU kernels' interface, the same at every instruction-set level.
 //
 // Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (1, 16, 32 or 64) side by side, so that the value of
-// one neuron for a whole tile is contiguous. A layer is given by output neuron (CSC of W): output j reads
+// one neuron for a whole tile is contiguous. A layer is stored by output neuron (CSC of W): output j reads
 // indices[offsets[j] .. offsets[j+1]).
 #pragma once
 
@@ -76,7 +76,7 @@ struct Kernels {
     // rows (count, neurons) <- inputs indices[k] of src.
     void (*take)(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads);
     // Inputs first .. first + count of dst <- rows (count, neurons); the lanes of a new tile past them become zero.
-    void (*place)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
+    void (*insert)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 };
 
 }  // namespace spdnn

@@ -50,34 +50,34 @@ uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
 // A number for each hash; as small as what is in it, so that it stays in the cache.
 class HashTable {
   public:
-    // Where the number of that hash is: kNone until it is set.
-    uint32_t& place(uint64_t hash) {
-        if (2 * used >= slots.size()) grow();
-        Slot& slot = find(slots, hash);
-        if (slot.number == kNone) slot.hash = hash, ++used;
-        return slot.number;
+    // The number of that hash: kNone until it is set.
+    uint32_t& number_of(uint64_t hash) {
+        if (2 * used >= entries.size()) grow();
+        Entry& entry = find(entries, hash);
+        if (entry.number == kNone) entry.hash = hash, ++used;
+        return entry.number;
     }
 
   private:
-    struct Slot {
+    struct Entry {
         uint64_t hash = 0;
         uint32_t number = kNone;
     };
 
-    static Slot& find(std::vector<Slot>& slots, uint64_t hash) {
-        size_t place = hash >> 20 & (slots.size() - 1);
-        while (slots[place].number != kNone && slots[place].hash != hash) place = (place + 1) & (slots.size() - 1);
-        return slots[place];
+    static Entry& find(std::vector<Entry>& entries, uint64_t hash) {
+        size_t at = hash >> 20 & (entries.size() - 1);
+        while (entries[at].number != kNone && entries[at].hash != hash) at = (at + 1) & (entries.size() - 1);
+        return entries[at];
     }
 
     void grow() {
-        std::vector<Slot> more(4 * slots.size());
-        for (const Slot& slot : slots)
-            if (slot.number != kNone) find(more, slot.hash) = slot;
-        slots.swap(more);
+        std::vector<Entry> more(4 * entries.size());
+        for (const Entry& entry : entries)
+            if (entry.number != kNone) find(more, entry.hash) = entry;
+        entries.swap(more);
     }
 
-    std::vector<Slot> slots = std::vector<Slot>(1024);
+    std::vector<Entry> entries = std::vector<Entry>(1024);
     size_t used = 0;
 };
 
@@ -88,7 +88,7 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
     check(offsets, indices, values);
     const int64_t rows = offsets.size() - 1, bytes = index_bytes(indices);
     require(static_cast<int64_t>(classes.size()) == rows && static_cast<int64_t>(firsts.size()) == rows,
-            "classes and firsts must have a place for each output");
+            "classes and firsts must have room for each output");
     require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == rows, "bias must be one or one an output");
     require(rows < static_cast<int64_t>(kNone), "too many outputs");
     nb::gil_scoped_release release;
@@ -112,12 +112,12 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
     HashTable table;
     uint32_t count = 0;
     for (int64_t j = 0; j < rows; ++j) {
-        uint32_t& known = table.place(hash_of_row(j));
-        if (known != kNone && equal(firsts.data()[known], j)) {
-            classes.data()[j] = known;
+        uint32_t& number = table.number_of(hash_of_row(j));
+        if (number != kNone && equal(firsts.data()[number], j)) {
+            classes.data()[j] = number;
             continue;
         }
-        if (known == kNone) known = count;
+        if (number == kNone) number = count;
         firsts.data()[count] = j;
         classes.data()[j] = count++;
     }
@@ -140,10 +140,10 @@ void take_rows(Offsets offsets, ReadIndices indices, Floats values, Array<const 
     require(to.data()[0] == 0 && to.data()[count] == static_cast<int64_t>(new_indices.size()), "offsets must end at the number of edges");
     nb::gil_scoped_release release;
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t from = offsets.data()[rows.data()[i]], place = to.data()[i], degree = to.data()[i + 1] - place;
-        std::memcpy(static_cast<char*>(new_indices.data()) + place * bytes, static_cast<const char*>(indices.data()) + from * bytes,
+        const int64_t from = offsets.data()[rows.data()[i]], start = to.data()[i], degree = to.data()[i + 1] - start;
+        std::memcpy(static_cast<char*>(new_indices.data()) + start * bytes, static_cast<const char*>(indices.data()) + from * bytes,
                     degree * bytes);
-        if (valued) std::memcpy(new_values.data() + place, values.data() + from, degree * 4);
+        if (valued) std::memcpy(new_values.data() + start, values.data() + from, degree * 4);
     }
 }
 
@@ -174,11 +174,11 @@ class ClassCounts {
         for (auto& level : bits) level.resize(classes = (classes + 63) / 64);
     }
 
-    void add(uint32_t found) {
-        if (counts[found]++) return;
+    void add(uint32_t index) {
+        if (counts[index]++) return;
         for (auto& level : bits) {
-            level[found / 64] |= uint64_t{1} << found % 64;
-            found /= 64;
+            level[index / 64] |= uint64_t{1} << index % 64;
+            index /= 64;
         }
     }
 
@@ -188,7 +188,7 @@ class ClassCounts {
         for (size_t top = 0; top < bits[2].size(); ++top)
             pass(bits[2], top, [&](size_t middle) {
                 pass(bits[1], middle, [&](size_t low) {
-                    pass(bits[0], low, [&](size_t found) { take(static_cast<uint32_t>(found), counts[found]), counts[found] = 0; });
+                    pass(bits[0], low, [&](size_t index) { take(static_cast<uint32_t>(index), counts[index]), counts[index] = 0; });
                 });
             });
     }
@@ -213,11 +213,11 @@ struct RowOnClasses {
 
     template <class From, class To>
     int64_t run(const From* row, const float* weights, float weight, int64_t degree, To* to, float* sums) {
-        int64_t count = 0, placed = 0;
+        int64_t count = 0, terms_before = 0;
         for (int64_t e = 0; e < degree; ++e) counted.add(classes[row[e]]);
-        counted.each([&](uint32_t found, uint32_t edges) {
-            to[count] = static_cast<To>(found), sums[count++] = static_cast<float>(static_cast<double>(edges) * weight);
-            if (weights) next[found] = std::exchange(placed, placed + edges);
+        counted.each([&](uint32_t index, uint32_t edges) {
+            to[count] = static_cast<To>(index), sums[count++] = static_cast<float>(static_cast<double>(edges) * weight);
+            if (weights) next[index] = std::exchange(terms_before, terms_before + edges);
         });
         if (!weights) return count;
         terms.resize(degree);
@@ -265,7 +265,7 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
 }
 
 // The rows of a RadiX-Net's layer (spdnn/sources/radixnet.py): row i of `groups` (classes, 16), ascending, merged with the
-// row `shift` places on, for each class; and all of that once for each of the 16 outputs of a class.
+// row `shift` rows on, for each class; and all of that once for each of the 16 outputs of a class.
 template <class T>
 void merged_groups(const T* groups, int64_t classes, int64_t width, int64_t shift, T* to) {
     for (int64_t i = 0; i < classes; ++i) {
@@ -403,7 +403,7 @@ void threshold(Array<const double, 2> block, Array<const int64_t, 1> wanted, Arr
         return to;
     };
     const std::vector<float> single = in_single(real), other = in_single(imaginary);
-    std::vector<uint8_t> found(padded / 8), close(padded / 8);
+    std::vector<uint8_t> above(padded / 8), close(padded / 8);
     std::vector<double> exact(block.shape(0));
     std::vector<float> rounded(block.shape(0));
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -416,9 +416,9 @@ void threshold(Array<const double, 2> block, Array<const int64_t, 1> wanted, Arr
         uint8_t* const to = bits.data() + c * bits.stride(0);
         // A sum of n terms is wrong by less than (n + 3) 2^-24 of the product of the norms; squared, by a little more than twice.
         const float band = static_cast<float>(2e-5 * (norm2 * norm2_most + level));
-        column_above(rounded.data(), single.data(), reals, other.data(), imaginaries, padded, static_cast<float>(level), band, found.data(),
+        column_above(rounded.data(), single.data(), reals, other.data(), imaginaries, padded, static_cast<float>(level), band, above.data(),
                      close.data());
-        std::memcpy(to, found.data(), side / 8);
+        std::memcpy(to, above.data(), side / 8);
         for (int64_t j = 0; j < side; ++j) {
             if (j % 8 == 0 && !close[j / 8]) {
                 j += 7;

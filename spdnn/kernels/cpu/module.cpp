@@ -21,15 +21,15 @@ void bind_machine(nb::module_& m);  // machine_module.cpp
 extern const Kernels kernels_x86_64, kernels_x86_64_v3, kernels_x86_64_v4;
 
 static std::vector<const Kernels*> usable() {
-    std::vector<const Kernels*> found;
+    std::vector<const Kernels*> kernels;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        found.push_back(&kernels_x86_64_v4);
+        kernels.push_back(&kernels_x86_64_v4);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
-        found.push_back(&kernels_x86_64_v3);
-    found.push_back(&kernels_x86_64);
-    return found;
+        kernels.push_back(&kernels_x86_64_v3);
+    kernels.push_back(&kernels_x86_64);
+    return kernels;
 }
 #else
 extern const Kernels kernels_generic;
@@ -187,12 +187,12 @@ struct Level {
         kernels->take(src.data(), tile, neurons, indices.data(), count, rows.data(), threads);
     }
 
-    void place(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {
+    void insert(Array<const float, 2> rows, Array<float, 1> dst, int tile, int64_t first, int threads) const {
         check_features(dst.data(), tile);
         const int64_t count = rows.shape(0), neurons = rows.shape(1);
         require(first >= 0 && static_cast<int64_t>(dst.size()) >= tiles_of(first + count, tile) * tile * neurons, "dst is too small");
         nb::gil_scoped_release release;
-        kernels->place(rows.data(), neurons, count, dst.data(), tile, first, threads);
+        kernels->insert(rows.data(), neurons, count, dst.data(), tile, first, threads);
     }
 };
 
@@ -236,11 +236,11 @@ NB_MODULE(_cpu, m) {
         .def("row_statistics", &Level::row_statistics)
         .def("untile", &Level::untile)
         .def("take", &Level::take)
-        .def("place", &Level::place);
+        .def("insert", &Level::insert);
     m.def("levels", [] {
-        std::vector<Level> found;
-        for (const Kernels* kernels : usable()) found.push_back({kernels});
-        return found;
+        std::vector<Level> levels;
+        for (const Kernels* kernels : usable()) levels.push_back({kernels});
+        return levels;
     }, "The levels that this processor can run, the best first.");
     bind_machine(m);
 }

@@ -85,7 +85,7 @@ private:
         int thread;
         bool operator<(const Load& other) const { return work < other.work || (work == other.work && thread < other.thread); }
     };
-    // The least loaded thread, the root, gets more work and sinks to its place.
+    // The least loaded thread, the root, gets more work and sinks to its position.
     static void add(Vector<Load>& heap, int64_t work) {
         heap[0].work += work;
         for (size_t at = 0, child; (child = 2 * at + 1) < heap.size(); at = child) {

@@ -1,4 +1,4 @@
-// Rows of tiled features: closing their gaps, hashing, comparing and placing them, their statistics. Compiled once for each
+// Rows of tiled features: closing their gaps, hashing, comparing and inserting them, their statistics. Compiled once for each
 // instruction-set level.
 //
 // Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned.
@@ -212,7 +212,7 @@ void take(const float* src, int tile, int64_t neurons, const int64_t* indices, i
         }
 }
 
-void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t begin, int threads) {
+void insert(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t begin, int threads) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = begin / tile; t < (begin + count + tile - 1) / tile; ++t) {
         float* to = dst + t * neurons * tile;

@@ -77,7 +77,7 @@ void bind_sddmm(nb::module_& m) {
           "out[b, e] = values[b, permutation[e]]; the permutation is trusted.");
     m.def("sddmm_settings", &sddmm_settings, "level"_a, "(tile, packed) of sddmm worth a try, the best default first.");
     m.def("dealt_nonzeros", &dealt_nonzeros, "offsets"_a, "order"_a, "group"_a, "threads"_a,
-          "How many nonzeros each thread is given when rows are dealt out in `order`, in groups of `group` neighbours.");
+          "How many nonzeros each thread gets when rows are dealt out in `order`, in groups of `group` neighbours.");
 }
 
 }  // namespace spdnn

@@ -1,7 +1,7 @@
 // The interface of the sparse-sparse kernels (engine `spgemm`), the same at every instruction-set level.
 //
 // Features are sparse rows with gaps between them: row i holds columns[begin[i] .. begin[i] + length[i]), ascending, and
-// the values beside them, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied.
+// their values, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied.
 // Weights are by input neuron (CSR of W), the order in which Gustavson's algorithm reads them.
 #pragma once
 
@@ -40,25 +40,25 @@ struct NewRows {
 
 enum Accumulator { kHash, kTouched, kSweep, kPanel, kAccumulators, kBest = -1 };
 
-// Where the sum of an output lies. RadiX-Nets, as many structured networks, read outputs a power of two apart: without
+// The index of an output's sum. RadiX-Nets, as many structured networks, read outputs a power of two apart: without
 // these shifts all 32 outputs of an input would fall into one or two sets of the nearest cache and push each other out
 // (1.5 to 3 times as slow). Kept together: kGroup neighbours of one row.
-inline int64_t sum_place(int64_t output) { return output + (output >> 10) * 16; }
-inline int64_t panel_place(int64_t output) { return output + (output >> 6) + (output >> 10); }
+inline int64_t sum_index(int64_t output) { return output + (output >> 10) * 16; }
+inline int64_t panel_index(int64_t output) { return output + (output >> 6) + (output >> 10); }
 
 // What one thread needs; all of it is zero (keys: kFree) between two layers.
 struct Scratch {
-    float* sums;      // sum_place(widest output)
+    float* sums;      // sum_index(widest output)
     uint8_t* marks;   // one for each kGroup outputs, or for each input
-    float* panel;     // (panel_place(widest output), panel width)
-    uint32_t* keys;   // kHashSlots
-    float* key_sums;  // kHashSlots
-    uint64_t* order;  // kHashSlots
+    float* panel;     // (panel_index(widest output), panel width)
+    uint32_t* keys;   // kHashEntries
+    float* key_sums;  // kHashEntries
+    uint64_t* order;  // kHashEntries
 };
 
 constexpr int kGroup = 16;         // outputs that share a mark
-constexpr int kHashSlots = 2048;   // of the hash accumulator: twice the most products that it takes
-constexpr uint32_t kFree = ~0u;    // a slot of the hash accumulator without an output
+constexpr int kHashEntries = 2048;   // of the hash accumulator: twice the most products that it takes
+constexpr uint32_t kFree = ~0u;    // an entry of the hash accumulator without an output
 
 struct Work {
     bool finite;            // every value before the activation was
@@ -77,7 +77,7 @@ struct SparseStatistics {
 struct SpgemmKernels {
     const char* name;
     int panel;  // rows in a panel
-    // dst <- the given rows without their zeros.
+    // dst <- the rows without their zeros.
     void (*load)(const Rows&, int64_t neurons, const NewRows& dst, int threads);
     // dst <- activation(src W + b) without zeros. One Scratch for each thread. The values do not depend on `choice`,
     // on the threads, on which rows are neighbours, or on the level.

@@ -51,9 +51,9 @@ void transpose(const int64_t* offsets, const From* indices, const float* values,
     std::vector<int64_t> next(starts, starts + inputs);
     for (int64_t output = 0; output < outputs; ++output)
         for (int64_t e = offsets[output]; e < offsets[output + 1]; ++e) {
-            const int64_t place = next[indices[e]]++;
-            by_input[place] = static_cast<To>(output);
-            if (moved) moved[place] = values[e];
+            const int64_t position = next[indices[e]]++;
+            by_input[position] = static_cast<To>(output);
+            if (moved) moved[position] = values[e];
         }
 }
 
@@ -97,8 +97,8 @@ struct Workspace {
 
     static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
     static int64_t bytes_of(int64_t inputs, int64_t outputs, int64_t panel) {
-        return padded(4 * sum_place(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) + padded(4 * panel * panel_place(outputs)) +
-               16 * kHashSlots;
+        return padded(4 * sum_index(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) + padded(4 * panel * panel_index(outputs)) +
+               16 * kHashEntries;
     }
 
     Workspace(const Workspace&) = delete;
@@ -112,13 +112,13 @@ struct Workspace {
             std::memset(at, 0, bytes);
             auto take = [&](int64_t size) { uint8_t* taken = at; at += padded(size); return taken; };
             Scratch s;
-            s.sums = reinterpret_cast<float*>(take(4 * sum_place(outputs)));
+            s.sums = reinterpret_cast<float*>(take(4 * sum_index(outputs)));
             s.marks = take(std::max(inputs, outputs / kGroup + 8));
-            s.panel = reinterpret_cast<float*>(take(4 * panel * panel_place(outputs)));
-            s.keys = reinterpret_cast<uint32_t*>(take(4 * kHashSlots));
-            s.key_sums = reinterpret_cast<float*>(take(4 * kHashSlots));
-            s.order = reinterpret_cast<uint64_t*>(take(8 * kHashSlots));
-            std::fill(s.keys, s.keys + kHashSlots, kFree);
+            s.panel = reinterpret_cast<float*>(take(4 * panel * panel_index(outputs)));
+            s.keys = reinterpret_cast<uint32_t*>(take(4 * kHashEntries));
+            s.key_sums = reinterpret_cast<float*>(take(4 * kHashEntries));
+            s.order = reinterpret_cast<uint64_t*>(take(8 * kHashEntries));
+            std::fill(s.keys, s.keys + kHashEntries, kFree);
             scratch.push_back(s);
         }
     }
@@ -149,13 +149,13 @@ struct FeatureRows {
 struct SpgemmLevel {
     const SpgemmKernels* kernels;
 
-    void load(const Rows& given, size_t rows, int64_t neurons, const FeatureRows& dst, int threads) const {
-        for (int64_t i = 0; i < given.count; ++i)
-            require(given.numbers[i] >= 0 && given.numbers[i] < static_cast<int64_t>(rows), "a row number is out of range");
-        const NewRows target = dst.target(given.count, neurons);
+    void load(const Rows& inputs, size_t rows, int64_t neurons, const FeatureRows& dst, int threads) const {
+        for (int64_t i = 0; i < inputs.count; ++i)
+            require(inputs.numbers[i] >= 0 && inputs.numbers[i] < static_cast<int64_t>(rows), "a row number is out of range");
+        const NewRows target = dst.target(inputs.count, neurons);
         require(threads >= 1, "no threads");
         nb::gil_scoped_release release;
-        kernels->load(given, neurons, target, threads);
+        kernels->load(inputs, neurons, target, threads);
     }
     void load_bits(Array<const uint8_t, 2> bits, int64_t neurons, Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
         require(static_cast<int64_t>(bits.shape(1)) == (neurons + 7) / 8, "bits must have ceil(neurons / 8) bytes a row");

@@ -87,9 +87,9 @@ inline bool any(const V& seen) {
     if constexpr (sizeof(V) <= 4) {
         return seen;
     } else {
-        bool found = false;
-        for (size_t i = 0; i < sizeof(V) / 4; ++i) found |= seen[i] != 0;
-        return found;
+        bool result = false;
+        for (size_t i = 0; i < sizeof(V) / 4; ++i) result |= seen[i] != 0;
+        return result;
     }
 }
 
@@ -183,10 +183,10 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
             finish<V, kVectors>(p, even[r], odd[r], rows[r], c, last, nan);
         }
     }
-    bool found = any(nan);
+    bool any_nan = any(nan);
     if constexpr (kRows > 1)
-        if (from < to) found |= rows_of<V, kVectors, 1, Index>(panel, from, to, first);
-    return found;
+        if (from < to) any_nan |= rows_of<V, kVectors, 1, Index>(panel, from, to, first);
+    return any_nan;
 }
 
 // Rows together: as many as half of the registers hold two partial sums of.

@@ -5,7 +5,7 @@
 
 namespace spdnn {
 
-// C[b] = activation(A[b] B[b] + bias), A (rows, inner) sparse by rows, all of them with the same places of nonzeros;
+// C[b] = activation(A[b] B[b] + bias), A (rows, inner) sparse by rows, all of them with the same positions of nonzeros;
 // activation(y) = y < low ? low : y > high ? high : y, so that a NaN stays one. Values, B and C are all float32 or all
 // float16 (sums are float32, rounded once at the store); B (batch, inner, width) and C (batch, rows, width) by rows.
 struct SpmmProblem {

@@ -1,4 +1,4 @@
-// What rows.cpp gives kernels.cpp, at one instruction-set level.
+// The functions of rows.cpp that kernels.cpp exports, at one instruction-set level.
 #pragma once
 
 #include "kernels.hpp"
@@ -16,7 +16,7 @@ void rows_differ(const float* src, int64_t neurons, const int64_t* indices, int6
 void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
 void untile(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);
 void take(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads);
-void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
+void insert(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 
 }  // namespace SPDNN_LEVEL
 }  // namespace spdnn

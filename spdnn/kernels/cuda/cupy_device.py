@@ -186,7 +186,7 @@ class CupyDevice(CupyStreams):
                 raise
             free, taken = self.free_bytes(), self._pool.used_bytes()
             raise MemoryTooSmall(
-                f"{nbytes:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
+                f"{nbytes:,} bytes were asked for on {self.properties.name}, and {free:,} are free besides the"
                 f" {taken:,} in use",
                 taken + nbytes,
             ) from error

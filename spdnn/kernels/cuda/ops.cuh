@@ -3,8 +3,8 @@
 // VALUE (float or half) is how numbers lie in memory; every sum is float. A vector is VECTOR numbers that one
 // instruction of at most 16 bytes loads, at an address that is a multiple of its size.
 //
-// Indices are 16 or 32 bits wide, told at run time (`index_bytes`), for only the staging of a row sees them; they are
-// given as an array of 16-bit words that begins at a multiple of 16 bytes and is padded to a multiple of STEP indices,
+// Indices are 16 or 32 bits wide, chosen at run time (`index_bytes`), for only the staging of a row sees them; they are
+// passed as an array of 16-bit words that begins at a multiple of 16 bytes and is padded to a multiple of STEP indices,
 // so that STEP indices from a multiple of STEP on are always one load.
 #pragma once
 #include "half.cuh"
@@ -89,15 +89,15 @@ __device__ __forceinline__ void store(half* to, const float (&from)[8])
                                                packed(from[4], from[5]), packed(from[6], from[7]));
 }
 
-// STEP indices from `place`, a multiple of STEP.
+// STEP indices from `position`, a multiple of STEP.
 __device__ __forceinline__ void load_indices(
-    unsigned int (&to)[STEP], const unsigned short* columns, long long place, int index_bytes)
+    unsigned int (&to)[STEP], const unsigned short* columns, long long position, int index_bytes)
 {
     if (index_bytes == 2) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(columns + place));
+        const uint2 words = __ldg(reinterpret_cast<const uint2*>(columns + position));
         to[0] = words.x & 0xffffu, to[1] = words.x >> 16, to[2] = words.y & 0xffffu, to[3] = words.y >> 16;
     } else {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(columns + 2 * place));
+        const uint4 words = __ldg(reinterpret_cast<const uint4*>(columns + 2 * position));
         to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
     }
 }

@@ -7,8 +7,7 @@ import time
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
-from spdnn.costmodel.costs import Device as Rates
-from spdnn.costmodel.costs import Messages, Work
+from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
@@ -60,8 +59,8 @@ def measured(
         count, edges, rows, survivors, 4.0 * neurons, np.array(sizes.weights, float), inputs.nbytes / inputs.base,
         merged=plan.searching,
     )  # fmt: skip
-    kernels = Rates(tuple(rates.tolist()), tiles=(TILE,), copy_bytes_per_second=copying)
-    return TaskCosts(work.of(inputs.count), kernels, Messages(0.0, moving), fixed)
+    kernels = DeviceCosts(tuple(rates.tolist()), tiles=(TILE,), copy_bytes_per_second=copying)
+    return TaskCosts(work.of(inputs.count), kernels, MessageCosts(0.0, moving), fixed)
 
 
 def _through(
