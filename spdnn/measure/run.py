@@ -1,28 +1,26 @@
-"""The clock: read, prepare, and repeated inference, each named; and the run record that a verdict allows.
+"""The clock: read, prepare, and repeated inference, each named.
 
 read       files or formulas to inputs and weights in memory
 prepare    searching for reductions, laying the network out
 inference  from inputs and weights in memory to categories and row sums (Session.run), every repeat kept
-"""
 
-from __future__ import annotations
+What is measured is plain values, fit for JSON, in the shape that the parts of a run record have; `spdnn.measure.record`
+makes records of them, so that no change of a record's classes makes an inference run again.
+"""
 
 import json
 import resource
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import UNSET
-from msgspec.structs import replace
 
 from spdnn.common import progress, progress_output, provenance
-from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.errors import SpdnnError, Unavailable
 from spdnn.common.files import check_ended, replacing, write_text
-from spdnn.common.validation import builtins, parsed
+from spdnn.common.validation import builtins
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes
 from spdnn.formats.checks import sound
@@ -32,61 +30,10 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result, RowStatistics
-from spdnn.records.fields import Record
 from spdnn.records.limits import Machine
-from spdnn.records.run_record import (
-    SCHEMA,
-    VERSION,
-    Distribution,
-    EdgesPerSecond,
-    Environment,
-    Judged,
-    Problem,
-    Reductions,
-    RunRecord,
-    RunSamples,
-    TimeToSolution,
-    Verdict,
-)  # fmt: skip
-from spdnn.records.run_record import Engine as EngineNotes
-from spdnn.records.run_record import Result as RecordResult
 from spdnn.sources.radixnet import RadixNet
-from spdnn.verify import verdict as verify
 
-ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats, less the making of its arrays
-
-
-class Measurement(Record, kw_only=True):
-    """All that one case measured, before it is judged; `describe` of it goes into the samples file.
-
-    Attributes:
-        environment: of the process that ran; what joins samples and verdict may run elsewhere.
-        aside_seconds: that went to no part of a solution: repeats after the first, measuring the machine.
-    """
-
-    problem: Problem
-    engine: EngineNotes
-    reductions: Reductions
-    threads: int
-    memory_limit_bytes: int | None
-    samples: RunSamples
-    span: str
-    digests: list[str]
-    peak_memory_bytes: int
-    machine: Machine | None
-    ranks: int = 1
-    distribution: Distribution | None = None
-    environment: Environment | None = None
-    time_to_solution: TimeToSolution | None = None
-    aside_seconds: float = 0.0
-
-
-class SamplesFile(Record):
-    """What an inference leaves for the record: its measurement, and the summary of its result."""
-
-    measurement: Measurement
-    result: dict
 
 
 class Loaded(NamedTuple):
@@ -114,7 +61,7 @@ def measure(
     repeats: int,
     read_seconds: float,
     prepare_seconds: float,
-) -> tuple[Measurement, Result]:
+) -> tuple[dict, Result]:
     """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
     Args:
@@ -134,11 +81,12 @@ def measure(
         digests.append(result.digest)
     check_repeats(engine, digests)
     session.tell(result)
-    spent = RunSamples([read_seconds + opened], [prepare_seconds], seconds)
+    spent = samples([read_seconds + opened], [prepare_seconds], seconds)
     measurement = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
     del session  # its buffers and weights, so that there is memory to measure
-    measurement = replace(measurement, machine=ceilings(engine, options))
-    return replace(measurement, aside_seconds=time.perf_counter() - begun - opened - seconds[0]), result
+    measurement["machine"] = ceilings(engine, options)
+    measurement["aside_seconds"] = time.perf_counter() - begun - opened - seconds[0]
+    return measurement, result
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:
@@ -155,23 +103,31 @@ def measured(
     options: Options,
     session: Session,
     result: Result,
-    samples: RunSamples,
+    samples: dict,
     digests: list[str],
-) -> Measurement:
-    """The Measurement of runs of a session of engine `name`, with their samples and digests as a record has them."""
-    return Measurement(
-        problem=problem(prepared.source, inputs),
-        engine=EngineNotes(name, result.notes),
-        reductions=Reductions(list(prepared.reductions), {**prepared.findings, **session.findings}),
-        threads=options.threads,
-        memory_limit_bytes=options.memory,
-        samples=samples,
-        span=session.span,
-        digests=digests,
-        peak_memory_bytes=peak_memory(),
-        machine=None,
-        environment=Environment(**provenance.environment("", result.notes.get("device"))),
-    )
+) -> dict:
+    """What runs of a session of engine `name` measured, with their samples and digests as a record has them."""
+    return {
+        "problem": problem(prepared.source, inputs),
+        "engine": {"name": name, "notes": result.notes},
+        "reductions": {
+            "requested": list(prepared.reductions),
+            "found": {**prepared.findings, **session.findings},
+        },
+        "threads": options.threads,
+        "memory_limit_bytes": options.memory,
+        "samples": samples,
+        "span": session.span,
+        "digests": digests,
+        "peak_memory_bytes": peak_memory(),
+        "machine": None,
+        "environment": provenance.environment("", result.notes.get("device")),
+    }
+
+
+def samples(read: list[float], prepare: list[float], inference: list[float]) -> dict:
+    """Seconds of every repeat, as a record has them."""
+    return {"read_seconds": read, "prepare_seconds": prepare, "inference_seconds": inference}
 
 
 def stored(path: str | Path, network: Network, layers: int | None = None) -> tuple[Prepared, float]:
@@ -204,20 +160,20 @@ def ceilings(engine: Engine, options: Options, together: int = 1) -> Machine | N
         return None
 
 
-def problem(network: Network, inputs: Inputs) -> Problem:
+def problem(network: Network, inputs: Inputs) -> dict:
     """The `problem` part of a record."""
     matched = official(network, inputs)
-    return Problem(
-        official=matched.name if matched else None,
-        network=network.description,
-        network_identity=network.identity(),
-        neurons=network.width,
-        layers=network.depth,
-        edges=network.edges,
-        inputs=inputs.description,
-        inputs_sha256=inputs.sha256,
-        input_count=inputs.count,
-    )
+    return {
+        "official": matched.name if matched else None,
+        "network": network.description,
+        "network_identity": network.identity(),
+        "neurons": network.width,
+        "layers": network.depth,
+        "edges": network.edges,
+        "inputs": inputs.description,
+        "inputs_sha256": inputs.sha256,
+        "input_count": inputs.count,
+    }
 
 
 def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
@@ -241,104 +197,6 @@ def official(network: Network, inputs: Inputs) -> challenge.Problem | None:
     return candidate if same else None
 
 
-def judge(
-    network: Network,
-    inputs: Inputs,
-    result: Result,
-    truth: str | None = None,
-    edges: float = ORACLE_EDGES,
-    seed: int = 0,
-    telling: bool = False,
-) -> Verdict:
-    """The verdict on a result: against `truth`, else the official truth where it applies, else the oracle.
-
-    Args:
-        truth: official:N, oracle, a file of categories, or None.
-        edges, seed: what the oracle may go through, and the seed of the sample when that is not enough for all inputs.
-        telling: fail also when none or all of the inputs compared survive: such a truth tells little.
-    """
-    verdict = verify.judge(result, truth_for(network, inputs, result, truth, edges, seed))
-    if telling and verdict.expected in (0, verdict.truth.checked):
-        survive = f"{verdict.expected} of {verdict.truth.checked} inputs survive"
-        reason = f"{survive}: a preset whose truth is empty or full tells nothing"
-        verdict = replace(verdict, passed=False, reasons=[*verdict.reasons, reason])
-    run = network.identity(), network.depth, network.edges, inputs.sha256, inputs.count, result.digest
-    return replace(verdict, judged=Judged(*run))
-
-
-def truth_for(
-    network: Network,
-    inputs: Inputs,
-    result: Result,
-    truth: str | None = None,
-    edges: float = ORACLE_EDGES,
-    seed: int = 0,
-) -> verify.Truth:
-    """What `judge` compares a result with; the result tells which inputs a sample for the oracle is drawn from."""
-    matched = official(network, inputs) if truth is None else None
-    if matched:
-        return verify.official(matched.neurons, inputs.count)
-    if truth in (None, "oracle"):
-        per_layer = [network.header(k).edges for k in range(network.depth)]
-        rows = verify.sample(result, per_layer, edges, seed)
-        return verify.oracle(network, inputs, rows, None if rows is None else seed)
-    return named_truth(truth, inputs.count)
-
-
-def named_truth(text: str, count: int | None) -> verify.Truth:
-    """The truth that `text` names, official:N or a file, for `count` inputs (None: as many as a file lists).
-
-    Raises:
-        InputError: it names none.
-    """
-    if text.startswith("official:"):
-        width = text.removeprefix("official:")
-        if not width.isdigit():
-            raise InputError(
-                f"truth {text!r}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
-            )
-        return verify.official(int(width), count)
-    return verify.from_file(text, count)
-
-
-def record(
-    case: str, measurement: Measurement, result_summary: dict, verdict: Verdict, command: str, comparison: str = ""
-) -> RunRecord:
-    """The run record of a measured and judged case; `comparison`: of engines that were timed alternately.
-
-    Raises:
-        SpdnnError: the verdict did not pass: an unverified run has no number.
-    """
-    if not verdict.passed:
-        raise SpdnnError(f"{case}: the verdict is fail ({'; '.join(verdict.reasons)}), so there is no record")
-    problem = measurement.problem
-    if verdict.truth.kind != "official":  # an official result is one that the official truth judged
-        problem = replace(problem, official=None)
-    environment = measurement.environment or Environment(**provenance.environment(""))
-    same = ("engine", "reductions", "threads", "memory_limit_bytes", "samples", "span", "peak_memory_bytes", "machine")
-    return RunRecord(
-        schema=SCHEMA,
-        version=VERSION,
-        case=case,
-        created=now(),
-        problem=problem,
-        **{name: getattr(measurement, name) for name in same},
-        ranks=measurement.ranks,
-        distribution=measurement.distribution or UNSET,
-        time_to_solution=measurement.time_to_solution or UNSET,
-        result=RecordResult(**result_summary, digests=measurement.digests),
-        edges_per_second=EdgesPerSecond.of(problem.work, measurement.samples.inference_seconds),
-        verdict=verdict,
-        environment=replace(environment, command=command),
-        comparison=comparison or UNSET,
-    )
-
-
-def now() -> str:
-    """The time as records have it, UTC."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def summary(result: Result) -> dict:
     """The `result` part of a record, less the digests of the repeats."""
     return {
@@ -356,20 +214,9 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def write_samples(path: str | Path, measurement: Measurement, result: Result) -> None:
-    """Write a measurement and the summary of its result as JSON."""
-    write_text(path, json.dumps(builtins(SamplesFile(measurement, summary(result))), indent=1) + "\n")
-
-
-def read_samples(path: str | Path) -> tuple[Measurement, dict]:
-    """(measurement, summary of the result) as write_samples wrote them.
-
-    Raises:
-        InputError: the file is not one of them.
-    """
-    with sound(f"{path}: not a samples file of an inference"):
-        content = parsed(SamplesFile, Path(path).read_text(encoding="utf-8"), str(path), "samples file")
-        return content.measurement, content.result
+def write_samples(path: str | Path, measurement: Any, result: Result) -> None:
+    """Write a measurement, plain or typed, and the summary of its result as JSON."""
+    write_text(path, json.dumps(builtins({"measurement": measurement, "result": summary(result)}), indent=1) + "\n")
 
 
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing

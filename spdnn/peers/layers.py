@@ -15,12 +15,13 @@ from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
 from spdnn.measure import run as measure
+from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
 from spdnn.records.run_record import Engine as EngineNotes
-from spdnn.records.run_record import Reductions, RunRecord, RunSamples
+from spdnn.records.run_record import Problem, Reductions, RunRecord, RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -142,8 +143,8 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []
     for name, program in programs.items():
         check_same(name, digests[name], outputs[name])
-        measurement = measure.Measurement(
-            problem=measure.problem(network, inputs),
+        measurement = Measurement(
+            problem=Problem(**measure.problem(network, inputs)),
             engine=EngineNotes(name, program.notes),
             reductions=Reductions([], {}),
             threads=threads,

@@ -17,7 +17,10 @@ from spdnn.taskgraph.timeline import Span
 
 
 def costs_of(
-    record: RunRecord, devices: int = 1, messages: MessageCosts | None = None, copy_bytes_per_second: float | None = None
+    record: RunRecord,
+    devices: int = 1,
+    messages: MessageCosts | None = None,
+    copy_bytes_per_second: float | None = None,
 ) -> tuple[TaskCosts, int | None]:
     """(costs of tasks, cores that the devices share) as a record of one rank and one device tells them.
 

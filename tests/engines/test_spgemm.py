@@ -17,6 +17,8 @@ from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
 from spdnn.records.files import check_record
@@ -90,8 +92,8 @@ def test_a_record_takes_its_numbers():
     inputs = rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
     prepared = runner.prepare(network, ("dead", "inputs"))
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
-    verdict = measure.judge(network, inputs, result)
-    record = measure.record("case", measured, measure.summary(result), verdict, "spdnn")
+    verdict = judge(network, inputs, result)
+    record = record_of("case", Measurement.of(measured), measure.summary(result), verdict, "spdnn")
     check_record(record, "record")
     assert record.reductions.requested == ["dead", "inputs"]
     assert record.reductions.found["inputs"]["rows_merged"] > 0

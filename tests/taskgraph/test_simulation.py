@@ -172,7 +172,8 @@ def test_whatever_is_simulated(drawn, cores, seed):
     rows = sizes.inputs * np.cumprod(random.uniform(0.5, 1, sizes.layers))
     what = Work(sizes.inputs, random.uniform(1, 9, sizes.layers), rows, rows, np.ones(sizes.layers),
                 np.array(sizes.weights, float), 0.0)  # fmt: skip
-    device = DeviceCosts((1.0,), tiles=(4, sizes.tile), copy_bytes_per_second=random.uniform(0.01, 10), threads=2, cores=2)
+    tiles, rate = (4, sizes.tile), random.uniform(0.01, 10)
+    device = DeviceCosts((1.0,), tiles=tiles, copy_bytes_per_second=rate, threads=2, cores=2)
     told = TaskCosts(what, device, MessageCosts(0.1, 1.0), 0.5)
     found = simulate(decomposition, told, cores)
     tasks = found.tasks

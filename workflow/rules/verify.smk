@@ -19,6 +19,6 @@ rule verify:
         truth=lambda wildcards: OWN.get(CASES[wildcards.case].network, {}).get("truth"),
         edges=float(config["verify"]["edges"]),
         seed=config["verify"]["seed"],
-        code=code_digest("spdnn.measure.run"),
+        code=code_digest("spdnn.measure.judging"),
     script:
         "../scripts/verify.py"

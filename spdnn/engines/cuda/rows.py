@@ -163,7 +163,11 @@ class DeviceRows:
     def resolve(self, k: int | None = None) -> list[Launch]:
         """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
-        indexed = {"rows": self.into(self.depth if k is None else k), "origin": self.origins[0], "index_of": self.index_of}
+        indexed = {
+            "rows": self.into(self.depth if k is None else k),
+            "origin": self.origins[0],
+            "index_of": self.index_of,
+        }
         followed = {"batch": self.batch, "parent": self.parent, "index_of": self.index_of, "row_of": self.row_of}
         return [
             lambda: self.device.fill(self.index_of, 0xFF),
