@@ -1,4 +1,4 @@
-"""The cost model's device and work from a run record of one rank, and how far off it is for records of several."""
+"""The cost model's device and work from a run record of one rank, and its errors against records of several ranks."""
 
 import math
 import statistics

@@ -1,4 +1,7 @@
-"""The contract of every engine."""
+"""The contract of every engine: what it prepares, the session that it opens, and the options of a run.
+
+An engine is one way to run inference. A session is an inference that is ready to run; its `run` is what is timed.
+"""
 
 import abc
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The data caches of this machine, as Linux lists them."""
+"""The data caches of this machine, as Linux lists them in sysfs: their sizes, and how many cores share each."""
 
 import os
 from dataclasses import dataclass

@@ -76,7 +76,7 @@ class _Ours(_Program):
 
     def dense(self, out: np.ndarray) -> np.ndarray:
         rows = np.empty((self.count, self.outputs), np.float32)
-        self.level.untile(out, rows, self.tile, self.threads)
+        self.level.take(out, self.tile, np.arange(len(rows)), rows, self.threads)
         return rows
 
 
@@ -128,7 +128,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     programs, spent = {}, {}
     programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
     for name in comparison.libraries:
-        programs[name], spent[name] = measure.timed(_Theirs, engine(name).library, layer, rows, threads)
+        programs[name], spent[name] = measure.timed(_Theirs, engine(name), layer, rows, threads)
     results, outputs = {}, {}
     for name, program in programs.items():
         rows = program.dense(program.run())

@@ -1,4 +1,7 @@
-"""What tasks cost, from a run record: the rates that a simulation takes, and what of them the record does not tell."""
+"""What tasks cost, from a run record: the rates that a simulation takes.
+
+What a record does not have, such as the rate of copies, is taken from its machine, or given.
+"""
 
 import math
 from dataclasses import replace

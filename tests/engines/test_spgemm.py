@@ -16,6 +16,7 @@ from spdnn.engines.registry import engine, infer
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
+from spdnn.kernels.layouts.tiles import bind_inputs
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, record_of
@@ -148,7 +149,7 @@ def test_rows_differ_by_columns_values_and_length():
     dense = np.zeros((6, 9), np.float32)
     dense[0, [1, 3]], dense[1, [1, 4]], dense[2, [1, 3]], dense[3, [1, 3]], dense[4, 1] = 2, 2, 2, (2, 3), 2
     level, memory = layers.level(), Buffer(6, 9)
-    level.load_dense(dense, np.arange(6), memory.rows(slice(0, 6)), 1)
+    level.load(bind_inputs(Inputs(dense)), np.arange(6), memory.rows(slice(0, 6)), 1)
     hashes, every = np.empty(6, np.uint64), memory.rows(slice(0, 6))
     level.hashes(every, hashes, 2)
     assert hashes[0] == hashes[2]
@@ -254,4 +255,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="outside of its buffer"):
         level.hashes(full.rows(slice(0, 4)), np.empty(4, np.uint64), 1)
     with pytest.raises(ValueError, match="row number is out of range"):
-        level.load_dense(np.zeros((2, 64), np.float32), np.array([2]), full.rows(slice(0, 1)), 1)
+        level.load(bind_inputs(Inputs(np.zeros((2, 64), np.float32))), np.array([2]), full.rows(slice(0, 1)), 1)

@@ -1,5 +1,6 @@
-"""A batch of inputs on its way through the layers, in tiles on the CPU kernels: what engine `cpu` and the task graph do
-with it, a step at a time.
+"""One batch of inputs on its way through the layers, in tiles on the CPU kernels, a step at a time.
+
+The engine `cpu` and the task graph take these steps: the first layers, a pass, closing gaps, merging rows, the outcome.
 """
 
 import time
@@ -14,7 +15,7 @@ from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
-from spdnn.kernels.layouts.tiles import active_indices, best_tile, tiles_of
+from spdnn.kernels.layouts.tiles import active_indices, best_tile, bind_inputs, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, searched
@@ -76,9 +77,7 @@ class CpuWork:
         self.last = LastLayer(network)
         self.widest = int(self.costs.outputs.max())
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
-        if inputs.kind == "csr":
-            data = inputs.data
-            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
+        self.stored = bind_inputs(inputs)
 
     @property
     def depth(self) -> int:
@@ -112,7 +111,7 @@ class CpuWork:
         active = np.empty((len(layers), rows.tiles), np.uint64)
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads)
         if k == 0:
-            failed = self._first(layers, rows.inputs.numbers, *rest)
+            failed = self.kernels.layers_stored(layers, self.stored, self.inputs.stored(rows.inputs.numbers), *rest)
         else:
             failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
         if failed >= 0:
@@ -140,14 +139,6 @@ class CpuWork:
         if len(tally.log) < LOGGED:
             tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
         return indices
-
-    def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
-        """The first pass, with the kernel that takes this kind of inputs."""
-        stored = self.inputs.stored(numbers)
-        if self.inputs.kind == "csr":
-            return self.kernels.layers_csr(layers, *self.rows, stored, *rest)
-        run = self.kernels.layers_bits if self.inputs.kind == "bits" else self.kernels.layers_dense
-        return run(layers, self.inputs.data, stored, *rest)
 
     def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
         """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
@@ -204,7 +195,7 @@ class CpuWork:
         self.kernels.row_statistics(rows.source, last.counts, last.weights, rows.tile, *statistics, rows.threads)
         if self.keep_values:
             values = np.empty((count, neurons), np.float32)
-            self.kernels.untile(rows.source, values, rows.tile, rows.threads)
+            self.kernels.take(rows.source, rows.tile, np.arange(count), values, rows.threads)
         return LastRows(rows.inputs.numbers, rows.inputs.row_of, statistics, values)
 
     def note(self, tally: Tally, findings: dict) -> None:

@@ -1,4 +1,7 @@
-"""The rows of one batch on their way through the layers: in tiles, let go when dead, merged when identical."""
+"""The rows of one batch in tiles, and which inputs each represents.
+
+Rows that died leave, rows that became identical merge, and the others close the gaps.
+"""
 
 import time
 from collections.abc import Callable

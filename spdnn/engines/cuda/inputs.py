@@ -1,4 +1,4 @@
-"""The inputs on a device, and what makes of them what the first layer reads."""
+"""The inputs on a device, and the launches that make of them what the first layer reads: words of bits, or features."""
 
 from collections.abc import Callable
 from typing import Any

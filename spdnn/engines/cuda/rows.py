@@ -1,4 +1,7 @@
-"""The rows of a batch on the device: what is counted, which go on after a pass, and what is read at the end."""
+"""The rows of a batch on the device: counters, which rows go on after a pass, and what is read at the end.
+
+Everything here is a list of launches, bound once; how many rows there are, only the device knows.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
-from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
+from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.tiles import tiles_of
@@ -134,13 +134,13 @@ def padding(plan: Plan, layers) -> float:
     return 1 - float(plan.edges.sum()) / max(1.0, sum(entries))
 
 
-def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, DeviceLayer]:
+def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, LaidLayer]:
     """All layers on the device, by their numbers, laid out by so many threads.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
-    layers: dict[int, DeviceLayer] = {}
+    layers: dict[int, LaidLayer] = {}
     try:
         with closing(arranged_ahead(network.layers(), kinds, room, threads)) as arranged:
             for layer in progress.bar(arranged, "weights to the device", network.depth):

@@ -183,17 +183,8 @@ void weighted_rows(const float* weights, const float* v, int64_t stride, const I
 }
 
 template <class Index>
-using WeightedRows = void (*)(const float*, const float*, int64_t, const Index*, int64_t, float*);
-
-template <class Index>
-WeightedRows<Index> weighted_rows_of(int vectors) {
-    switch (vectors) {
-        case 1: return weighted_rows<1, Index>;
-        case 2: return weighted_rows<2, Index>;
-        case 4: return weighted_rows<4, Index>;
-        case 8: return weighted_rows<8, Index>;
-        default: return weighted_rows<kMostVectors, Index>;
-    }
+auto weighted_rows_of(int vectors) {
+    return by_vectors(vectors, [](auto count) { return weighted_rows<count, Index>; });
 }
 
 // A matrix of one batch entry as the kernels read it: as given, or packed chunk by chunk.

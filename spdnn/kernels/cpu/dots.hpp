@@ -101,18 +101,21 @@ void row_dots(const float* q, const float* k, int64_t stride, const Index* colum
     store_part(add ? load_part(sums + e, left) + dots : dots, sums + e, left);
 }
 
-template <class Index>
-using RowDots = void (*)(const float*, const float*, int64_t, const Index*, int64_t, float*, bool);
+// chosen(vectors) for the vectors of a chunk, a constant.
+template <class Chosen>
+auto by_vectors(int vectors, Chosen chosen) {
+    switch (vectors) {
+        case 1: return chosen(std::integral_constant<int, 1>{});
+        case 2: return chosen(std::integral_constant<int, 2>{});
+        case 4: return chosen(std::integral_constant<int, 4>{});
+        case 8: return chosen(std::integral_constant<int, 8>{});
+        default: return chosen(std::integral_constant<int, kMostVectors>{});
+    }
+}
 
 template <class Index>
-RowDots<Index> row_dots_of(int vectors) {
-    switch (vectors) {
-        case 1: return row_dots<1, Index>;
-        case 2: return row_dots<2, Index>;
-        case 4: return row_dots<4, Index>;
-        case 8: return row_dots<8, Index>;
-        default: return row_dots<kMostVectors, Index>;
-    }
+auto row_dots_of(int vectors) {
+    return by_vectors(vectors, [](auto count) { return row_dots<count, Index>; });
 }
 
 }  // namespace SPDNN_LEVEL

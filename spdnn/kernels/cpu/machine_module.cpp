@@ -6,14 +6,12 @@
 //         moment when the last has ended. Such a sample may be too low, where a thread lost its core, but never too high.
 // The best sample of several is the limit.
 #include <nanobind/stl/vector.h>
-#include <omp.h>
-#include <time.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "binding.hpp"
 #include "machine.hpp"
+#include "ops.hpp"
 
 using namespace nb::literals;
 
@@ -34,12 +32,6 @@ static void check(const Memory& memory, int threads) {
 }
 
 enum class Resource { kAlone, kShared };
-
-static double processor_seconds() {  // of this thread
-    timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return now.tv_sec + 1e-9 * now.tv_nsec;
-}
 
 // Samples of amount / second, where each call of chunk(thread, step) does `amount`; steps of a thread count from 0.
 template <class Chunk>

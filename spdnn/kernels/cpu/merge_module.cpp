@@ -237,7 +237,8 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
                    Indices new_indices, Array<float, 1> sums) {
     check(offsets, indices, values);
     const int64_t rows = offsets.size() - 1, edges = indices.size(), inputs = classes.size();
-    const int from_bytes = index_bytes(indices), to_bytes = index_bytes(new_indices);
+    index_bytes(indices);
+    const int to_bytes = index_bytes(new_indices);
     require(static_cast<int64_t>(to.size()) == rows + 1 && static_cast<int64_t>(new_indices.size()) == edges &&
                 static_cast<int64_t>(sums.size()) == edges,
             "results must have room for each output and edge");
@@ -258,10 +259,7 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
         to.data()[rows] = count;
         return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
     };
-    auto wide = [&](const auto* read) {
-        return to_bytes == 2 ? all(read, static_cast<uint16_t*>(new_indices.data())) : all(read, static_cast<uint32_t*>(new_indices.data()));
-    };
-    return from_bytes == 2 ? wide(static_cast<const uint16_t*>(indices.data())) : wide(static_cast<const uint32_t*>(indices.data()));
+    return with_indices(indices, [&](auto* read) { return with_indices(new_indices, [&](auto* written) { return all(read, written); }); });
 }
 
 // The rows of a RadiX-Net's layer (spdnn/sources/radixnet.py): row i of `groups` (classes, 16), ascending, merged with the

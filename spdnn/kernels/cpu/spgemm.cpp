@@ -19,7 +19,7 @@
 //            for Sparse Matrices", ACM TOMS 4(3), 1978.
 #include "spgemm.hpp"
 
-#include "level.hpp"
+#include "half.hpp"
 
 #include <omp.h>
 
@@ -45,12 +45,6 @@ constexpr double kPanelFrom = 0.5;     // panel: nonzeros of its rows >= kPanelF
 constexpr double kPanelMeet = 2.5;     //        and >= kPanelMeet * the inputs that they reach
 
 static_assert(kGroup % kLanes == 0, "a marked group must be whole vectors");
-
-inline Vec load_vector(const float* from) {
-    Vec v;
-    std::memcpy(&v, from, sizeof v);
-    return v;
-}
 
 // A row while it is written.
 struct Writer {
@@ -87,7 +81,7 @@ struct Epilogue {
     float poison = 0.0f;  // sum of 0 * y: 0 while every y is finite, else NaN
     Vec poisons = {};
 
-    explicit Epilogue(const InputLayer& layer)
+    explicit Epilogue(const Layer& layer)
         : value(layer.value), low(layer.low), high(layer.high), bias(layer.bias), bias_stride(layer.bias_stride) {}
 
     inline float one(float sum, int64_t output) {
@@ -104,7 +98,7 @@ struct Epilogue {
     }
     // kLanes neighbouring outputs of one row.
     inline Vec many(Vec sum, int64_t output) {
-        return activated(sum, bias_stride ? load_vector(bias + output) : broadcast(bias[0]));
+        return activated(sum, bias_stride ? load<Vec>(bias + output) : broadcast(bias[0]));
     }
     // One output of kLanes rows.
     inline Vec across(Vec sum, int64_t output) { return activated(sum, broadcast(bias[output * bias_stride])); }
@@ -122,7 +116,7 @@ inline void emit(Epilogue<kValued>& epilogue, float* sums, int64_t first, int64_
     Epilogue<kValued> local = epilogue;
     int64_t output = first;
     for (; output + kLanes <= last; output += kLanes) {
-        const Vec sum = load_vector(sums + sum_index(output));
+        const Vec sum = load<Vec>(sums + sum_index(output));
         std::memset(sums + sum_index(output), 0, sizeof sum);
         writer.add(output, local.many(sum, output));
     }
@@ -142,7 +136,7 @@ struct Row {
 
 // Calls product(output, x * w) for all products of a row, inputs ascending. With one weight for all, w is left out.
 template <class Index, bool kValued, class Product>
-inline void products(const InputLayer& layer, const Row& row, Product product) {
+inline void products(const Layer& layer, const Row& row, Product product) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     for (int64_t k = 0; k < row.length; ++k) {
         if (k + kAhead < row.length) {
@@ -158,7 +152,7 @@ inline void products(const InputLayer& layer, const Row& row, Product product) {
 
 // Adds the products of a row to the sums of their outputs, and calls mark(output) for each.
 template <class Index, bool kValued, class Mark>
-inline void scatter(const InputLayer& layer, const Row& row, float* __restrict sums, Mark mark) {
+inline void scatter(const Layer& layer, const Row& row, float* __restrict sums, Mark mark) {
     if (sum_index(layer.outputs - 1) == layer.outputs - 1) {  // indices are the outputs themselves: spare the arithmetic
         products<Index, kValued>(layer, row, [&](Index output, float y) { sums[output] += y, mark(output); });
     } else {
@@ -167,13 +161,13 @@ inline void scatter(const InputLayer& layer, const Row& row, float* __restrict s
 }
 
 template <class Index, bool kValued>
-void sweep(const InputLayer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
+void sweep(const Layer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
     scatter<Index, kValued>(layer, row, scratch.sums, [](Index) {});
     emit(epilogue, scratch.sums, 0, layer.outputs, out);
 }
 
 template <class Index, bool kValued>
-void touched(const InputLayer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
+void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
     float* sums = scratch.sums;
     uint8_t* __restrict marks = scratch.marks;
     scatter<Index, kValued>(layer, row, sums, [&](Index output) { marks[output / kGroup] = 1; });
@@ -190,7 +184,7 @@ void touched(const InputLayer& layer, const Row& row, const Scratch& scratch, Ep
 }
 
 template <class Index, bool kValued>
-void hash(const InputLayer& layer, const Row& row, int64_t most, const Scratch& scratch, Epilogue<kValued>& epilogue,
+void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scratch, Epilogue<kValued>& epilogue,
           Writer& out) {
     int bits = 4;
     while ((int64_t{1} << bits) < 2 * most) ++bits;
@@ -236,7 +230,7 @@ inline void transpose(Vec (&block)[kLanes]) {
 
 // `filled` neighbouring rows; each is written to a Writer of its own. Their values are spread out for 64 inputs at a time.
 template <class Index, bool kValued>
-void panel(const InputLayer& layer, const Row* rows, int filled, const Scratch& scratch, Epilogue<kValued>& epilogue,
+void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scratch, Epilogue<kValued>& epilogue,
            Writer* out) {
     constexpr int kBits = 64;
     alignas(64) float spread[kBits * kLanes];
@@ -260,7 +254,7 @@ void panel(const InputLayer& layer, const Row* rows, int filled, const Scratch& 
         }
         for (; reached; reached &= reached - 1) {
             const int64_t input = start + __builtin_ctzll(reached), end = layer.offsets[input + 1];
-            const Vec x = load_vector(spread + (input - start) * kLanes);
+            const Vec x = load<Vec>(spread + (input - start) * kLanes);
             for (int64_t e = layer.offsets[input]; e < end; ++e)
                 sums[panel_index(indices[e])] += kValued ? x * broadcast(layer.values[e]) : x;
         }
@@ -284,14 +278,14 @@ void panel(const InputLayer& layer, const Row* rows, int filled, const Scratch& 
     }
 }
 
-inline int64_t products_of(const InputLayer& layer, const Row& row) {
+inline int64_t products_of(const Layer& layer, const Row& row) {
     int64_t sum = 0;
     for (int64_t k = 0; k < row.length; ++k) sum += layer.offsets[row.columns[k] + 1] - layer.offsets[row.columns[k]];
     return sum;
 }
 
 // Whether a panel pays for these rows: whether their nonzeros meet often enough in the same inputs.
-inline bool panel_pays(const InputLayer& layer, const Row* rows, int filled, const Scratch& scratch) {
+inline bool panel_pays(const Layer& layer, const Row* rows, int filled, const Scratch& scratch) {
     int64_t nonzeros = 0, reached = 0;
     for (int r = 0; r < filled; ++r) nonzeros += rows[r].length;
     if (static_cast<double>(nonzeros) < kPanelFrom * static_cast<double>(layer.inputs)) return false;
@@ -302,7 +296,7 @@ inline bool panel_pays(const InputLayer& layer, const Row* rows, int filled, con
     return static_cast<double>(nonzeros) >= kPanelMeet * static_cast<double>(reached);
 }
 
-inline Accumulator accumulator(const InputLayer& layer, int64_t products, int choice) {
+inline Accumulator accumulator(const Layer& layer, int64_t products, int choice) {
     if (!layer.keeps_zero || choice == kSweep || choice == kPanel) return kSweep;
     const bool hashable = 2 * products <= kHashEntries;
     if (choice == kHash) return hashable ? kHash : kTouched;
@@ -313,7 +307,7 @@ inline Accumulator accumulator(const InputLayer& layer, int64_t products, int ch
 
 // Rows first .. last - 1 of src; their results follow each other from offset first * outputs of dst.
 template <class Index, bool kValued>
-Work block(const InputLayer& layer, const SparseRows& src, const NewRows& dst, int64_t first, int64_t last,
+Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_t first, int64_t last,
            const Scratch& scratch, int choice) {
     Work work{true, 0, {}};
     Epilogue<kValued> epilogue{layer};
@@ -370,9 +364,9 @@ void over_blocks(int64_t rows, int threads, Run run) {
     for (int64_t b = 0; b < blocks; ++b) run(b * size, std::min(rows, (b + 1) * size), omp_get_thread_num());
 }
 
-using Block = Work (*)(const InputLayer&, const SparseRows&, const NewRows&, int64_t, int64_t, const Scratch&, int);
+using Block = Work (*)(const Layer&, const SparseRows&, const NewRows&, int64_t, int64_t, const Scratch&, int);
 
-Work layer(const InputLayer& layer, const SparseRows& src, const NewRows& dst, const Scratch* scratch, int choice,
+Work run_layer(const Layer& layer, const SparseRows& src, const NewRows& dst, const Scratch* scratch, int choice,
            int threads) {
     const Block run = layer.index_bytes == 2 ? (layer.values ? block<uint16_t, true> : block<uint16_t, false>)
                                              : (layer.values ? block<uint32_t, true> : block<uint32_t, false>);
@@ -406,7 +400,7 @@ void load_row(const Rows& inputs, int64_t number, int64_t neurons, Writer& out) 
     }
 }
 
-void load(const Rows& inputs, int64_t neurons, const NewRows& dst, int threads) {
+void load_rows(const Rows& inputs, int64_t neurons, const NewRows& dst, int threads) {
     over_blocks(inputs.count, threads, [&](int64_t first, int64_t last, int) {
         int64_t offset = first * neurons;
         for (int64_t i = first; i < last; ++i) {
@@ -458,7 +452,7 @@ void same(const SparseRows& rows, const int64_t* first_rows, const int64_t* seco
     });
 }
 
-void statistics(const SparseRows& rows, int64_t neurons, const SparseStatistics& out, int threads) {
+void statistics(const SparseRows& rows, int64_t neurons, const RowStatistics& out, int threads) {
     over_blocks(rows.count, threads, [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const uint32_t* columns = rows.columns + rows.begin[i];
@@ -491,7 +485,7 @@ void expand(const SparseRows& rows, int64_t neurons, float* dst, int threads) {
 }  // namespace
 
 extern const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL);
-const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), kLanes, load, layer, hashes, same,
+const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), kLanes, load_rows, run_layer, hashes, same,
                                                         statistics, expand};
 
 }  // namespace spdnn

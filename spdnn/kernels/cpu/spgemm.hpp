@@ -2,7 +2,8 @@
 //
 // Features are sparse rows with gaps between them: row i holds columns[begin[i] .. begin[i] + length[i]), ascending, and
 // their values, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied.
-// Weights are by input neuron (CSR of W), the order in which Gustavson's algorithm reads them.
+// Weights are by input neuron (CSR of W), the order in which Gustavson's algorithm reads them: input i reaches outputs
+// indices[offsets[i] .. offsets[i+1]). Where a layer keeps zeros, outputs that no input reaches stay out of the row.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,6 @@
 #include "kernels.hpp"
 
 namespace spdnn {
-
-struct InputLayer {
-    int64_t inputs, outputs;
-    const int64_t* offsets;  // inputs + 1
-    const void* indices;     // output neurons, ascending within an input: uint16 or uint32 by index_bytes
-    int index_bytes;
-    const float* values;  // one an edge, or null: every weight is `value`
-    float value;
-    const float* bias;  // outputs, or 1 with bias_stride 0
-    int bias_stride;
-    float low, high;  // activation: min(max(y, low), high)
-    bool keeps_zero;  // activation(bias) is 0 for every output: what no input reaches stays out of the row
-};
 
 struct SparseRows {
     int64_t count;
@@ -66,14 +54,6 @@ struct Work {
     int64_t rows[kAccumulators];
 };
 
-struct SparseStatistics {
-    const double* counts;   // how often each neuron counts in `sum`
-    const double* weights;  // of each neuron, for `projection`, their weighted sum
-    double *sum, *projection;
-    float *min, *max;  // over all neurons, zeros included
-    uint64_t* hash;
-};
-
 struct SpgemmKernels {
     const char* name;
     int panel;  // rows in a panel
@@ -81,12 +61,13 @@ struct SpgemmKernels {
     void (*load)(const Rows&, int64_t neurons, const NewRows& dst, int threads);
     // dst <- activation(src W + b) without zeros. One Scratch for each thread. The values do not depend on `choice`,
     // on the threads, on which rows are neighbours, or on the level.
-    Work (*layer)(const InputLayer&, const SparseRows& src, const NewRows& dst, const Scratch*, int choice, int threads);
+    Work (*layer)(const Layer&, const SparseRows& src, const NewRows& dst, const Scratch*, int choice, int threads);
     // A 64-bit hash of each row's columns and values.
     void (*hashes)(const SparseRows&, uint64_t* hash, int threads);
     // same[k] <- whether rows first[k] and second[k] are equal to the bit.
     void (*same)(const SparseRows&, const int64_t* first, const int64_t* second, int64_t pairs, uint8_t* same, int threads);
-    void (*statistics)(const SparseRows&, int64_t neurons, const SparseStatistics&, int threads);
+    // Least and largest values are over all neurons, zeros included.
+    void (*statistics)(const SparseRows&, int64_t neurons, const RowStatistics&, int threads);
     // dst (count, neurons) <- the rows, zeros included.
     void (*expand)(const SparseRows&, int64_t neurons, float* dst, int threads);
 };

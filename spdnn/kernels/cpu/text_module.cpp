@@ -127,13 +127,11 @@ nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Ar
     require(offsets.size() >= 1 && offsets.data()[outputs] == static_cast<int64_t>(indices.size()), "offsets must end at the number of edges");
     require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
     const bool valued = values.size() == indices.size();
-    const int bytes = index_bytes(indices);
+    index_bytes(indices);  // what it refuses, it refuses with the interpreter's lock
     std::string text;
     {
         nb::gil_scoped_release release;
-        text = bytes == 2
-                   ? written(offsets.data(), outputs, static_cast<const uint16_t*>(indices.data()), values.data(), valued)
-                   : written(offsets.data(), outputs, static_cast<const uint32_t*>(indices.data()), values.data(), valued);
+        text = with_indices(indices, [&](auto* read) { return written(offsets.data(), outputs, read, values.data(), valued); });
     }
     return nb::bytes(text.data(), text.size());
 }

@@ -1,8 +1,8 @@
 """A GPU through CuPy: the device that the CUDA engines open.
 
-CuPy is imported when a device is opened, never to find out whether there is one (`driver`). It compiles with NVRTC, for
-the architecture of the device, and keeps what it compiled in its cache; to the options of a kernel it
-adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
+CuPy is imported when a device is opened, never to find out whether there is one (`driver`). It compiles kernels with
+NVRTC for the architecture of the device, and keeps them in its cache. To the options of a kernel it adds `-ftz=true`
+(results below the normal numbers become 0) and `--device-as-default-execution-space`.
 """
 
 from collections.abc import Callable, Iterator

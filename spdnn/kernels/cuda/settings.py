@@ -1,4 +1,7 @@
-"""The kernels of inference at the settings that engines use."""
+"""The kernels of inference at the settings that engines use: threads of a block, and the values of macros.
+
+`spdnn.kernels.cuda.declarations` says what a kernel is; the heads of the `.cu` files say what the macros mean.
+"""
 
 from spdnn.kernels.cuda.declarations import Kernel
 

@@ -1,5 +1,6 @@
-"""What tasks cost here, measured on a few of the inputs before anything is cut: rates of the kernels, of copies, and
-how many rows are left after each layer.
+"""What tasks cost on this processor, measured on a few of the inputs before anything is cut.
+
+Measured are the rates of the kernels and of copies, and how many rows are left after each layer.
 """
 
 import time

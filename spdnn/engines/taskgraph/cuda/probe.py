@@ -1,5 +1,6 @@
-"""What tasks cost on this device, measured on a few of the inputs in the first layers before anything is cut: rates of
-the kernels, of copies and moves, and how many rows are left after each layer.
+"""What tasks cost on this device, measured on a few inputs in the first layers before anything is cut.
+
+Measured are the rates of the kernels, of copies and moves, and how many rows are left after each layer.
 """
 
 import time
