@@ -28,7 +28,7 @@ def missing() -> str | None:
 
 @functools.cache
 def built():
-    """The compiled module, for what is the same at every level; None where it is not built."""
+    """The compiled module; None where it is absent or stale."""
     if missing() is not None:
         return None
     from spdnn.kernels import _cpu
@@ -36,27 +36,22 @@ def built():
     return _cpu
 
 
-def on_rows():
-    """Functions on the rows of layers: compiled, or in NumPy where that is not built."""
-    if (compiled := built()) is not None:
-        return compiled
-    from spdnn.kernels import layer_rows
+def compiled():
+    """The compiled module.
 
-    return layer_rows
+    Raises:
+        Unavailable: it is absent or stale.
+    """
+    if built() is None:
+        raise Unavailable(missing())
+    return built()
 
 
 def levels() -> list:
-    """The kernels at every level that this processor can run, the best first.
-
-    Raises:
-        Unavailable: the compiled module is absent or stale.
-    """
-    reason = missing()
-    if reason:
+    """The kernels at every level that this processor can run, the best first. Raises as `compiled`."""
+    if reason := missing():  # asked anew: sources may have changed since they were loaded
         raise Unavailable(reason)
-    from spdnn.kernels import _cpu
-
-    return _cpu.levels()
+    return compiled().levels()
 
 
 def level(name: str | None = None):

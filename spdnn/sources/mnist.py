@@ -240,7 +240,7 @@ class _Columns:
         if self.phases <= 2:
             block[:SIDE] = self.lines[:, phase, start + REACH : start + REACH + number.size]
         else:
-            dispatch.on_rows().resample(self.lines, start, self.taps[phase], block[:SIDE])
+            dispatch.compiled().resample(self.lines, start, self.taps[phase], block[:SIDE])
         cosine, block[SIDE] = self.turns[:, phase, number % GRID]
         block[:SIDE] += self.nyquist[:, None] * cosine
         np.matmul((-1.0) ** np.arange(SIDE), block[:SIDE], out=block[SIDE + 1])
@@ -295,7 +295,7 @@ class _Largest:
 def _threshold(block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray) -> None:
     """Set `bits`, uint8 (columns, s/8), a view of the block's columns, where |y|^2 > `level`."""
     columns = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
-    dispatch.on_rows().threshold(block, columns, vertical.real, vertical.imaginary, level, bits)
+    dispatch.compiled().threshold(block, columns, vertical.real, vertical.imaginary, level, bits)
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager:

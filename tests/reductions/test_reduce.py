@@ -4,12 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+import rows_in_numpy
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError
-from spdnn.kernels import dispatch, layer_rows
+from spdnn.kernels import dispatch
 from spdnn.problem.network import Layer, MemoryNetwork, from_matrices
 from spdnn.reductions.dead import dead_from, reviving
 from spdnn.reductions.neurons import merge_layer, merge_neurons
@@ -144,9 +145,9 @@ def chains(draw):
 
 
 def in_numpy(layer, previous):
-    """`merge_layer` where nothing is compiled: the oracle."""
+    """`merge_layer` on functions in NumPy: the oracle."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "on_rows", lambda: layer_rows)
+        patch.setattr(dispatch, "compiled", lambda: rows_in_numpy)
         return merge_layer(layer, previous)
 
 

@@ -1,4 +1,4 @@
-"""The compiled functions on rows (cpu/merge_module.cpp) in NumPy, for a machine where they are not built.
+"""The compiled functions on rows (spdnn/kernels/cpu/merge_module.cpp) in NumPy: what they are compared with.
 
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
