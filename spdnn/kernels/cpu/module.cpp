@@ -141,6 +141,7 @@ void bind_attention(nb::module_&);  // attention_module.cpp
 void bind_depthwise(nb::module_&);  // depthwise_module.cpp
 void bind_merge(nb::module_&);      // merge_module.cpp
 void bind_text(nb::module_&);       // text_module.cpp
+void bind_resize(nb::module_&);     // resize_module.cpp
 
 }  // namespace spdnn
 
@@ -155,6 +156,7 @@ NB_MODULE(_cpu, m) {
     bind_depthwise(m);
     bind_merge(m);
     bind_text(m);
+    bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
         .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>, Array<const float, 1>, float, float, bool, bool>(),
              "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "by_input"_a = false, "keeps_zero"_a = false);
