@@ -51,7 +51,7 @@ def levels() -> list:
     """The kernels at every level that this processor can run, the best first. Raises as `compiled`."""
     if reason := missing():  # asked anew: sources may have changed since they were loaded
         raise Unavailable(reason)
-    return compiled().levels()
+    return built().levels()
 
 
 def level(name: str | None = None):
