@@ -36,19 +36,21 @@ def built():
     return _cpu
 
 
-def compiled():
-    """The compiled module.
+def on_rows():
+    """Functions on the rows of layers: compiled, or in NumPy where that is not built."""
+    if (compiled := built()) is not None:
+        return compiled
+    from spdnn.kernels import layer_rows
 
-    Raises:
-        Unavailable: it is absent or stale.
-    """
-    if built() is None:
-        raise Unavailable(missing())
-    return built()
+    return layer_rows
 
 
 def levels() -> list:
-    """The kernels at every level that this processor can run, the best first. Raises as `compiled`."""
+    """The kernels at every level that this processor can run, the best first.
+
+    Raises:
+        Unavailable: the compiled module is absent or stale.
+    """
     if reason := missing():  # asked anew: sources may have changed since they were loaded
         raise Unavailable(reason)
     return built().levels()

@@ -4,10 +4,9 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import rows_in_numpy
 
 from spdnn.common.errors import InputError
-from spdnn.kernels import dispatch
+from spdnn.kernels import dispatch, layer_rows
 from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
@@ -70,5 +69,5 @@ def test_numpy_makes_the_same_layers_where_nothing_is_compiled(neurons, monkeypa
     for k in (0, 3, 6, 13, 39):
         expected = compiled.layer(k).check("compiled").sha256()
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "compiled", lambda: rows_in_numpy)
+            patch.setattr(dispatch, "on_rows", lambda: layer_rows)
             assert network.layer(k).sha256() == expected

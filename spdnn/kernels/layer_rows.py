@@ -1,4 +1,4 @@
-"""The compiled functions on rows and columns (spdnn/kernels/cpu/merge_module.cpp, resize.cpp) in NumPy: the oracle.
+"""The compiled functions on rows and columns (cpu/merge_module.cpp, cpu/resize.cpp) in NumPy, where they are not built.
 
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
