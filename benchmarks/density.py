@@ -5,7 +5,7 @@
 The clock holds one layer's kernel: features and weights in memory, bias and clip included, no reductions. The features
 are uniformly random at each density, so that neighbouring rows have as little in common as they can: the worst case
 for the panel accumulator. The layer is a permuted one of the RadiX-Net with 32 nonzeros a neuron. Each setting is
-compared with SciPy's float64 product before it is timed; settings are timed in turn, again and again, and medians are
+compared with SciPy's float64 product before it is timed; settings are timed alternately, and medians are
 printed in microseconds a row, so that a busy machine slows all alike. `gain` above 1: spgemm wins against cpu. With
 --accumulators, each accumulator of spgemm has a column of its own; one that does not take such rows shows what it gives
 way to. They are where the thresholds in spdnn/kernels/cpu/spgemm.cpp come from.

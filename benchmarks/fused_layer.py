@@ -3,7 +3,7 @@
     python benchmarks/fused_layer.py [--seconds S] [--threads T]
 
 The clock holds the kernel alone: features and weights in memory, bias and clip included, no reductions. Settings are
-timed in turn, again and again, and medians are printed, so that a busy machine slows all alike. An edge gathers one
+timed alternately, again and again, and medians are printed, so that a busy machine slows all alike. An edge gathers one
 float32 per input: billion edges/s x 4 is the load bandwidth in GB/s. The ceiling is the same kernel on a layer whose
 outputs read 32 neighbouring inputs, all in the first-level cache: what is lost against it is lost to cache misses.
 Every setting is compared with SciPy before it is timed.

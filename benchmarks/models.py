@@ -1,4 +1,4 @@
-"""The models with sparse arithmetic against the same models with dense: verified, then timed in turn.
+"""The models with sparse arithmetic against the same models with dense: verified, then timed alternately.
 
     python benchmarks/models.py [transformer mobilenet] [--preset paper|medium|small] [--rounds R] [--threads T]
                                 [--against ARITHMETIC ...] [--images N] [--widths W ...] [--equal]
@@ -35,8 +35,9 @@ import torch_models
 
 from spdnn.common.statistics import ratios
 from spdnn.engines.memory import kernel_bytes
+from spdnn.ops.backends import thread_count
 from spdnn.ops.models import mobilenet, transformer
-from spdnn.ops.models.arithmetic import TOLERANCE, difference, thread_count
+from spdnn.ops.models.arithmetic import TOLERANCE, difference
 
 BAR = 1.2  # of dense over sparse time
 # Sparse: dense, which the paper's code gives one accuracy (72.9 and 72.7 %, 73.8 both, 74.9 and 74.8).

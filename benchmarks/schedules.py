@@ -1,4 +1,4 @@
-"""The schedules of the task graph on the processor, timed in turn in one process, beside what the simulator predicts.
+"""The schedules of the task graph on the processor, timed alternately in one process, and predicted.
 
     python benchmarks/schedules.py [--neurons N] [--layers L] [--count n] [--reductions dead,all] [--threads T]
                                    [--devices 1,2,4] [--rounds R] [--seconds S] [--json FILE]

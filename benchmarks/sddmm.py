@@ -5,7 +5,7 @@
 Each problem is out[e] = scale * dot(Q[i], K[j]) for the nonzeros e = (i, j) of a random (M, N) topology, float32. Of
 these, what is installed takes part: `blas` NumPy's dense product, then the nonzeros taken from it; `mkl` the same by
 MKL's sgemm; `einsum` rows gathered and multiplied; `torch` torch.sparse.sampled_addmm; `jax` compiled, dense and
-gathered. Each is compared with float64 before it is timed. All are timed in turn, again and again, so that a busy
+gathered. Each is compared with float64 before it is timed. All are timed alternately, again and again, so that a busy
 machine slows all alike; a ratio is the median over turns of a peer's time over ours in the same turn. Ours is the
 fastest setting of `_cpu.sddmm_settings`; `busy` is its slowest thread's work over the mean.
 """

@@ -1,4 +1,4 @@
-"""The `spdnn` command: what it takes, and how it ends. Each group of subcommands has its own module."""
+"""The `spdnn` command: its subcommands, each in a module of its own, its errors and its exit status."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ with files of your own:
   spdnn network import weights.npz -o net.safetensors --bias -0.3 --clip 32
   spdnn infer --network net.safetensors --inputs x.npz --categories out.txt --record run.json
 
-environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS says how long runs tell how far they are (default: a bar on a
+environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS says how long runs show their progress (default: a bar on a
 terminal, elsewhere a line on standard error every 30 s at most)
 
 exit status: 0 done (and passed, where something was verified), 1 an error or a failed verdict (one sentence on
@@ -55,8 +55,8 @@ COMMANDS = {
     "engines": ("run:add_engines", "what can run here, and why the others can't"),
     "network": ("network:add", "make, import, export or show a network"),
     "inputs": ("inputs:add", "make inputs"),
-    "peers": ("peers:add", "time other libraries beside our kernels"),
-    "ops": ("ops:add", "sparse operations for deep learning beside other libraries"),
+    "peers": ("peers:add", "time other libraries and our kernels on the same problems"),
+    "ops": ("ops:add", "time sparse operations for deep learning, ours and those of other libraries"),
     "report": ("report:add", "render records as one HTML page"),
     "compare": ("compare:add", "set two sets of records side by side"),
     "plan": ("plan:add", "predict the time on more devices, and how an inference would be cut for them"),
@@ -132,7 +132,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """The arguments; of several ranks that were started together, the first alone tells what is wrong with them."""
+    """The arguments; of several ranks that were started together, the first alone prints what is wrong with them."""
     words = sys.argv[1:] if arguments is None else arguments
     words = ["plan", "--cut", *words[1:]] if words[:1] == ["decompose"] else words  # its name before
     command = parser(words[:1])  # options before the subcommand end the program
@@ -143,14 +143,14 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _refused(sentence: str) -> int:
-    """What every process would say the same of; the first does."""
+    """Print a sentence that all processes would print, on the first one alone; the exit status."""
     if launched_rank() == 0:
         print(f"spdnn: {sentence}", file=sys.stderr)
     return 1
 
 
 def _failed(sentence: str | None, status: int) -> int:
-    """Tell an error of this process; one of several ranks ends all of them."""
+    """Print an error of this process; one of several ranks ends all of them."""
     if connected():
         tell_and_end(sentence or "standard output was closed", status)
     if sentence:

@@ -1,4 +1,4 @@
-"""Types of arguments that several subcommands take."""
+"""Types of arguments, and options that several subcommands take."""
 
 import argparse
 import math
@@ -57,7 +57,7 @@ def clip(text: str) -> float | None:
     return None if text == "none" else above_zero(text, "a positive number or none")
 
 
-# Options that several commands take: what `option` adds, the words of each command aside.
+# Options that several commands take, without the help text of each command.
 OPTIONS = {
     "neurons": {"type": positive, "metavar": "N"},
     "layers": {"type": positive, "metavar": "L"},
@@ -136,11 +136,7 @@ def cutting(chosen: argparse.Namespace) -> dict:
 
 
 def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | None:
-    """What was asked of the task graph; None for engines that cut nothing.
-
-    Raises:
-        InputError: something was asked of such an engine.
-    """
+    """The settings of the task graph; None for engines that cut nothing, for which InputError refuses any."""
     cuts = cutting(chosen)
     if engine.cuts:
         return ScheduleRequest(**cuts)
@@ -150,9 +146,9 @@ def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | Non
     return None
 
 
-def threads(asked: int | None, ranks: int = 1, tell: bool = True) -> int:
+def threads(asked: int | None, ranks: int = 1, warn: bool = True) -> int:
     """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning."""
     cores = usable_cores()
-    if asked and asked * ranks > cores and tell:
+    if asked and asked * ranks > cores and warn:
         print(f"spdnn: warning: {asked * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
     return asked or max(1, cores // ranks)

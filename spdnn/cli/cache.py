@@ -1,8 +1,8 @@
-"""What `spdnn challenge` made before and need not make again: inputs and prepared networks, by what they were made of.
+"""The cache of `spdnn challenge`: inputs and prepared networks of earlier runs, by their sources.
 
-They lie in the folder `made` of $SPDNN_DATA (or ~/.cache/spdnn), under names with a digest of the source and of this
-package's code; those that were not used for longest go when all take more than MOST bytes. What is read is checked as
-any store is, and made again when it is damaged. A record tells what came from here (`time_to_solution.cached`).
+Files are in the folder `made` of $SPDNN_DATA (or ~/.cache/spdnn), under names with a digest of the source and of this
+package's code. When all take more than MOST bytes, those that were not used for longest are removed. A damaged file is
+made again. A record lists the parts that came from the cache (`time_to_solution.cached`).
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Content = TypeVar("Content")
 
 
 class Cache:
-    """The stores of one run: what was taken, and what is to be kept once the run is verified.
+    """The stores of one run: those that were read, and those to write once the run is verified.
 
     Args:
         used: False: nothing is taken and nothing kept (--no-cache).

@@ -1,4 +1,4 @@
-"""`spdnn compare`: two sets of records side by side."""
+"""`spdnn compare`: compare two sets of records, pair by pair."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from spdnn.common.errors import InputError, SpdnnError
 from spdnn.records.comparison import Comparable
 
 DESCRIPTION = """\
-Set the records of B beside those of A that measured the same: problem, engine and its schedule,
+Compare the records of B with those of A that measured the same: problem, engine and its schedule,
 reductions, threads, ranks, span; of operations, program, problem and threads. Commit, versions,
-machine and date may differ, and are told.
+machine and date may differ, and are listed.
 
-The ratio A/B is A's median seconds over B's: how many times as fast B is. B is told faster or slower
+The ratio A/B is A's median seconds over B's: how many times as fast B is. B is called faster or slower
 where a two-sided Mann-Whitney U test gives p < 0.05 and the 95 % bootstrap interval of the ratio
-leaves out 1. Of many pairs without a difference, a few may be told one by chance.
+leaves out 1. Of many pairs without a difference, a few may be called so by chance.
 """
 EPILOG = """\
 exit status: 0 compared, 1 nothing to compare (or, with --fail-slower, a pair is slower), 2 an error
@@ -79,7 +79,7 @@ def _read(name: str) -> tuple[list[Comparable], list[str]]:
 
 
 def _unlike(comparison) -> str:
-    """Why nothing can be compared: what differs in the nearest pair."""
+    """Why nothing can be compared: the differences of the nearest pair."""
     from spdnn.records.comparison import nearest
     from spdnn.records.keys import shown
 
@@ -98,7 +98,7 @@ def _json(comparison, sides) -> str:
 
     tables = [
         {"path": path, "records": count, "failed_verification": failed, "told": values}
-        for (path, count, failed), values in zip(sides, comparison.told, strict=True)
+        for (path, count, failed), values in zip(sides, comparison.circumstances, strict=True)
     ]
     alone = [
         [{"name": one.name, "key": dict(one.key), "records": one.records} for one in only]
@@ -127,7 +127,7 @@ def _json(comparison, sides) -> str:
 
 
 def _text(comparison, sides) -> str:
-    """The table and what there is to say of it, as wide as the terminal; whole where there is none."""
+    """The table and the sentences on it, as wide as the terminal; not cut where there is no terminal."""
     from spdnn.cli.compare_table import lines
 
     terminal = sys.stdout.isatty()
@@ -137,6 +137,6 @@ def _text(comparison, sides) -> str:
 
 
 def _print(text: str) -> None:
-    """Print what a terminal that knows fewer letters shows as well."""
+    """Print a text, with a replacement for letters that the terminal cannot show."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, "replace").decode(encoding))

@@ -1,6 +1,6 @@
-"""What `spdnn compare` prints: a table that fits the terminal, and what there is to say of it.
+"""The output of `spdnn compare`: a table that fits the terminal, and sentences on it.
 
-Texts of records may hold anything: all of them go through `words.printable`, and columns count what a terminal shows.
+Texts of records may hold anything, so all of them pass `words.printable`. Widths are counted as a terminal shows them.
 """
 
 import textwrap
@@ -32,7 +32,7 @@ def lines(
         width: columns of the terminal; None: nothing is cut or wrapped.
         colours: on the verdicts.
     """
-    heads = [_head(*row) for row in zip("AB", sides, comparison.told, strict=True)]
+    heads = [_head(*row) for row in zip("AB", sides, comparison.circumstances, strict=True)]
     notes = [*_settings(comparison), *_counts(comparison), *_alone(comparison, sides), DAYS]
     return [
         *_wrapped([*heads, DIRECTION], width),
@@ -81,7 +81,7 @@ def _coloured(verdict: str, colours: bool) -> str:
 
 
 def columns(text: str) -> int:
-    """The columns of a terminal that a text takes: two for a wide letter, none for what is put over another."""
+    """The columns of a terminal that a text takes: two for a wide letter, none for an accent over another letter."""
     return sum(
         0 if unicodedata.category(sign) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
         for sign in text
@@ -137,7 +137,7 @@ def _clean(text: str, longest: int) -> str:
 
 
 def _settings(comparison: Comparison) -> list[str]:
-    """What differs besides what is compared."""
+    """Sentences on the circumstances that differ."""
     differs, notes = comparison.differences, []
     if "machine" in differs:
         a, b = (_values(values, " and ") for values in differs["machine"])
@@ -169,7 +169,7 @@ def _counts(comparison: Comparison) -> list[str]:
 
 
 def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) -> list[str]:
-    """What has no like in the other set, and what failed."""
+    """Sentences on records of one set alone, and on cases that failed."""
     notes = []
     for letter, only in zip("AB", (comparison.only_a, comparison.only_b), strict=True):
         if only:

@@ -1,7 +1,5 @@
 """`spdnn inputs make`: the inputs of the challenge, by formula."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +29,7 @@ def add(group) -> None:
     make.set_defaults(run=_make)
 
 
-def generated(kind: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
+def generated(kind: str, neurons: int, count: int | None, mnist: str | None, cache: "Cache | None" = None) -> Inputs:
     """The inputs named `mnist` or `digits` for that width, from `cache` if it has them; `count` of them (None: all)."""
     if kind == "mnist":
         from spdnn.sources.mnist import locate_mnist, mnist_inputs
@@ -58,7 +56,7 @@ def opened(path: str, neurons: int, count: int | None) -> Inputs:
     return inputs if count is None else inputs.counted(count)
 
 
-def named(name: str, neurons: int, count: int | None, mnist: str | None, cache: Cache | None = None) -> Inputs:
+def named(name: str, neurons: int, count: int | None, mnist: str | None, cache: "Cache | None" = None) -> Inputs:
     """The inputs that the option --inputs names, mnist, digits or a file; raises as `generated` and `opened`."""
     if name in ("mnist", "digits"):
         return generated(name, neurons, count, mnist, cache)

@@ -1,4 +1,4 @@
-"""`spdnn machine`: what this machine does at best, measured."""
+"""`spdnn machine`: the limits of this machine, measured."""
 
 import json
 from dataclasses import asdict
@@ -13,15 +13,15 @@ INCLUDES = {
 }
 
 
-def add(tell) -> None:
-    tell.description = (
+def add(command) -> None:
+    command.description = (
         "Measure the machine's limits: memory, caches, arithmetic. Every run measures them too, and its\n"
         "record holds them."
     )
-    arguments.option(tell, "threads", help="default: all usable cores")
-    tell.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")
-    tell.add_argument("--json", metavar="FILE", help="write the figures with all their samples")
-    tell.set_defaults(run=_machine)
+    arguments.option(command, "threads", help="default: all usable cores")
+    command.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")
+    command.add_argument("--json", metavar="FILE", help="write the figures with all their samples")
+    command.set_defaults(run=_machine)
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""`spdnn network`: make, import, export, show."""
+"""`spdnn network`: make a network by formula, import or export one, show what it is."""
 
 import argparse
 import json
@@ -7,6 +7,9 @@ from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.problem import challenge
+
+BIAS = {"type": float, "metavar": "B"}
+CLIP = {"type": arguments.clip, "default": argparse.SUPPRESS, "metavar": "Y|none"}
 
 
 def add(group) -> None:
@@ -22,10 +25,8 @@ def add(group) -> None:
     make.add_argument("kind", choices=["radixnet", "unstructured"])
     arguments.option(make, "neurons", required=True, help="such as 1024")
     arguments.option(make, "layers", required=True)
-    make.add_argument("--bias", type=float, metavar="B", help="of a RadiX-Net; default: the official one of the width")
-    make.add_argument(
-        "--clip", type=arguments.clip, default=argparse.SUPPRESS, metavar="Y|none", help="of a RadiX-Net; default: 32"
-    )
+    make.add_argument("--bias", **BIAS, help="of a RadiX-Net; default: the official one of the width")
+    make.add_argument("--clip", **CLIP, help="of a RadiX-Net; default: 32")
     make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")
     make.add_argument(
         "--formula", action="store_true", help="store a RadiX-Net's formula (net.json) instead of every layer"
@@ -41,16 +42,8 @@ def add(group) -> None:
     )
     read.add_argument("path", metavar="PATH")
     read.add_argument("-o", "--output", required=True, metavar="net.safetensors")
-    read.add_argument(
-        "--bias", type=float, metavar="B", help="for formats that hold none; official text has a default by its width"
-    )
-    read.add_argument(
-        "--clip",
-        type=arguments.clip,
-        default=argparse.SUPPRESS,
-        metavar="Y|none",
-        help="clip of the ReLU (default: 32 for official text, none otherwise)",
-    )
+    read.add_argument("--bias", **BIAS, help="for formats that hold none; official text has a default by its width")
+    read.add_argument("--clip", **CLIP, help="clip of the ReLU (default: 32 for official text, none otherwise)")
     read.add_argument("--last", choices=["relu", "none"], help="activation of the last layer (default: relu)")
     arguments.option(read, "layers", help="how many layers there must be")
     read.set_defaults(run=_import)

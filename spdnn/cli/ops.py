@@ -1,4 +1,4 @@
-"""`spdnn ops`: sparse operations for deep learning beside other libraries, on problem sets or a matrix of one's own."""
+"""`spdnn ops`: time sparse operations for deep learning, ours and those of other libraries."""
 
 import shlex
 import statistics
@@ -18,7 +18,7 @@ operations:
   sddmm  at each nonzero (i, j) of an M x K matrix, Q[i] . K[j] of N columns
 
 What is measured: one call, float32, matrices in the program's own layout and handles made before, operands in the
-caches, all programs on the same threads and timed in turn. Each output is compared with a float64 oracle first, and
+caches, all programs on the same threads and timed alternately. Each output is compared with a float64 oracle first, and
 every timed output must be that one to the bit. SciPy has one thread whatever is asked.
 """
 MATRIX = """\
@@ -29,8 +29,8 @@ or .npy (dense; its zeros are left out).
 
 def add(group) -> None:
     group.description = (
-        "Time sparse times dense (spmm) and sampled dense products (sddmm) beside MKL, PyTorch, SciPy and\n"
-        "dense BLAS; on problem sets, or on a matrix of your own."
+        "Time sparse times dense (spmm) and sampled dense products (sddmm) of ours and of MKL, PyTorch,\n"
+        "SciPy and dense BLAS; on problem sets, or on a matrix of your own."
     )
     group.epilog = SETS
     inner = group.add_subparsers(metavar="WHAT", required=True)
@@ -57,7 +57,7 @@ def add(group) -> None:
     for name, columns in (("spmm", "of B"), ("sddmm", "of Q and K: the length of each dot product")):
         one = inner.add_parser(
             name, help=f"one {name} of your own matrix",
-            description=f"Time one {name} of your own matrix beside other libraries and the dense product.",
+            description=f"Time one {name} of your own matrix with ours, other libraries and the dense product.",
             epilog=MATRIX,
         )  # fmt: skip
         one.add_argument("matrix", metavar="FILE")
@@ -156,17 +156,13 @@ def _print(group: list) -> None:
         ours = statistics.median(one.ours.seconds)
         name = one.ours.case.rsplit(".", 2)[0]
         peak = "-" if one.peak is None else f"{one.peak:.1f}"
-        sparse, dense = (_against(other) for other in (one.sparse, one.dense))
+        sparse, dense = (f"{one[1]:.2f} {one[0].program.name}" if one else "-" for one in (one.sparse, one.dense))
         imbalance = one.ours.imbalance
         spread = "-" if imbalance is None else f"{imbalance.busy:.3f}"
         rate = one.ours.operations_per_second.median / 1e9
         print(
             f"  {name:<58} {1e3 * ours:>9.3f} {rate:>9.2f} {peak:>6} {sparse:>16} {dense:>16} {spread:>9}", flush=True
         )
-
-
-def _against(other) -> str:
-    return "-" if other is None else f"{other[1]:.2f} {other[0].program.name}"
 
 
 def _summary(records: list) -> None:
@@ -207,7 +203,7 @@ def _folder(path: str | None) -> Path | None:
 
 
 def _write(path, records: list) -> None:
-    """What was measured is kept when the rest is interrupted."""
+    """Write the records of the problems so far, also when the rest is interrupted."""
     from spdnn.records.files import write_operations
 
     if path is not None and records:

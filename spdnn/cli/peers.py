@@ -12,9 +12,9 @@ WIDTHS = (1024, 4096, 16384, 65536)
 
 def add(command) -> None:
     command.description = (
-        "Time SciPy, GraphBLAS, MKL, JAX and PyTorch beside our kernels, in turn, in one process, each\n"
+        "Time SciPy, GraphBLAS, MKL, JAX and PyTorch and our kernels alternately, in one process, each\n"
         "verified. One layer on dense features at each of --layer-widths; and with --neurons and --layers a\n"
-        "whole network. pip install 'spdnn[peers]' brings the libraries."
+        "whole network. pip install 'spdnn[peers]' installs the libraries."
     )
     command.add_argument(
         "--layer-widths",

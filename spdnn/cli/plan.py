@@ -87,7 +87,7 @@ def _show_plan(chosen) -> dict:
     from spdnn.records.files import read_record
 
     if not chosen.record:
-        raise InputError("nothing tells what a run costs: give --record or --check, or --cut and a problem")
+        raise InputError("the cost of a run is not known: give --record or --check, or --cut and a problem")
     record = read_record(chosen.record)
     fixed = calibration.run_seconds(record, read_record(chosen.few)) if chosen.few else 0.0
     device, work = calibration.from_record(record, fixed)
@@ -101,12 +101,11 @@ def _show_plan(chosen) -> dict:
     for inputs in chosen.inputs or [work.inputs]:
         some = work.of(inputs)
         order = lambda ranks, some=some: calibration.known_shares(record, some, ranks, partition, per_node)  # noqa: E731
-        options = {"per_node": per_node}
         rows = [
-            prediction.predict(some, device, messages, ranks, partition, shares=order(ranks), **options)
+            prediction.predict(some, device, messages, ranks, partition, shares=order(ranks), per_node=per_node)
             for ranks in chosen.devices or DEVICES
         ]
-        limit = prediction.enough(some, device, messages, partition, order=order, **options)
+        limit = prediction.enough(some, device, messages, partition, order=order, per_node=per_node)
         plans, limits = plans + rows, [*limits, limit]
         print(f"\n{inputs:,} inputs, {partition}, predicted\n{_line(_HEAD)}  bound by")
         for one in rows:

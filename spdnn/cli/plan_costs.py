@@ -10,7 +10,7 @@ from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.problem import challenge
 
-TILE = 32  # inputs computed together, where no record tells
+TILE = 32  # inputs computed together, where no record has a number
 MOST_DEVICES = 4096
 RATES = ("edges_per_second", "copy_bandwidth", "launch_seconds")
 LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
@@ -44,7 +44,7 @@ def _recorded(chosen, devices: int, messages) -> tuple:
 
     for name in ("edges_per_second", "launch_seconds"):
         if getattr(chosen, name):
-            raise InputError(f"--{name.replace('_', '-')} is what --record tells; give one of them")
+            raise InputError(f"--{name.replace('_', '-')} and --record exclude each other: a record has its own rate")
     record = read_record(chosen.record)
     costs, cores = costs_of(record, devices, messages, chosen.copy_bandwidth)
     origin = f"calibrated by {record.case}, measured {statistics.median(record.seconds):.4g} s"
@@ -53,7 +53,7 @@ def _recorded(chosen, devices: int, messages) -> tuple:
             costs = replace(costs, work=costs.work.of(chosen.inputs), order=lambda batches: None)
         return record.case, costs, cores, f"{origin}; rows are those that its run had left"
     name, work, order, rows = _named(chosen)
-    # What its reductions left of an edge and of its bytes; rows are not known to merge in another problem.
+    # The part of an edge, and of its bytes, that its reductions left; rows of another problem may not merge.
     left = costs.work.edges.sum() / max(1, record.problem.edges)
     nbytes = costs.work.weight_bytes.sum() / max(1.0, costs.work.edges.sum())
     work = replace(work, edges=left * work.edges, weight_bytes=left * nbytes * work.edges)
@@ -68,7 +68,7 @@ def _by_hand(chosen, messages) -> tuple:
         raise InputError("no problem is named: give --neurons and --layers, --network or --record")
     if not chosen.edges_per_second:
         raise InputError(
-            "nothing tells what a layer costs: give --record run.json, or --edges-per-second and, for weights that are "
+            "the cost of a layer is not known: give --record run.json, or --edges-per-second and, for weights that are "
             "streamed, --copy-bandwidth"
         )
     device = DeviceCosts(

@@ -48,7 +48,7 @@ def _show(chosen, name: str, request, costs, sizes, cores: int | None, origin: s
     best = choose(sizes, asked, request.device_memory, costs, cores, leaving=leaving)
     decomposition, predicted = best.decomposition, best.predicted
     if decomposition.streamed and costs.device.copy_bytes_per_second is None:
-        raise InputError("weights would be streamed, and nothing tells how fast: give --copy-bandwidth")
+        raise InputError("weights would be streamed at an unknown rate: give --copy-bandwidth")
     print(f"{name}, {sizes.inputs:,} inputs: predicted, {origin}")
     print(f"{_described(decomposition)}\n{best.why}\n")
     _print_memory(decomposition, sizes, request.device_memory)
@@ -104,9 +104,9 @@ def _described(d) -> str:
     if len(d.ranges) > 1:
         devices += f" ({d.groups} pipeline{'s' if d.groups > 1 else ''} of {len(d.ranges)})"
     batches = f"{d.batches} batch{'es' if d.batches > 1 else ''} of up to {d.batch:,} inputs"
-    dealt = ", drawn by devices as they finish" if d.drawn else ""
+    drawn = ", drawn by devices as they finish" if d.drawn else ""
     stages = f"{len(d.stages)} stages of up to {longest} layer{'s' if longest > 1 else ''}"
-    return f"schedule {d.schedule}: {batches}{dealt}; {stages}; {weights}; {devices}"
+    return f"schedule {d.schedule}: {batches}{drawn}; {stages}; {weights}; {devices}"
 
 
 def _print_memory(d, sizes, promise: int | None) -> None:

@@ -14,7 +14,7 @@ class RecordFiles(NamedTuple):
 
 
 def record_files(name: str | Path) -> RecordFiles:
-    """What lies at `name`: a file, a folder of files, or a workflow's results/, known by `records` or cases.json.
+    """The files at `name`: a file, a folder of files, or a workflow's results/ (with `records` or cases.json in it).
 
     Raises:
         InputError: neither a record nor a verdict is there.

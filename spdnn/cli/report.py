@@ -1,4 +1,4 @@
-"""`spdnn report`: the page, from records."""
+"""`spdnn report`: render the page from records."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from spdnn.cli.record_files import record_files
 
 def add(page) -> None:
     page.description = (
-        "Render run records as one self-contained HTML page, beside the published baselines. Several "
-        "folders, of several machines, are merged; a failed verdict takes a case of its own folder away."
+        "Render run records as one self-contained HTML page, with the published baselines. Several "
+        "folders, of several machines, are merged; a failed verdict removes a case of its own folder."
     )
     page.add_argument(
         "records",

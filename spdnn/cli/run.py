@@ -1,4 +1,4 @@
-"""`spdnn challenge`, `infer`, `verify`, `engines`: run, judge, tell."""
+"""`spdnn challenge`, `infer`, `verify`, `engines`: run an inference, verify it, write its record and its outputs."""
 
 import shlex
 import sys
@@ -108,9 +108,9 @@ def add_verify(check) -> None:
     check.set_defaults(run=_verify)
 
 
-def add_engines(tell) -> None:
-    tell.description = "List the engines: what can run here, and what is missing for the others."
-    tell.set_defaults(run=_engines)
+def add_engines(command) -> None:
+    command.description = "List the engines: what can run here, and what is missing for the others."
+    command.set_defaults(run=_engines)
 
 
 def _challenge(chosen) -> int:
@@ -211,7 +211,7 @@ def _measured(
 ) -> tuple[Loaded, Measurement | None, Result | None]:
     """Load and run, on as many ranks as were started; rank 0 has the measurement and the result."""
     ranks, values, request = world(), bool(getattr(chosen, "values", None)), arguments.request(chosen, runner)
-    threads = arguments.threads(chosen.threads, ranks.local_size, tell=ranks.rank == 0)
+    threads = arguments.threads(chosen.threads, ranks.local_size, warn=ranks.rank == 0)
     if ranks.size == 1:
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
@@ -305,7 +305,7 @@ def _write_rows(stream: BinaryIO, result: Result) -> None:
 
 
 def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | None, command: list) -> int:
-    """Write the record of a passing run, print what happened; the exit status."""
+    """Write the record of a passing run, print a summary; the exit status."""
     print(f"categories  {result.categories.size} of {result.inputs} inputs")
     if verdict is None:
         print("verdict     none: not verified (--record or --truth verifies)")
@@ -335,14 +335,11 @@ def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | N
 
 
 def _workers(measurement) -> str:
-    threads = f"{measurement.threads} threads"
+    threads, ranked = f"{measurement.threads} threads", measurement.distribution
     if measurement.ranks == 1:
         return threads
-    return f"{measurement.ranks} ranks of {threads}, {measurement.distribution.partition}; {_balance(measurement)}"
-
-
-def _balance(measurement) -> str:
-    return f"imbalance {measurement.distribution.imbalance.edges:.3f} in edges; {measurement.distribution.told}"
+    balance = f"imbalance {ranked.imbalance.edges:.3f} in edges; {ranked.told}"
+    return f"{measurement.ranks} ranks of {threads}, {ranked.partition}; {balance}"
 
 
 def _on(measurement) -> str:

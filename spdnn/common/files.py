@@ -124,7 +124,7 @@ def clean_on_terminate() -> Iterator[None]:
             print("spdnn: terminated; nothing was written under a final name", file=sys.stderr)
         check_ended()
 
-    def untold(unraisable, default=sys.unraisablehook):
+    def unraisable_hook(unraisable, default=sys.unraisablehook):
         # Python swallows what is raised in a finalizer, with a traceback; check_ended raises it again.
         if _ended_by is None or unraisable.exc_type not in (KeyboardInterrupt, SystemExit):
             default(unraisable)
@@ -132,7 +132,7 @@ def clean_on_terminate() -> Iterator[None]:
     before = _ended_by, sys.unraisablehook
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     handled = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
-    _ended_by, sys.unraisablehook = None, untold
+    _ended_by, sys.unraisablehook = None, unraisable_hook
     try:
         for number in handled:
             signal.signal(number, ended)
@@ -159,7 +159,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def sha256(path: str | os.PathLike) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    import hashlib  # OpenSSL, which a command that only tells its version need not load
+    import hashlib  # OpenSSL, which a command that only prints its version need not load
 
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,10 +1,10 @@
-"""How far a long run is: what each of its stages tells, on a terminal or in a log (spdnn/common/progress_output.py).
+"""The progress of a long run, stage by stage, on a terminal or in a log (spdnn/common/progress_output.py).
 
-A stage says what is done of it, the rate, and the time to go where it can be estimated; an inference also how many
-inputs are left. Where nothing is due, a step reads the clock and does nothing else: no text, no copy, no allocation.
+A stage reports its items, its rate, and the time to go where it can be estimated; an inference also the inputs left.
+Where no line is due, a step only reads the clock.
 
-Layers get cheaper as inputs die, so a mean over the layers done would tell too long a time to go. It is the work ahead,
-rows of now x edges of the layers ahead, over the rate of the edges that were really computed lately.
+Layers get cheaper as inputs die, so the mean over past layers would overestimate the time to go. It is the work ahead
+(present rows x edges of the layers ahead) over the rate of the edges computed lately.
 """
 
 import math
@@ -16,8 +16,8 @@ from time import monotonic
 
 from spdnn.common.progress_output import duration, inference_name, magnitude, of, output, significant
 
-LATELY = 10.0  # seconds, at least, over which the rate is taken that tells the time to go
-Batch = tuple[int, float, float]  # its inputs, work gone through, work ahead of its rows of now
+LATELY = 10.0  # seconds, at least, over which the rate for the time to go is taken
+Batch = tuple[int, float, float]  # its inputs, work done, work ahead of its present rows
 BYTES = "B"  # a unit that is written in kB, MB, ...
 
 
@@ -37,7 +37,7 @@ class Stage:
         total: items in all, or None.
         unit: what an item is, in the singular; BYTES.
         before: items that were done before it began, by others.
-        timed: it may tell rate and time to go; else items that are counted are not done yet.
+        timed: it has a rate and a time to go; else items that are counted are not done yet.
 
     Attributes:
         done: items so far.
@@ -67,7 +67,7 @@ class Stage:
         self._due = math.inf
         if self._output:
             if self._output.shown and not kind:
-                self._tell(self.ended(monotonic()))
+                self._write(self.ended(monotonic()))
             self._output.close()
         self._work = None  # which holds what the engine computes with
 
@@ -81,11 +81,11 @@ class Stage:
         """Write how far the stage is, if that is due; its end follows when it is over."""
         now = monotonic()
         if now >= self._output.due and self.done != self.total:
-            self._tell(self.text(now, self._output.brief))
+            self._write(self.text(now, self._output.brief))
         self._due = self._output.due
 
-    def _tell(self, text: str) -> None:
-        self._output.tell(f"{self.name}: {text}", self.done, self.total)
+    def _write(self, text: str) -> None:
+        self._output.write(f"{self.name}: {text}", self.done, self.total)
 
     def text(self, now: float, brief: bool = False) -> str:
         """How far it is; `brief`: on a line that a bar needs a part of."""
@@ -101,7 +101,7 @@ class Stage:
         return ", ".join(part for part in (*self.where(brief), rate, last) if part)
 
     def where(self, brief: bool) -> list[str]:
-        """What is done of it, and what there is to be said of that."""
+        """The items done, in words."""
         if self.unit == BYTES:
             return [of(self.done, self.total, brief, magnitude)]
         if self.total is None:
@@ -167,7 +167,7 @@ class Inference(Stage):
     Attributes:
         batch, size: the batch that is under way, counted from 1, and its inputs; layer, left: how many layers it has
             been through, and its inputs with a nonzero row after them.
-        computed: inputs x edges really gone through, where the engine counts them here.
+        computed: inputs x edges really computed, where the engine counts them here.
     """
 
     def __init__(self, course: Course, inputs: int, batches: int = 1, name: str | None = None):
@@ -180,9 +180,9 @@ class Inference(Stage):
         """The next batch begins, of `size` inputs.
 
         Args:
-            work: asked when a line is written, with the number of layers that the batch has been through, for (inputs x
-                edges really gone through since the run began, rows that the next layer goes through); None:
-                `computed` and `left` say so.
+            work: a function of the number of layers that are done, called when a line is written; it gives (inputs x
+                edges really computed since the run began, rows that the next layer computes). None: `computed` and
+                `left` have these.
         """
         self._spent = self._work(self.layer)[0] if self._work else self.computed
         self.before += self.size
@@ -201,7 +201,7 @@ class Inference(Stage):
             self.update()
 
     def update(self) -> None:
-        if self.batch:  # before the first there is nothing to tell
+        if self.batch:  # before the first there is nothing to write
             self._count()
             super().update()
 
@@ -232,8 +232,8 @@ class Batches(Stage):
     `done` counts layers of batches or, without `work`, batches.
 
     Args:
-        work: asked when a line is written, for (inputs x edges really gone through, those ahead or None); None: batches
-            tell nothing before they are through, as on a device that the host does not wait for.
+        work: a function called when a line is written; it gives (inputs x edges really computed, those ahead or None).
+            None: batches count only when they are done, as on a device that the host does not wait for.
 
     Attributes:
         left: inputs with a nonzero row, those included that have not begun.
@@ -273,13 +273,13 @@ def work_ahead(late: Sequence[Batch], early: Sequence[Batch], inputs: int) -> fl
     """Work ahead of `inputs` inputs in batches, of which some have begun; None: none has.
 
     Args:
-        late, early: batches. Late ones, from which few rows leave any more, tell what a batch costs: early ones cost no
+        late, early: batches. Late ones, from which few rows leave any more, show what a batch costs: early ones cost no
             more for each input, those to come as much.
     """
-    telling = late or early
-    passed = sum(batch[0] for batch in telling)
+    measured = late or early
+    passed = sum(batch[0] for batch in measured)
     if not passed:
         return None
-    each = sum(done + ahead for _, done, ahead in telling) / passed
+    each = sum(done + ahead for _, done, ahead in measured) / passed
     rest = sum(ahead for _, _, ahead in late) + sum(min(ahead, each * count) for count, _, ahead in early)
     return rest + each * (inputs - sum(batch[0] for batch in (*late, *early)))

@@ -1,4 +1,4 @@
-"""Where progress (spdnn/common/progress.py) is written, how often, and in what words; what an inference is called.
+"""The output of progress (spdnn/common/progress.py): where it is written, how often, and in what words.
 
 The environment variable SPDNN_PROGRESS has the last word:
 
@@ -24,13 +24,13 @@ SECONDS = {"bar": 0.1, "lines": 30.0}  # from one to the next, where the variabl
 
 @dataclass
 class _Run:
-    """What this process is doing.
+    """The state of the run that this process is.
 
     Attributes:
         since: when the last line was written, or the run began; None where the process is more than one run, and each
             stage counts its own time.
         repeat, rank: as they follow the word "inference".
-        quiet: another rank tells.
+        quiet: another rank reports.
     """
 
     since: float | None = None
@@ -43,7 +43,7 @@ _run = _Run()
 
 
 def begin() -> None:
-    """This process is one run from here on: it tells its first line when so much time has passed, over all stages.
+    """This process is one run from here on: the time until its first line counts over all stages.
 
     Raises:
         InputError: SPDNN_PROGRESS is none of what it can be.
@@ -53,7 +53,7 @@ def begin() -> None:
 
 
 def on_rank(rank: int, size: int) -> None:
-    """This process is one of several ranks: the first tells, of its own part of the inputs; the others do not."""
+    """This process is one of several ranks: the first reports its own part of the inputs; the others do not."""
     _run.rank, _run.quiet = f" on rank {rank} of {size}", rank > 0
 
 
@@ -127,8 +127,8 @@ class Lines:
         """When the next line may be written."""
         return max(self._since, _run.since or 0.0) + self.seconds
 
-    def tell(self, text: str, done: int, total: int | None) -> None:
-        """The text; a bar shows how much is done of the total besides."""
+    def write(self, text: str, done: int, total: int | None) -> None:
+        """Write the text; a bar also shows `done` of `total`."""
         with contextlib.suppress(OSError):  # a log that cannot be written to ends no run
             print(text, file=sys.stderr, flush=True)
         self.shown, self._since = True, monotonic()
@@ -147,8 +147,8 @@ class Bar:
     def __init__(self, seconds: float, now: float):
         self.seconds, self.due, self._drawn = seconds, now + seconds, None
 
-    def tell(self, text: str, done: int, total: int | None) -> None:
-        """As Lines.tell."""
+    def write(self, text: str, done: int, total: int | None) -> None:
+        """As Lines.write."""
         from tqdm import tqdm
 
         with contextlib.suppress(OSError):  # as when the terminal is closed and the run goes on

@@ -1,4 +1,4 @@
-"""What a result comes from: the digest of the code that a module reaches, the commit, the machine."""
+"""The origin of a result: the digest of the code that a module reaches, the commit, the machine."""
 
 import ast
 import hashlib

@@ -52,8 +52,8 @@ def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> In
     """How many times as long theirs took as ours: the median of the ratios of pairs, and its interval.
 
     Args:
-        samples_ours, samples_theirs: seconds; those of the same index were measured one after the other, so that what
-            else the machine did slowed both.
+        samples_ours, samples_theirs: seconds; those of the same index were measured one after the other, so that other
+            load on the machine slowed both.
 
     Raises:
         InputError: another number of samples on each side, or see `interval`.
@@ -66,31 +66,27 @@ def ratios(samples_ours: Sequence[float], samples_theirs: Sequence[float]) -> In
     return interval(theirs / ours)
 
 
-def ratio_of_medians(
-    samples_a: Sequence[float], samples_b: Sequence[float], confidence: float = CONFIDENCE, seed: int = 0
-) -> Interval:
+def ratio_of_medians(samples_a: Sequence[float], samples_b: Sequence[float]) -> Interval:
     """The median of some samples over that of others that are no pairs with them, and its interval.
 
-    Each side is resampled by itself. The order of samples does not count, and swapped sides give the inverse: what is
-    drawn is the same (sides of the same samples give the same either way). One sample on each
-    side is its own interval, with 0 resamples.
+    Each side is resampled by itself. The order of samples does not count, and swapped sides give the inverse: the same
+    resamples are drawn. One sample on each side is its own interval, with 0 resamples.
 
     Args:
         samples_a, samples_b: positive seconds, at least one on each side.
-        confidence, seed: as of `interval`.
 
     Raises:
         InputError: as of `interval`; or seconds so far apart that their ratio is no float64.
     """
-    a, b = (np.sort(_checked(samples, confidence)) for samples in (samples_a, samples_b))
+    a, b = (np.sort(_checked(samples, CONFIDENCE)) for samples in (samples_a, samples_b))
     swapped = a.tolist() > b.tolist()
     first, second = (b, a) if swapped else (a, b)
     with np.errstate(over="ignore", under="ignore"):
         ratio = float(np.median(first) / np.median(second))
         over = Interval(ratio, ratio, ratio, 0)
         if a.size > 1 or b.size > 1:
-            drawn = [_medians(side, (seed, i)) for i, side in enumerate((first, second))]
-            over = _percentiles(ratio, drawn[0] / drawn[1], confidence)
+            drawn = [_medians(side, (0, i)) for i, side in enumerate((first, second))]
+            over = _percentiles(ratio, drawn[0] / drawn[1], CONFIDENCE)
     if not 0 < over.low <= over.high < math.inf or not math.isfinite(1 / over.low):
         raise InputError(f"medians of {np.median(a):g} and {np.median(b):g} seconds have no ratio that is a number")
     return Interval(1 / over.median, 1 / over.high, 1 / over.low, over.resamples) if swapped else over

@@ -1,7 +1,9 @@
-"""The tables of `config/`: where they are, next to a checkout's package or inside an installed one, and their rows."""
+"""The tables of `config/`: their paths in a checkout or an installed package, their rows, and checks of their cells."""
 
 import csv
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spdnn.common.errors import InputError, Unavailable
@@ -21,6 +23,28 @@ def table(name: str) -> Path:
     if not path.is_file():
         raise Unavailable(f"the table {name} is not where it should be: {path}")
     return path
+
+
+def filled(cells: dict[str, str], names: Iterable[str], where: str) -> None:
+    """Raise InputError where one of these cells is empty."""
+    for name in names:
+        if not cells[name].strip():
+            raise InputError(f"{where}: {name} is empty")
+
+
+def positive(text: str, name: str, where: str) -> float:
+    """The positive number in the cell of column `name`; InputError where it is none."""
+    number = float(text) if re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", text) else math.nan
+    if not 0 < number < math.inf:
+        raise InputError(f"{where}: {name} {text!r} must be a positive number")
+    return number
+
+
+def whole(text: str, name: str, where: str, most: int = 999_999_999) -> int:
+    """The whole number from 1 in the cell of column `name`; InputError where it is none."""
+    if not re.fullmatch(r"[1-9]\d{0,8}", text) or int(text) > most:
+        raise InputError(f"{where}: {name} {text!r} must be a whole number from 1 to {most:,}")
+    return int(text)
 
 
 def rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:

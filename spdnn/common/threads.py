@@ -1,4 +1,4 @@
-"""Work on several items at once, with results in the order of the items."""
+"""A function of several items at once, by threads, with results in the order of the items."""
 
 import os
 from collections import deque
@@ -18,7 +18,7 @@ def in_order(
     thread, also in one that holds the locks which waiting for a thread needs.
 
     Args:
-        items: gone through by the caller's thread, no further than `ahead`.
+        items: read by the caller's thread, no further than `ahead`.
         threads: by default as many as this process may use cores.
         ahead: results that may wait, by default as many as there are threads.
 

@@ -1,7 +1,7 @@
-"""JSON as objects of typed classes (msgspec), and what is wrong with it in one sentence that names the field.
+"""JSON as objects of typed classes (msgspec); an error is one sentence that names the field.
 
-What is sound is decoded at once. What is not, or may hide a key that appears twice or a number too large, goes through
-Python's own parser again, which is slower and knows where things are.
+Sound text is decoded at once. Text that is not, or may hide a key that appears twice or a number too large, is parsed
+again by Python's own parser, which is slower and knows where things are.
 """
 
 import json

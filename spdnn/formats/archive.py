@@ -1,4 +1,4 @@
-"""Where files of layers lie together: a folder, or a tar archive (plain or gzip) that is never unpacked.
+"""The files of a network's layers together: a folder, or a tar archive (plain or gzip) that is never unpacked.
 
 A gzip stream can only be read forwards. While it is read, the state of the decompressor is copied every so often, so
 that any member can be reached again from the nearest copy: reading members in any order costs memory (some 20

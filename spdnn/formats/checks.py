@@ -1,4 +1,4 @@
-"""What all formats check before they read: that a path can be opened, and that a width is not absurd."""
+"""The checks of all formats before they read: that a path can be opened, and that a width is not absurd."""
 
 import contextlib
 from collections.abc import Iterator

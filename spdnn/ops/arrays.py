@@ -1,4 +1,4 @@
-"""Arrays that callers hand in: NumPy's, CuPy's, torch's, and all that speak DLPack; without a copy, and back again."""
+"""Arrays of callers (NumPy, CuPy, torch, anything with DLPack) as the kernels take them, without a copy, and back."""
 
 import sys
 from collections.abc import Callable
@@ -68,8 +68,8 @@ def native(value: Any, name: str) -> Operand:
         return Operand(np.asarray(value), CPU, lambda array: array)  # a np.matrix has two dimensions, whatever is done
     if not hasattr(value, "__dlpack__") or isinstance(value, type):
         raise InputError(f"{name} is a {type(value).__name__}; it must be an array (NumPy, CuPy, torch, DLPack)")
-    if getattr(value, "is_neg", bool)():  # torch's, which DLPack does not tell
-        raise InputError(f"{name} is a torch tensor whose sign is yet to be turned; its resolve_neg() does that")
+    if getattr(value, "is_neg", bool)():  # torch's, which DLPack does not have
+        raise InputError(f"{name} is a torch tensor with a lazy negation; its resolve_neg() applies it")
     source = value.detach() if library == "torch" else value
     try:
         kind = value.__dlpack_device__()[0]

@@ -1,4 +1,4 @@
-"""What runs the operations: the contract of the processor's kernels (cpu.py) and of a GPU's (cuda.py)."""
+"""The contract of the backends, which run the operations: the processor's kernels (cpu.py) and a GPU's (cuda.py)."""
 
 import abc
 from typing import Any
@@ -16,7 +16,7 @@ class Backend(abc.ABC):
     and rounded once, to the dtype of `out`; the activation is y < low ? low : y > high ? high : y.
 
     Attributes:
-        notes: of the last call: the operation, what was chosen, and what was seen; fit for JSON.
+        notes: of the last call: the operation, its setting and what was measured; values that JSON can hold.
     """
 
     notes: dict

@@ -1,4 +1,4 @@
-"""Which backend runs an operation: the device of its arrays says so. A GPU's is imported when it is asked for."""
+"""The backend of an operation, by the device of its arrays. A GPU's is imported only where it is needed."""
 
 import os
 
@@ -20,7 +20,7 @@ def backend(device: str, threads: int | None = None) -> Backend:
         Unavailable: the kernels, CuPy or the device are missing.
     """
     if device == CPU:
-        return CpuBackend(_threads(threads))
+        return CpuBackend(thread_count(threads))
     if threads is not None:
         raise InputError(f"threads {threads!r}: the arrays are on a GPU, and it has no threads to choose")
     from spdnn.ops.cuda import current
@@ -28,7 +28,8 @@ def backend(device: str, threads: int | None = None) -> Backend:
     return current()
 
 
-def _threads(threads: int | None) -> int:
+def thread_count(threads: int | None) -> int:
+    """`threads`, by default all cores of this process. Raises InputError when out of range."""
     if threads is None:
         return min(len(os.sched_getaffinity(0)), MOST_THREADS)
     if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:

@@ -1,4 +1,4 @@
-"""What the operations ask of their arguments, and the shapes in which a backend takes them."""
+"""The checks of the operations' arguments, and the shapes in which a backend takes them."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Sparse matrices from and to what others hold them in: SciPy, dense arrays, torch, .smtx files.
+"""Sparse matrices from and to other forms: SciPy, dense arrays, torch, .smtx files.
 
 Each `of_...` gives (topology, values), the arguments of SparseMatrix, and each `to_...` takes them.
 """
@@ -140,10 +140,6 @@ def to_torch(topology: Topology, values: Any):
     arrays = topology.offsets, topology.columns
     offsets, columns = (torch.from_numpy(array.astype(np.int64)).to(values.device) for array in arrays)
     return torch.sparse_csr_tensor(offsets, columns, values, size=topology.shape, check_invariants=False)
-
-
-def to_smtx(topology: Topology, path) -> None:
-    smtx.write(path, topology.shape, topology.offsets, topology.columns)
 
 
 def _dtype(dtype) -> np.dtype:

@@ -1,4 +1,4 @@
-"""The operations on the processor: the compiled kernels, all threads, tiles chosen by timing them (tuning.py)."""
+"""The operations on the processor: the compiled kernels on all threads, with tiles chosen by timing (tuning.py)."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ _settings: weakref.WeakKeyDictionary[Topology, dict] = weakref.WeakKeyDictionary
 
 @cache
 def _loaded(level: str | None) -> tuple[ModuleType, str]:
-    """The compiled kernels and the name of their level; asked for once, for a call may take less time than asking."""
+    """The compiled kernels and the name of their level; cached, for a call may take less time than this search."""
     name = dispatch.level(level).name
     from spdnn.kernels import _cpu
 

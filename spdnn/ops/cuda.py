@@ -1,10 +1,10 @@
 """The operations on an NVIDIA GPU: kernels of spdnn/kernels/cuda through the contract of `Device`.
 
-Everything is put on the caller's current CuPy stream and nothing is waited for, but when a topology or a permutation is
-placed on the device, which happens once, and when the settings of an operation are timed, once for each class of shapes
-(tuning.py). While a graph is captured neither can happen: what is not placed then is refused (call each operation once
-before), and settings without a stored choice are the usual ones. A call checks its arguments
-and takes the host tens of microseconds; what is called again and again on the same arrays is `bound` once.
+Launches go to the caller's current CuPy stream, and the host does not wait. Exceptions: a topology or permutation is
+copied to the device once, and settings are timed once for each class of shapes (tuning.py). While a graph is captured
+neither is possible: a topology that is not on the device is refused (call each operation once before), and settings
+without a stored choice are the usual ones. A call takes the host tens of microseconds; `bound` saves that for repeated
+calls on the same arrays.
 
 NaN is not searched for, since that would be a wait: where the processor's backend raises, here it propagates.
 """
@@ -139,7 +139,7 @@ class CudaBackend(Backend):
             bits = f"/{topology.index_bits}" if topology else ""
             properties, file = self.device.properties, plan.launch(plan.settings[0]).kernel.file
             code = hashlib.sha256(source(file).encode()).hexdigest()[:16]
-            usual = plan.settings[0]  # which tells the loads that addresses and the width allow
+            usual = plan.settings[0]  # which depends on the loads that addresses and the width allow
             key = f"{properties.name} {properties.software} {code} {operation} {dtype}{bits} {shape} {usual}"
             with self.device.on(self._stream()):
                 self._settings[asked] = tuning.chosen(key, plan.settings, plan.operations, self._timer(plan))
@@ -192,7 +192,7 @@ class CudaBackend(Backend):
         return self._kept[id(owner)]
 
     def _capturing(self) -> bool:
-        """Whether the current stream is, as far as it tells."""
+        """Whether the current stream is being captured; False where it does not say."""
         asked = getattr(self._stream(), "is_capturing", None)
         try:
             return asked is not None and bool(asked())

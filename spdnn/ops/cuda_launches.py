@@ -20,7 +20,7 @@ WARPS = THREADS // 32
 MOST_VECTORS = 1 << 32  # that staged indices reach, in vectors of B
 USUAL_COLUMNS = 64  # of the tile that is taken without a search, where there are so many
 LEAST_SPAN, MOST_PARTS = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
-SEQUENTIAL, TOGETHER = 0, 1  # tile after tile, or tiles dealt out over the multiprocessors (`placed` in ops_spmm.cu)
+SEQUENTIAL, TOGETHER = 0, 1  # tile after tile, or tiles spread over the multiprocessors (`placed` in ops_spmm.cu)
 WAVES = 32  # blocks on a multiprocessor of kernels that stride over their work
 
 
@@ -80,11 +80,11 @@ def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, lo
     }  # fmt: skip
 
     def launch(setting: tuple[int, ...]) -> Launch:
-        *cut, dealt = setting
+        *cut, order = setting
         tile = Tile(*cut)
         scaled = inner * (width // tile.vector) <= MOST_VECTORS
         scale, unit = (width // tile.vector, tile.vector) if scaled else (1, width)
-        over = multiprocessors if dealt else 1
+        over = multiprocessors if order == TOGETHER else 1
         blocks = grid(_ceil(rows, tile.rows), _ceil(width, tile.columns) * batch, over)
         own = {"scale": scale, "unit": unit * dtype.itemsize, "multiprocessors": over}
         return Launch(ops.spmm(dtype, tile), blocks, {**common, **own}, {"c": batch * rows * width})
@@ -95,13 +95,13 @@ def spmm(device: Device, placed: Placed, topology: Topology, values, b, bias, lo
 
 @lru_cache(1024)
 def spmm_settings(dtype: np.dtype, width: int, size: int) -> tuple[tuple[int, ...], ...]:
-    """(lanes, vector, held, how tiles are dealt out) worth trying for so many columns, loaded by vectors."""
+    """(lanes, vector, held, order of the tiles) worth trying for so many columns, loaded by vectors."""
     tiles = [tile for tile in ops.SPMM_TILES[dtype] if tile.vector == size]
     covering = [tile.columns for tile in tiles if tile.columns >= width]
     fit = [tile for tile in tiles if tile.columns <= min(covering, default=width)]
     usual = next((tile for tile in fit if tile.columns >= min(width, USUAL_COLUMNS)), fit[-1])
     return tuple(
-        (*tile, dealt) for dealt in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda one: one != usual)
+        (*tile, order) for order in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda one: one != usual)
     )
 
 

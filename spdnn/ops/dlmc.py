@@ -25,7 +25,7 @@ LARGEST = 1 << 30  # bytes of one matrix
 def topologies(archive: str | Path, problems: Iterable[Problem], method: str = METHOD) -> dict[tuple, Topology]:
     """The matrices of the archive that these problems name, by `key`; those that it does not have are left out.
 
-    The archive is gone through once; nothing is unpacked to a disk.
+    The archive is read once; nothing is unpacked to a disk.
 
     Args:
         method: a folder of each model: random_pruning, magnitude_pruning, variational_dropout, l0_regularization.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.formats import smtx
 from spdnn.ops import convert
 from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
@@ -179,7 +180,7 @@ class SparseMatrix:
 
     def to_smtx(self, path) -> None:
         """Write the topology as a .smtx file, whole or not at all."""
-        convert.to_smtx(self.topology, path)
+        smtx.write(path, self.shape, self.topology.offsets, self.topology.columns)
 
     def __repr__(self) -> str:
         many = "" if self.batch is None else f"{self.batch} x "

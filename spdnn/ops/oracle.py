@@ -1,4 +1,4 @@
-"""The operations in float64, written as they are defined: what every kernel is compared with.
+"""The operations in float64, written as they are defined. Every kernel is compared with them.
 
 They share no code with the kernels; dense NumPy is used wherever a definition is shorter so. Arrays have the shapes of
 the public functions, with or without a batch in front; results are float64.

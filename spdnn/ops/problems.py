@@ -1,4 +1,4 @@
-"""Problem sets for the sparse operations: shapes from a table, positions drawn with a seed (or from dlmc.py).
+"""Problem sets for the sparse operations: shapes from a table, positions drawn with a seed (or from an archive: dlmc).
 
 Sets, as the table `ops-problems.csv` has them:
     a   layers of the pruned Transformer and ResNet-50 of the Deep Learning Matrix Collection, with its batch columns
@@ -31,7 +31,6 @@ SPARSITIES = {"a": (50, 60, 70, 80, 90, 95, 98), "b": (75, 80, 85, 90, 95), "c":
 COLUMNS = (
     "set", "network", "layer", "rows", "columns", "inference", "training", "repeats", "lengths", "matrix", "source",
 )  # fmt: skip
-RANDOM = "random"
 _LENGTHS = re.compile(r"random|(zipf|rising)-(\d+(?:\.\d+)?)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}")
 MOST = 1 << 24  # of a size in the table
@@ -205,17 +204,10 @@ def _shape(cell: dict[str, str], where: str) -> Shape:
             raise InputError(f"{where}: {name} {cell[name]!r} must be of small letters, digits, - and _")
     if not _LENGTHS.fullmatch(cell["lengths"]):
         raise InputError(f"{where}: lengths {cell['lengths']!r} must be random, zipf-S or rising-S with a number S")
-    if not cell["source"].strip():
-        raise InputError(f"{where}: source is empty")
+    tables.filled(cell, ("source",), where)
     for name in ("rows", "columns", "inference", "training", "repeats"):
-        cell[name] = None if name in PHASES and not cell[name] else _whole(cell[name], name, where)
+        cell[name] = None if name in PHASES and not cell[name] else tables.whole(cell[name], name, where, MOST)
     return Shape(**cell)
-
-
-def _whole(text: str, name: str, where: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,8}", text) or int(text) > MOST:
-        raise InputError(f"{where}: {name} {text!r} must be a whole number from 1 to {MOST:,}")
-    return int(text)
 
 
 def _percent(sparsity: float) -> float:

@@ -1,4 +1,4 @@
-"""A call on the stream that its caller works on: torch has one of its own, which CuPy takes no notice of."""
+"""Calls on the caller's stream: torch has a current stream of its own, which CuPy does not know."""
 
 import functools
 import sys

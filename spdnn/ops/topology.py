@@ -1,4 +1,4 @@
-"""Where the nonzeros of a sparse matrix are, without their values: compressed rows (CSR)."""
+"""The topology of a sparse matrix: the positions of its nonzeros without their values, by compressed rows (CSR)."""
 
 from functools import cached_property
 
@@ -90,11 +90,11 @@ class Topology:
         permutation = np.argsort(self.columns, kind="stable").astype(np.int64, copy=False)
         counts = np.bincount(self.columns, minlength=self.shape[1])
         offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        turned = Topology.__new__(Topology)  # sound by construction
-        turned.shape, turned.offsets = self.shape[::-1], offsets
+        transpose = Topology.__new__(Topology)  # sound by construction
+        transpose.shape, transpose.offsets = self.shape[::-1], offsets
         bits = 16 if self.index_bits == 16 and self.rows <= MOST_COLUMNS_16 else 32
-        turned.columns = self.row_numbers[permutation].astype(_index_type(self.rows, bits))
-        return turned, permutation
+        transpose.columns = self.row_numbers[permutation].astype(_index_type(self.rows, bits))
+        return transpose, permutation
 
     def with_index_bits(self, bits: int) -> "Topology":
         """The same positions with 16- or 32-bit indices. Raises InputError as the constructor does."""

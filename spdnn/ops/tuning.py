@@ -1,8 +1,7 @@
-"""Which tile a kernel takes: chosen by timing the few that are worth trying, once for each device and class of shapes.
+"""The tile of a kernel, chosen by timing the few that are worth trying, once for each device and class of shapes.
 
-The choice changes no bit of a result, so the choice is kept, in memory and in a file of the user's cache, and a run
-that finds nothing there differs from one that does in time alone. Small work takes the kernel's default: trying would
-cost more than it could save.
+The choice changes no bit of a result, so it is kept in memory and in a file of the user's cache. Small work takes the
+kernel's default, since a trial would cost more than it could save.
 
     SPDNN_TUNED     the file in which choices are kept (by default ~/.cache/spdnn/tuned.json)
     SPDNN_TUNING    off: always the default; forget: what is in the file is not read (it is written)

@@ -1,15 +1,15 @@
-"""What both comparisons share: who takes part, the record of each, the rows of a table."""
+"""The parts that both comparisons share: the programs that take part, alternate timing, records, rows of a table."""
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import check_ended
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
@@ -55,20 +55,37 @@ def installed(names: str | Sequence[str] = "all") -> tuple[list[str], dict[str, 
         names: 'all' that are installed, or a list of names.
 
     Raises:
-        InputError: a name that is no peer, or a name twice.
-        Unavailable: a named one is not installed.
+        InputError, Unavailable: see usable.
     """
-    if names != "all":
-        names = list(names)
-        for name in names:
-            if name not in PEERS:
-                raise InputError(f"library {name!r} is not known: it must be one of {', '.join(PEERS)}")
-            engine(name)
-        if len(set(names)) < len(names):
-            raise InputError(f"library {max(names, key=names.count)!r} is named twice")
-        return names, {}
-    reasons = {name: engine(name, usable=False).missing() for name in PEERS}
-    return [name for name in PEERS if not reasons[name]], {name: reason for name, reason in reasons.items() if reason}
+    offered = {name: engine(name, usable=False).missing for name in PEERS}
+    return usable(None if names == "all" else names, offered, "engine")
+
+
+def usable(
+    names: Sequence[str] | None, offered: Mapping[str, Callable[[], str | None]], kind: str
+) -> tuple[list[str], dict[str, str]]:
+    """(the libraries to run, why each of the others cannot run here).
+
+    Args:
+        names: the libraries asked for; None: all that can run here.
+        offered: by name, a function that returns None, or why the library cannot run here.
+        kind: what the sentence of Unavailable calls a library.
+
+    Raises:
+        InputError: a name that is not offered, or a name twice.
+        Unavailable: a library asked for cannot run here.
+    """
+    if names is None:
+        reasons = {name: reason for name, missing in offered.items() if (reason := missing())}
+        return [name for name in offered if name not in reasons], reasons
+    for name in names:
+        if name not in offered:
+            raise InputError(f"library {name!r} is not known: it must be one of {', '.join(offered)}")
+        if reason := offered[name]():
+            raise Unavailable(f"{kind} {name} cannot run here: {reason}")
+    if len(set(names)) < len(names):
+        raise InputError(f"library {max(names, key=list(names).count)!r} is named twice")
+    return list(names), {}
 
 
 def alternated(

@@ -1,7 +1,7 @@
 """oneMKL on one product: its inspected sparse product, and its dense one, called through libmkl_rt.
 
-sparse_dot_mkl makes a handle for every call; here it is made and optimised for its use once, outside the
-clock, as oneMKL's guide has it ("Inspector-executor sparse BLAS routines").
+sparse_dot_mkl makes a handle for every call. Here it is made and optimised once, outside the clock, as oneMKL's guide
+recommends ("Inspector-executor sparse BLAS routines").
 """
 
 import ctypes
@@ -12,9 +12,9 @@ import numpy as np
 
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.libraries.mkl import MklEngine
-from spdnn.peers.product_base import DENSE, SPARSE, Product, Program, held
+from spdnn.peers.product_base import SPARSE, DenseProgram, Product, Program, csr_bytes
 
-ROW_MAJOR, PLAIN, TURNED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
+ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
 ZERO_BASED, NO_TRANSPOSE, GENERAL = 0, 10, 20
 EXPECTED_CALLS = 10_000  # that the handle is optimised for
 
@@ -46,7 +46,7 @@ class MklSparse(Program):
     def __init__(self, product: Product):
         topology = product.topology
         self.library, self.version, self.notes = _started(product.threads)
-        self.threads_used, self.matrix_bytes = product.threads, held(product)
+        self.threads_used, self.matrix_bytes = product.threads, csr_bytes(product)
         self.offsets = topology.offsets.astype(np.int32)  # MKL_INT of libmkl_rt's default interface
         self.columns, self.values = topology.columns.astype(np.int32), product.values
         self.handle, self.description = ctypes.c_void_p(), _Description(GENERAL, 0, 0)
@@ -81,52 +81,22 @@ class MklSparse(Program):
             raise SpdnnError(f"{function} of oneMKL ended with status {status}")
 
 
-class MklDense(Program):
-    """cblas_sgemm on the whole matrix; of sddmm, the nonzeros are taken out of it."""
+class MklDense(DenseProgram):
+    """cblas_sgemm."""
 
-    name, kind = "mkl-dense", DENSE
-
-    @staticmethod
-    def missing() -> str | None:
-        return MklEngine().missing()
+    name = "mkl-dense"
+    missing = MklSparse.missing
 
     def __init__(self, product: Product):
+        super().__init__(product)
         self.library, self.version, self.notes = _started(product.threads)
-        self.threads_used, (rows, inner) = product.threads, product.topology.shape
         self.notes |= {"layout": "dense, by rows, cblas_sgemm"}
-        self.sampler = None
-        if product.operation == "spmm":
-            self.left, self.right = dense_matrix(product), product.first
-            self.whole, sizes, turned = np.zeros(product.shape, np.float32), (rows, product.width, inner), PLAIN
-        else:
-            self.left, self.right = product.first, product.second
-            self.whole, sizes, turned = np.zeros((rows, inner), np.float32), (rows, inner, product.width), TURNED
-            self.sampler = Sampler(product, self.whole)
-        self.matrix_bytes = 4 * rows * inner
+        (rows, columns), inner = self.whole.shape, self.left.shape[1]
         self.arguments = (
-            ROW_MAJOR, PLAIN, turned, *map(int, sizes), ctypes.c_float(1), _at(self.left), self.left.shape[1],
-            _at(self.right), self.right.shape[1], ctypes.c_float(0), _at(self.whole), self.whole.shape[1],
+            ROW_MAJOR, PLAIN, PLAIN if product.operation == "spmm" else TRANSPOSED, rows, columns, inner,
+            ctypes.c_float(1), _at(self.left), inner, _at(self.right), self.right.shape[1], ctypes.c_float(0),
+            _at(self.whole), columns,
         )  # fmt: skip
 
-    def run(self) -> np.ndarray:
+    def multiply(self) -> None:
         self.library.cblas_sgemm(*self.arguments)
-        return self.whole if self.sampler is None else self.sampler.take()
-
-
-class Sampler:
-    """The nonzeros of a dense product, in the topology's order."""
-
-    def __init__(self, product: Product, whole: np.ndarray):
-        topology = product.topology
-        self.indices = topology.row_numbers.astype(np.int64) * topology.shape[1] + topology.columns
-        self.whole, self.out = whole.reshape(-1), np.zeros(topology.nnz, np.float32)
-
-    def take(self) -> np.ndarray:
-        return np.take(self.whole, self.indices, out=self.out, mode="clip")  # no copy, as checking them would make
-
-
-def dense_matrix(product: Product) -> np.ndarray:
-    """float32 (M, K): the matrix with its zeros."""
-    dense = np.zeros(product.topology.shape, np.float32)
-    dense[product.topology.row_numbers, product.topology.columns] = product.values
-    return dense

@@ -26,8 +26,7 @@ from spdnn.records.operation_record import (
     Verification,
 )  # fmt: skip
 
-MODELS = ("transformer", "mobilenet")
-ARITHMETICS = {"sparse": "ours", "dense": "dense"}  # and the kind of program each is in a record
+ARITHMETICS = {"sparse": "ours", "dense": "dense"}  # and the kind of program of each in a record
 PRESETS = ("small", "medium", "paper")
 IMAGES = 4
 LEAST_ROUNDS, MOST_ROUNDS = 2, 50
@@ -40,13 +39,13 @@ class Ready(NamedTuple):
     Attributes:
         run: an arithmetic's output, float32.
         about: the part `problem` of its records.
-        flops, memory: of an arithmetic; memory as records have it.
+        flops, memory: of an arithmetic.
     """
 
     run: Callable[[str], np.ndarray]
     about: dict
     flops: Callable[[str], int]
-    memory: Callable[[str], dict]
+    memory: Callable[[str], Memory]
 
 
 def check(names: Sequence[str]) -> None:
@@ -71,7 +70,7 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
     stay_awake()
     threads = comparison.threads
     model, _, preset = name.partition("-")
-    ready = (_transformer if model == "transformer" else _mobilenet)(preset, threads)
+    ready = MODELS[model](preset, threads)
     outputs = {arithmetic: ready.run(arithmetic) for arithmetic in ARITHMETICS}
     verified = {arithmetic: digest(out) for arithmetic, out in outputs.items()}
     worst, entries = _difference(name, *outputs.values()), int(outputs["sparse"].size)
@@ -98,7 +97,7 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
                 samples=OperationSamples([0.0], samples[one]),
                 work=OperationWork(useful, done),
                 operations_per_second=OperationsPerSecond.of(useful, samples[one]),
-                memory=Memory(**ready.memory(one)),
+                memory=ready.memory(one),
                 verification=Verification(
                     "the other arithmetic", entries, entries, None, rule, worst, True, verified[one]
                 ),
@@ -126,18 +125,14 @@ def _transformer(preset: str, threads: int) -> Ready:
     config = configurations[preset]
     model = Transformer(config, SEED)
     tokens = np.random.default_rng(SEED).integers(0, config.vocabulary, config.sequence)
-    depth = config.width // config.heads
-
-    def memory(arithmetic: str) -> dict:
-        return {
-            "matrix_bytes": int(model.weight_bytes(arithmetic)),
-            "operand_bytes": 4 * config.sequence * (7 * config.width + config.vocabulary),
-            "attention_bytes": int(model.attention_bytes(arithmetic)),
-        }
-
-    nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, depth, config.heads)
-    about = _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config))
-    return Ready(lambda one: model.prefill(tokens, one, threads), about, model.flops, memory)
+    operands = 4 * config.sequence * (7 * config.width + config.vocabulary)
+    nonzeros, sizes = model.mask.nnz, (config.sequence, config.sequence, config.depth, config.heads)
+    return Ready(
+        lambda one: model.prefill(tokens, one, threads),
+        _about("transformer", f"{preset} {config.sequence} tokens", sizes, nonzeros, repr(config)),
+        model.flops,
+        lambda one: Memory(int(model.weight_bytes(one)), operands, int(model.attention_bytes(one))),
+    )
 
 
 def _mobilenet(preset: str, threads: int) -> Ready:
@@ -149,19 +144,17 @@ def _mobilenet(preset: str, threads: int) -> Ready:
     shape = IMAGES, 3, config.size, config.size
     x = np.random.default_rng(SEED).standard_normal(shape, dtype=np.float32)
     sparse = [one for one in model.pointwise if hasattr(one, "nnz")]
-    entries = sum(one.shape[0] * one.shape[1] for one in sparse)
+    entries, nonzeros = sum(one.shape[0] * one.shape[1] for one in sparse), sum(one.nnz for one in sparse)
+    operands = 4 * IMAGES * max(config.channels) * (config.size // 2) ** 2
+    return Ready(
+        lambda one: model.images(x, one, threads),
+        _about("mobilenet", f"{preset} width {config.width:g}", (1, entries, IMAGES, 1), nonzeros, repr(config)),
+        lambda one: IMAGES * model.flops(one),
+        lambda one: Memory(int(model.weight_bytes(one)), operands, None),
+    )
 
-    def memory(arithmetic: str) -> dict:
-        features = max(config.channels) * (config.size // 2) ** 2
-        return {
-            "matrix_bytes": int(model.weight_bytes(arithmetic)),
-            "operand_bytes": 4 * IMAGES * features,
-            "attention_bytes": None,
-        }
 
-    sizes = (1, entries, IMAGES, 1)
-    about = _about("mobilenet", f"{preset} width {config.width:g}", sizes, sum(one.nnz for one in sparse), repr(config))
-    return Ready(lambda one: model.images(x, one, threads), about, lambda one: IMAGES * model.flops(one), memory)
+MODELS = {"transformer": _transformer, "mobilenet": _mobilenet}
 
 
 def _about(network: str, layer: str, sizes: tuple[int, ...], nonzeros: int, text: str) -> dict[str, Any]:

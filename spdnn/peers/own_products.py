@@ -1,4 +1,4 @@
-"""One product of a user's own matrix with other libraries: reading the matrix, and the records of all programs."""
+"""One product of a user's own matrix: reading the matrix, and the records of our kernels and other libraries."""
 
 import re
 from pathlib import Path
@@ -15,15 +15,15 @@ from spdnn.peers.common import Comparison
 from spdnn.records.operation_record import OperationRecord
 
 
-def read_matrix(path: str | Path, seed: int = 0) -> SparseMatrix:
-    """The sparse matrix in a file: .smtx (values drawn with `seed`), .npz, .mtx, .mtx.gz, or a dense .npy.
+def read_matrix(path: str | Path) -> SparseMatrix:
+    """The sparse matrix in a file: .smtx (values are drawn), .npz, .mtx, .mtx.gz, or a dense .npy.
 
     Raises:
         InputError: a file that is absent, of another kind or damaged, or a matrix that is none.
     """
     path = existing(path, "matrix")
     if path.suffix == ".smtx":
-        return SparseMatrix.from_smtx(path, seed=seed)
+        return SparseMatrix.from_smtx(path)
     matrix = matrices.read_matrix(path)
     try:
         if scipy.sparse.issparse(matrix):

@@ -1,4 +1,7 @@
-"""What a program on one product is: prepared outside the clock, run on it, its output as an array."""
+"""The contract of a program on one product: prepared outside the clock, run on it, its output as an array.
+
+Programs that multiply the whole matrix share `DenseProgram`.
+"""
 
 import abc
 from dataclasses import dataclass
@@ -60,7 +63,7 @@ class Program(abc.ABC):
 
     Attributes:
         name, kind: as records have them; kind is OURS, SPARSE or DENSE.
-        version: of the library; notes: how threads were set, layout; fit for JSON.
+        version: of the library; notes: how threads were set, layout; values that JSON can hold.
         threads_used: fewer than the product's where a library has none.
         matrix_bytes: that it holds of the sparse matrix (of its positions, where values play no part).
     """
@@ -89,17 +92,49 @@ class Program(abc.ABC):
         return out
 
     def imbalance(self) -> float | None:
-        """Maximum over mean of the busy seconds of the last run's threads, where the program tells them."""
+        """Maximum over mean of the busy seconds of the last run's threads; None where the program has no numbers."""
         return None
 
-    def dealt(self) -> float | None:
-        """Maximum over mean of the nonzeros that each thread is dealt, where the program tells them."""
+    def nonzero_imbalance(self) -> float | None:
+        """Maximum over mean of the nonzeros of each thread; None where the program has no numbers."""
         return None
 
     def close(self) -> None:  # noqa: B027  most programs hold nothing but arrays
         """Give back what the garbage collector does not."""
 
 
-def held(product: Product, values: bool = True) -> int:
-    """Bytes of a compressed matrix with 32-bit indices and offsets, as the libraries here hold it."""
-    return 4 * (product.topology.rows + 1) + product.topology.nnz * (8 if values else 4)
+class DenseProgram(Program):
+    """A program on the whole matrix with its zeros, which multiplies `left` and `right` into `whole`.
+
+    Of sddmm, the nonzeros are then taken out of `whole`, by their indices in the topology's order.
+    """
+
+    kind = DENSE
+
+    def __init__(self, product: Product):
+        topology, (rows, inner) = product.topology, product.topology.shape
+        self.threads_used, self.matrix_bytes, self.indices = product.threads, 4 * rows * inner, None
+        if product.operation == "spmm":
+            self.left, self.right = np.zeros(topology.shape, np.float32), product.first
+            self.left[topology.row_numbers, topology.columns] = product.values
+            self.whole = np.zeros(product.shape, np.float32)
+        else:
+            self.left, self.right = product.first, product.second
+            self.whole, self.out = np.zeros((rows, inner), np.float32), np.zeros(topology.nnz, np.float32)
+            self.indices = topology.row_numbers.astype(np.int64) * inner + topology.columns
+
+    @abc.abstractmethod
+    def multiply(self) -> None:
+        """whole <- left right, of sddmm left right^T."""
+
+    def run(self) -> np.ndarray:
+        self.multiply()
+        if self.indices is None:
+            return self.whole
+        # "clip", for the indices are right: checking them would copy the output.
+        return np.take(self.whole.reshape(-1), self.indices, out=self.out, mode="clip")
+
+
+def csr_bytes(product: Product) -> int:
+    """Bytes of a compressed matrix with 32-bit indices and offsets, as the libraries here store it."""
+    return 4 * (product.topology.rows + 1) + 8 * product.topology.nnz

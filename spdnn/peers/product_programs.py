@@ -1,4 +1,4 @@
-"""Programs on one product: our kernels, and what SciPy, NumPy's BLAS and PyTorch offer (oneMKL's: mkl_products)."""
+"""Programs on one product: our kernels, and the products of SciPy, NumPy's BLAS and PyTorch (oneMKL: mkl_products)."""
 
 import importlib.metadata
 import importlib.util
@@ -11,14 +11,14 @@ import scipy.sparse
 
 from spdnn.kernels import dispatch
 from spdnn.ops.cpu import CpuBackend
-from spdnn.peers.mkl_products import MklDense, MklSparse, Sampler, dense_matrix
-from spdnn.peers.product_base import DENSE, OURS, SPARSE, Product, Program, held
+from spdnn.peers.mkl_products import MklDense, MklSparse
+from spdnn.peers.product_base import OURS, SPARSE, DenseProgram, Product, Program, csr_bytes
 
 GATHERED_BYTES = 1 << 20  # of rows that einsum gets at once: they stay in a cache
 
 
 class Ours(Program):
-    """The kernels of spdnn.ops, into an output that is there already."""
+    """The kernels of spdnn.ops, into an output that was allocated before."""
 
     name, kind, swizzle = "ours", OURS, True
 
@@ -55,7 +55,7 @@ class Ours(Program):
         self.threads_used = len(self.backend.notes["busy_seconds"])  # one where a call is too small to share
         return _spread(self.backend.notes["busy_seconds"])
 
-    def dealt(self) -> float | None:
+    def nonzero_imbalance(self) -> float | None:
         from spdnn.kernels import _cpu
 
         shares = getattr(_cpu, f"{self.product.operation}_shares", None)
@@ -68,7 +68,7 @@ class Ours(Program):
 
 
 class OursInOrder(Ours):
-    """The same with rows dealt out in their own order: what the swizzle is compared with."""
+    """The same with rows assigned in their own order, for comparison with the swizzle."""
 
     name, swizzle = "ours-in-order", False
 
@@ -82,7 +82,7 @@ class ScipySparse(Program):
         topology = product.topology
         indices = topology.columns.astype(np.int32), topology.offsets.astype(np.int32)
         self.matrix = scipy.sparse.csr_array((product.values, *indices), shape=topology.shape)
-        self.dense, self.threads_used, self.matrix_bytes = product.first, 1, held(product)
+        self.dense, self.threads_used, self.matrix_bytes = product.first, 1, csr_bytes(product)
         self.version = f"SciPy {scipy.__version__}"
         self.notes = {"threads_set": "it has one", "layout": "CSR, 32-bit indices; the output is allocated by it"}
 
@@ -90,27 +90,18 @@ class ScipySparse(Program):
         return self.matrix @ self.dense
 
 
-class NumpyDense(Program):
-    """numpy.matmul, so the BLAS NumPy was built with, on the whole matrix; of sddmm, nonzeros are taken out."""
+class NumpyDense(DenseProgram):
+    """numpy.matmul, so the BLAS that NumPy was built with."""
 
-    name, kind = "blas", DENSE
+    name = "blas"
 
     def __init__(self, product: Product):
+        super().__init__(product)
         self.version, self.notes = _blas(product.threads)
-        self.threads_used, (rows, inner) = product.threads, product.topology.shape
-        self.sampler = None
-        if product.operation == "spmm":
-            self.left, self.right = dense_matrix(product), product.first
-            self.whole = np.zeros(product.shape, np.float32)
-        else:
-            self.left, self.right = product.first, product.second.T
-            self.whole = np.zeros((rows, inner), np.float32)
-            self.sampler = Sampler(product, self.whole)
-        self.matrix_bytes = 4 * rows * inner
+        self.right = self.right if product.operation == "spmm" else self.right.T
 
-    def run(self) -> np.ndarray:
+    def multiply(self) -> None:
         np.matmul(self.left, self.right, out=self.whole)
-        return self.whole if self.sampler is None else self.sampler.take()
 
 
 class NumpyGathered(Program):
@@ -160,7 +151,7 @@ class Torch(Program):
             self.out = torch.zeros(product.shape)
         else:
             self.second = torch.from_numpy(product.second).T
-        self.threads_used, self.matrix_bytes = product.threads, held(product)
+        self.threads_used, self.matrix_bytes = product.threads, csr_bytes(product)
         self.version = f"PyTorch {torch.__version__}"
         self.notes = {"threads_set": f"torch.set_num_threads({product.threads})", "layout": "CSR, 32-bit indices"}
 
@@ -177,9 +168,7 @@ PROGRAMS: dict[str, dict[str, type[Program]]] = {
     "spmm": {one.name: one for one in (Ours, OursInOrder, MklSparse, Torch, ScipySparse, NumpyDense, MklDense)},
     "sddmm": {one.name: one for one in (Ours, OursInOrder, Torch, NumpyGathered, NumpyDense, MklDense)},
 }
-LIBRARIES = tuple(
-    dict.fromkeys(name for programs in PROGRAMS.values() for name, one in programs.items() if one.kind != OURS)
-)
+LIBRARIES = {name: one for programs in PROGRAMS.values() for name, one in programs.items() if one.kind != OURS}
 
 
 def _spread(parts: Any) -> float | None:
@@ -193,7 +182,7 @@ def _blas(threads: int) -> tuple[str, dict]:
     from threadpoolctl import threadpool_info
 
     of_numpy = [one for one in threadpool_info() if one["user_api"] == "blas" and "numpy" in one["filepath"]]
-    library = of_numpy[0] if of_numpy else {"internal_api": "BLAS", "version": "not told"}
+    library = of_numpy[0] if of_numpy else {"internal_api": "BLAS", "version": "unknown"}
     version = f"{library['internal_api']} {library['version']}"
     if "architecture" in library:
         version += f" ({library['architecture']})"

@@ -1,11 +1,12 @@
 """Sparse operations for deep learning and other libraries: all programs on one product, timed alternately, verified.
 
-What is timed is one call with everything ready: the matrix in the program's own layout, handles made and optimised,
-the output allocated (where a library takes one). All programs have the same number of threads. An output is verified
-before its program is timed, and every timed output must equal the verified one to the bit.
+A sample is one call: the matrix is in the program's own layout, handles are made and optimised, the output is allocated
+(where a library takes one). All programs have the same number of threads. An output is verified before its program is
+timed, and every timed output must equal the verified one to the bit.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import sys
@@ -24,7 +25,7 @@ from spdnn.measure.record import now
 from spdnn.ops import dlmc
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
-from spdnn.peers.common import Comparison, alternated, check_same
+from spdnn.peers.common import Comparison, alternated, check_same, usable
 from spdnn.peers.product_base import DENSE, OURS, Product, Program
 from spdnn.peers.product_checks import Truth, digest
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder
@@ -57,7 +58,7 @@ MEMORY_SHARE = 0.8  # of what is free
 
 
 class Ceilings:
-    """What the machine does at best on so many threads, measured again when it is older than MACHINE_AGE seconds."""
+    """The best that the machine does on so many threads, measured again when it is older than MACHINE_AGE seconds."""
 
     def __init__(self, threads: int):
         self.threads, self.ceilings, self.at = threads, None, -np.inf
@@ -79,19 +80,10 @@ def libraries_here(names: str | Sequence[str] = "auto") -> tuple[list[str], dict
         names: 'auto' for all that are installed, or a list.
 
     Raises:
-        InputError: a name that is none of LIBRARIES, or twice. Unavailable: a named one is not installed.
+        InputError, Unavailable: see common.usable.
     """
-    reasons = {name: _class(name).missing() for name in LIBRARIES}
-    if names == "auto":
-        return [name for name in LIBRARIES if not reasons[name]], {n: why for n, why in reasons.items() if why}
-    for name in names:
-        if name not in reasons:
-            raise InputError(f"library {name!r} is not known: it must be one of {', '.join(LIBRARIES)}")
-        if reasons[name]:
-            raise Unavailable(f"library {name} cannot run here: {reasons[name]}")
-    if len(set(names)) < len(names):
-        raise InputError(f"library {max(names, key=list(names).count)!r} is named twice")
-    return list(names), {}
+    offered = {name: one.missing for name, one in LIBRARIES.items()}
+    return usable(None if names == "auto" else names, offered, "library")
 
 
 def compare_products(
@@ -110,9 +102,10 @@ def compare_products(
     chosen, ceilings = list(chosen), Ceilings(comparison.threads)
     stored = dlmc.topologies(archive, chosen) if archive else {}
     for problem in chosen:
-        stored_one = stored.get(dlmc.key(problem))
-        topology = problem.topology() if stored_one is None else stored_one
-        about = described(problem, topology, "generated" if stored_one is None else "dlmc")
+        topology = stored.get(dlmc.key(problem))
+        origin = "generated" if topology is None else "dlmc"
+        topology = problem.topology() if topology is None else topology
+        about = described(problem, topology, origin)
         for operation in operations:
             product = product_of(operation, problem, topology, comparison.threads)
             yield one_product(product, about, comparison, ceilings)
@@ -135,25 +128,22 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
     """The records of all programs on one product; `about` is the part `problem` of each."""
     _check_memory(product)
     truth, spent, programs = Truth(product), {}, {}
-    with _blas_threads(product.threads), contextlib.ExitStack() as held:
+    with _blas_threads(product.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
             if _runs(name, program, about, comparison.libraries):
                 programs[name], spent[name] = measure.timed(program, product)
-                held.callback(programs[name].close)
+                opened.callback(programs[name].close)
         verdicts = {name: truth.judge(name, one.array(one.run())) for name, one in programs.items()}
-        outputs: dict[str, list[float]] = {name: [] for name in programs}
+        imbalances: dict[str, list[float]] = {name: [] for name in programs}
 
-        def ending(name: str, program: Program):
-            def take(out: Any) -> str:
-                if (spread := program.imbalance()) is not None:
-                    outputs[name].append(spread)
-                return digest(program.array(out))
-
-            return take
+        def finish(name: str, out: Any) -> str:
+            if (imbalance := programs[name].imbalance()) is not None:
+                imbalances[name].append(imbalance)
+            return digest(programs[name].array(out))
 
         end = time.perf_counter() + comparison.seconds
         samples, digests = alternated(
-            {name: (one.run, ending(name, one)) for name, one in programs.items()},
+            {name: (one.run, functools.partial(finish, name)) for name, one in programs.items()},
             lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
             warm=True,
             each=EACH,
@@ -163,7 +153,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
             check_same(name, digests[name], verdicts[name].digest)
         shared = shared_parts(product.operation, about, comparison, ceilings.now())
         return [
-            _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], outputs[name])
+            _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], imbalances[name])
             for name, one in programs.items()
         ]
 
@@ -200,15 +190,15 @@ def _record(
     seconds: list[float],
     digests: list[str],
     verdict: Verification,
-    spreads: list[float],
+    imbalances: list[float],
 ) -> OperationRecord:
     useful, problem = 2 * product.multiply_adds, shared["problem"]
     done = product.dense_multiply_adds if program.kind == DENSE else product.multiply_adds
     name = f"{problem.set}.{problem.network}.{problem.layer}.n{problem.batch_columns}"
     imbalance = None
-    if spreads:
-        order, busy = not isinstance(program, OursInOrder), float(np.median(spreads))
-        imbalance = ThreadImbalance(order, busy, spreads, program.dealt())
+    if imbalances:
+        order, busy = not isinstance(program, OursInOrder), float(np.median(imbalances))
+        imbalance = ThreadImbalance(order, busy, imbalances, program.nonzero_imbalance())
     return OperationRecord(
         **shared,
         case=f"{product.operation}.{name}.s{100 * problem.sparsity:.4g}.{program.name}.t{product.threads}",
@@ -266,8 +256,8 @@ def _check_memory(product: Product) -> None:
     free = available_bytes()
     if free is not None and needed > MEMORY_SHARE * free:
         raise InputError(
-            f"{product.operation} of {rows} x {inner} with {product.width} columns needs about {needed:,} bytes beside "
-            f"its dense product, and {free:,} are free: fewer columns, or a smaller matrix"
+            f"{product.operation} of {rows} x {inner} with {product.width} columns needs about {needed:,} bytes, its "
+            f"dense product included, and {free:,} are free: take fewer columns, or a smaller matrix"
         )
 
 
@@ -284,7 +274,3 @@ def _blas_threads(threads: int):
     except ImportError as error:
         raise Unavailable("equal threads need threadpoolctl: pip install 'spdnn[full]'") from error
     return threadpool_limits(threads, user_api="blas")
-
-
-def _class(name: str) -> type[Program]:
-    return next(programs[name] for programs in PROGRAMS.values() if name in programs)

@@ -1,4 +1,4 @@
-"""The workflow's configuration: checked against its closed schema, and expanded into cases."""
+"""The configuration of the workflow: checked against its closed schema, and expanded into cases."""
 
 import difflib
 import itertools
@@ -10,20 +10,6 @@ from spdnn.common.errors import InputError
 from spdnn.engines.registry import engine
 from spdnn.problem import challenge
 
-# `--config count=null layers=[120]` gives the texts null and 120
-NULLABLE = ("count", "inputs_per_rank", "memory", "device_memory", "peers", "ops")
-LISTS = (
-    "neurons",
-    "layers",
-    "inputs",
-    "engines",
-    "reductions",
-    "threads",
-    "ranks",
-    "partition",
-    "schedules",
-    "devices",
-)
 SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
 
 
@@ -34,7 +20,7 @@ class Case:
     Attributes:
         count: inputs of all ranks together, or None for all that there are.
         threads: of each rank.
-        partition: how inputs are dealt to ranks; None where there is one.
+        partition: how inputs are divided among ranks; None where there is one.
         schedule, devices, device_memory: of engines that cut an inference into tasks, each rank's; None with others.
     """
 
@@ -72,7 +58,7 @@ class Case:
 
 
 def check(config: dict, schema: str | Path) -> dict:
-    """The configuration with scalars made lists where lists are meant.
+    """The configuration with lists where the schema allows a value or a list of them, which it does by `anyOf`.
 
     Raises:
         InputError: a key or value that the schema does not allow, or two that exclude each other; one sentence that
@@ -81,25 +67,25 @@ def check(config: dict, schema: str | Path) -> dict:
     import jsonschema
     import yaml
 
-    config = dict(config) | {key: None for key in NULLABLE if config.get(key) in ("null", "none", "None")}
-    config = {key: _number(value) for key, value in config.items()}
     rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
+    nullable = [key for key, rule in rules["properties"].items() if "null" in rule.get("type", ())]
+    # `--config count=null layers=[120]` gives the texts null and 120
+    config = dict(config) | {key: None for key in nullable if config.get(key) in ("null", "none", "None")}
+    config = {key: _number(value) for key, value in config.items()}
     errors = sorted(
         jsonschema.Draft202012Validator(rules).iter_errors(config), key=lambda error: list(error.absolute_path)
     )
     if errors:
         raise InputError(f"config: {_sentence(errors[0], rules)}")
-    checked = dict(config)
-    for key in LISTS:
-        if key in checked and not isinstance(checked[key], list):
-            checked[key] = [checked[key]]
+    lists = {key for key, rule in rules["properties"].items() if "anyOf" in rule}
+    checked = {key: [value] if key in lists and not isinstance(value, list) else value for key, value in config.items()}
     _check_devices(checked)
     names = [own["name"] for own in checked["networks"]]
     if len(set(names)) != len(names):
         raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
     if checked["count"] is not None and checked["inputs_per_rank"] is not None:
         raise InputError(
-            f"config: inputs_per_rank: {checked['inputs_per_rank']} is not allowed beside count: {checked['count']}; "
+            f"config: inputs_per_rank: {checked['inputs_per_rank']} is not allowed with count: {checked['count']}; "
             "one of them must be null, for both say how many inputs a case has"
         )
     if "official" in [checked["source"], *checked["inputs"]] and (

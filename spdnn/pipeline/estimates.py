@@ -1,9 +1,9 @@
-"""What a job of the workflow needs at most, before anything is made: memory and time, for a cluster's scheduler.
+"""Upper bounds of the memory and time of a job of the workflow, for a cluster's scheduler.
 
-Upper bounds of simple models, not predictions: a job that asks for too little is killed, one that asks for too much
-waits a little longer. Constants were measured (docs/results.md; two cores of an AMD EPYC, Zen 5) and are rounded up;
-times are then multiplied by SLOWER. Of networks of one's own this module has only the sizes of their files.
-A job's memory is also what its run may plan with (`allowed`), so too low an estimate costs batches, not the job.
+They come from simple models: a job that asks for too little is killed, one that asks for too much waits a little
+longer. Constants were measured (docs/results.md; two cores of an AMD EPYC, Zen 5) and rounded up; times are multiplied
+by SLOWER. Of a user's own networks only the sizes of their files are known. A run plans with the memory of its job
+(`allowed`), so an estimate that is too low makes more batches.
 """
 
 import math
@@ -25,7 +25,7 @@ CHUNK_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 a
 START_SECONDS = 60  # until a job's script begins: two Snakemakes and their imports, from a network file system
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
-ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle goes through
+ORACLE_SECONDS = 1e-9  # for each edge and input that the oracle computes
 # Engines on devices: weights and features are in the device's memory, and the host lays out a layer at a time.
 DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
 LAID_OUT_BYTES = 130  # for each edge of a layer, while it is laid out in stages (121 measured)
@@ -45,7 +45,7 @@ class Need:
 
 
 def prepare(case: Case, config: dict, files: int) -> Need:
-    """Of rule prepare, which goes through all layers that the network's file has."""
+    """Of rule prepare, which reads all layers that the network's file has."""
     size = _size(case)
     if size is None:
         return _own(files)
@@ -85,9 +85,9 @@ def _infer_on_device(case: Case, config: dict, neurons: int, count: int) -> Need
 
 
 def _work(case: Case, edges: int, count: int) -> float:
-    """Edges x inputs that a run goes through, with so many edges in a layer."""
+    """Edges x inputs that a run computes, with so many edges in a layer."""
     rows = count * case.layers
-    if _removes(case, "dead") and _telling(case):
+    if _removes(case, "dead") and _is_radixnet(case):
         rows = min(rows, FULL_LAYERS * count + case.layers * ALIVE * math.ceil(count / challenge.INPUTS))
     return rows * edges / (MERGED if _merges(case) else 1)
 
@@ -125,14 +125,14 @@ def _removes(case: Case, reduction: str) -> bool:
     return case.reductions == "all" or reduction in case.reductions.split(",")
 
 
-def _telling(case: Case) -> bool:
-    """Whether most inputs die early: the network is a RadiX-Net, made or downloaded."""
+def _is_radixnet(case: Case) -> bool:
+    """Whether the network is a RadiX-Net, made or downloaded, in which most inputs die early."""
     return case.network.startswith(("radixnet-", "official-"))
 
 
 def _merges(case: Case) -> bool:
     """Whether identical neurons are merged, and there are some."""
-    return "neurons" in _engine(case).offers and _telling(case) and _removes(case, "neurons")
+    return "neurons" in _engine(case).offers and _is_radixnet(case) and _removes(case, "neurons")
 
 
 def _engine(case: Case) -> Engine:

@@ -1,4 +1,4 @@
-"""What every script of the workflow does first: its standard error is the rule's log, its errors are one sentence."""
+"""The frame of every script of the workflow: its standard error is the rule's log, its errors are one sentence."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from spdnn.common.files import clean_on_terminate
 def logged(log: str) -> Iterator[None]:
     """Send standard error to the file `log`; end the process with status 1 and one sentence on an SpdnnError.
 
-    The sentence goes to the log and to the terminal, and how far the job is (spdnn/common/progress.py) to the log.
+    The sentence goes to the log and to the terminal, and progress (spdnn/common/progress.py) to the log.
     """
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w")

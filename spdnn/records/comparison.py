@@ -1,11 +1,9 @@
-"""Two sets of records side by side: what may be compared, how many times as fast B is, and whether that is noise.
+"""Two sets of records, compared pair by pair: how many times as fast B is, and whether that is noise.
 
-Samples of A and B are no pairs: they were taken at other times. A difference is told only where a rank test and the
+Samples of A and B are no pairs: they were taken at other times. A difference is reported only where a rank test and the
 bootstrap interval of the ratio of medians both see it. Models: benchstat (rank test, unpaired), criterion (bootstrap),
 asv compare (two sets of results). The test: Mann and Whitney, Annals of Mathematical Statistics 18(1), 1947.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -26,7 +24,7 @@ FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference beyond noise"
 TOO_FEW = "too few samples"
 VERDICTS = (FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW)
 Comparable = RunRecord | OperationRecord
-MOST_ARRANGEMENTS = 20_000  # that an exact test with ties goes through: those of 8 and 8 samples are 12,870
+MOST_ARRANGEMENTS = 20_000  # that an exact test with ties tries: those of 8 and 8 samples are 12,870
 
 
 class Side(NamedTuple):
@@ -41,7 +39,7 @@ class Pair(NamedTuple):
     """What both sets have records of.
 
     Attributes:
-        name: the case, with what tells it from others of that name.
+        name: the case, with the values in which it differs from others of that name.
         ratio: median seconds of A / of B, how many times as fast B is; with its interval.
         p: of the two-sided rank test.
         verdict: on B, one of VERDICTS.
@@ -65,10 +63,11 @@ class Alone(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two sets side by side, each part in the order of names.
+    """Two sets of records, compared; each part in the order of names.
 
     Attributes:
-        told: of A and of B, what may differ and is told: every value that the records in pairs have.
+        circumstances: of A and of B: commit, date, machine, versions and the like, which may differ: every value that
+            the records in pairs have.
         moved: the names of pairs whose records in A and in B are not of the same machines.
         mixed: the names of pairs with records of several machines in one set.
     """
@@ -76,7 +75,7 @@ class Comparison(NamedTuple):
     pairs: list[Pair]
     only_a: list[Alone]
     only_b: list[Alone]
-    told: tuple[dict[str, list[str]], dict[str, list[str]]]
+    circumstances: tuple[dict[str, list[str]], dict[str, list[str]]]
     moved: list[str]
     mixed: list[str]
 
@@ -93,14 +92,14 @@ class Comparison(NamedTuple):
 
     @property
     def differences(self) -> dict[str, tuple[list[str], list[str]]]:
-        """What may differ, and does: the values in A and in B."""
-        a, b = self.told
+        """The circumstances that differ: the values in A and in B."""
+        a, b = self.circumstances
         names = dict.fromkeys([*a, *b])
         return {name: (a.get(name, []), b.get(name, [])) for name in names if a.get(name) != b.get(name)}
 
 
 def compare(records_a: Iterable[Comparable], records_b: Iterable[Comparable]) -> Comparison:
-    """Set the records of B beside those of A that measured the same; what only one set has is kept apart.
+    """Compare the records of B with those of A that measured the same; those that only one set has are kept apart.
 
     Args:
         records_a, records_b: checked run and operation records; one that is given twice in a set counts once.
@@ -116,25 +115,25 @@ def compare(records_a: Iterable[Comparable], records_b: Iterable[Comparable]) ->
         [_pair(names[key], key, a[key], b[key]) for key in both],
         [Alone(names[key], key, len(a[key])) for key in order if key not in b],
         [Alone(names[key], key, len(b[key])) for key in order if key not in a],
-        (_told(a, both), _told(b, both)),
+        (_circumstances(a, both), _circumstances(b, both)),
         [names[key] for key in both if _machines(a[key]) != _machines(b[key])],
-        [names[key] for key in both if max(len(_machines(found[key])) for found in (a, b)) > 1],
+        [names[key] for key in both if max(len(_machines(records[key])) for records in (a, b)) > 1],
     )
 
 
 def _grouped(records: Iterable[Comparable]) -> dict[Key, list[Comparable]]:
     """The records of each key, without repeats of what is the same to the last value."""
-    found: dict[Key, dict[str, dict]] = {}
+    groups: dict[Key, dict[str, Comparable]] = {}
     for record in records:
-        found.setdefault(key_of(record), {})[json.dumps(builtins(record), sort_keys=True)] = record
-    return {key: [members[text] for text in sorted(members)] for key, members in found.items()}
+        groups.setdefault(key_of(record), {})[json.dumps(builtins(record), sort_keys=True)] = record
+    return {key: [members[text] for text in sorted(members)] for key, members in groups.items()}
 
 
 def _names(*sets: dict[Key, list[Comparable]]) -> dict[Key, str]:
-    """A name for each key: the case of its first records, with what tells it from other keys of that name."""
+    """A name for each key: the case of its first records, with the values in which other keys of that case differ."""
     cases: dict[Key, str] = {}
-    for found in sets:
-        for key, members in found.items():
+    for groups in sets:
+        for key, members in groups.items():
             cases.setdefault(key, min(record.case for record in members))
     alike: dict[str, list[Key]] = {}
     for key, case in cases.items():
@@ -143,27 +142,27 @@ def _names(*sets: dict[Key, list[Comparable]]) -> dict[Key, str]:
 
 
 def _apart(key: Key, others: Sequence[Key]) -> list[str]:
-    """What of a key is not the same in all the others."""
+    """The values of a key that are not the same in all the others."""
     return [f"{name} {shown(value)}" for name, value in key if len({dict(other).get(name) for other in others}) > 1]
 
 
-def _told(found: dict[Key, list[Comparable]], keys: Iterable[Key]) -> dict[str, list[str]]:
-    """What may differ between A and B, and is told: every value that the records of these keys have."""
+def _circumstances(groups: dict[Key, list[Comparable]], keys: Iterable[Key]) -> dict[str, list[str]]:
+    """Every value of the circumstances that the records of these keys have, by name."""
     values: dict[str, set[str]] = {"commit": set(), "date": set(), "machine": set()}
-    for record in (record for key in keys for record in found[key]):
+    for record in (record for key in keys for record in groups[key]):
         place = record.environment
-        told = {"commit": place.commit, "date": record.created[:10], "machine": _machine(place)}
-        told |= {"python": place.python, **place.versions}
+        own = {"commit": place.commit, "date": record.created[:10], "machine": _machine(place)}
+        own |= {"python": place.python, **place.versions}
         if isinstance(record, OperationRecord):
-            told[f"program {record.program.name}"] = record.program.version
-            told["instruction set"] = record.program.notes.get("instruction_set")
+            own[f"program {record.program.name}"] = record.program.version
+            own["instruction set"] = record.program.notes.get("instruction_set")
         else:
-            told["memory limit"] = record.memory_limit_bytes
-            told["instruction set"] = record.engine.notes.instruction_set
-        for name, value in told.items():
+            own["memory limit"] = record.memory_limit_bytes
+            own["instruction set"] = record.engine.notes.instruction_set
+        for name, value in own.items():
             missing = "unknown" if name == "commit" else "none"
             values.setdefault(name, set()).add(missing if value is None else str(value))
-    return {name: sorted(known) for name, known in values.items()}
+    return {name: sorted(texts) for name, texts in values.items()}
 
 
 def _machine(environment: Environment) -> str:
@@ -175,12 +174,10 @@ def _machines(records: Iterable[Comparable]) -> set[str]:
 
 
 def _pair(name: str, key: Key, records_a: list[Comparable], records_b: list[Comparable]) -> Pair:
-    a, b = ([value for record in found for value in record.seconds] for found in (records_a, records_b))
+    a, b = ([value for record in records for value in record.seconds] for records in (records_a, records_b))
     ratio, p = ratio_of_medians(a, b), p_value(a, b)
-    side_a, side_b = (
-        Side(len(records_a), len(a), statistics.median(a)),
-        Side(len(records_b), len(b), statistics.median(b)),
-    )
+    side_a = Side(len(records_a), len(a), statistics.median(a))
+    side_b = Side(len(records_b), len(b), statistics.median(b))
     return Pair(name, key, side_a, side_b, ratio, p, _verdict(side_a, side_b, ratio, p))
 
 
@@ -193,7 +190,7 @@ def _verdict(a: Side, b: Side, ratio: Interval, p: float) -> str:
 
 
 def can_tell(samples_a: int, samples_b: int) -> bool:
-    """Whether the rank test can find a difference between so many samples at all: its least p is that of sides that do
+    """Whether the rank test can show a difference between so many samples at all: its least p is that of sides that do
     not overlap, two of the ways to choose which samples are of A.
     """
     sizes = [min(size, round(2 / SIGNIFICANCE)) for size in (samples_a, samples_b)]  # more do no harm

@@ -1,6 +1,4 @@
-"""What records are made of: the base of their classes, and kinds of values with the limits that a file must keep."""
-
-from __future__ import annotations
+"""The base of the classes of records, and types of values with the limits that a file must keep."""
 
 import re
 import sys
@@ -45,16 +43,16 @@ def column(name: str | None = None) -> Meta:
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """What the docstring of a class, and those of its bases, say of each field."""
-    found: dict[str, str] = {}
+    """The description of each field in the docstrings of a class and its bases."""
+    descriptions: dict[str, str] = {}
     for one in reversed(kind.__mro__[:-1]):
         _, _, text = (one.__doc__ or "").partition("Attributes:\n")
-        for names, told in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12,}.+)*)", text, re.MULTILINE):
-            found |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", told))
-    return found
+        for names, description in re.findall(r"^ {8}([\w, ]+): (.+(?:\n {12,}.+)*)", text, re.MULTILINE):
+            descriptions |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", description))
+    return descriptions
 
 
-def given(value: Any) -> Any:
+def or_none(value: Any) -> Any:
     """The value of a field that a file may lack; None where it does."""
     return None if value is UNSET else value
 

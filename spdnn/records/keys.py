@@ -1,6 +1,4 @@
-"""What must be the same of two records for their times to be compared; whatever else a record tells may differ."""
-
-from __future__ import annotations
+"""The key of a record: the values that two records must share for their times to be compared; all others may differ."""
 
 import json
 
@@ -16,9 +14,9 @@ Key = tuple[tuple[str, Value], ...]  # (what must be the same, its value)
 
 
 def key_of(record: RunRecord | OperationRecord) -> Key:
-    """What must be the same of two records for their times to be compared."""
-    known = _run_key(record) if isinstance(record, RunRecord) else _operation_key(record)
-    return tuple((name, _plain(value)) for name, value in known.items())
+    """The values that two records must share for their times to be compared."""
+    values = _run_key(record) if isinstance(record, RunRecord) else _operation_key(record)
+    return tuple((name, _plain(value)) for name, value in values.items())
 
 
 def _run_key(record: RunRecord) -> dict:
@@ -56,20 +54,20 @@ def _operation_key(record: OperationRecord) -> dict:
 
 
 def _asked(record: RunRecord) -> dict:
-    """What was asked of how an inference is cut into tasks, by its notes and by the command that made the record; what
-    was left to the cost model may come out differently in A and B, and is part of what is compared.
+    """The settings of the task graph that were asked for, by the notes and the command of the record. Settings left to
+    the cost model may differ in A and B: its choice is part of the comparison.
     """
     notes, words = record.engine.notes, record.environment.command.split()
     if not isinstance(notes, TaskgraphNotes) or notes.schedule is None:
         return {}
-    given = dict(zip(words, words[1:], strict=False)) | dict(word.split("=", 1) for word in words if "=" in word)
+    options = dict(zip(words, words[1:], strict=False)) | dict(word.split("=", 1) for word in words if "=" in word)
     cut = notes.schedule
-    asked = cut in (given.get("--schedule"), given.get("schedules")) or notes.why == f"{cut} was asked for"
+    asked = cut in (options.get("--schedule"), options.get("schedules")) or notes.why == f"{cut} was asked for"
     return {
         "schedule": cut if asked else AUTO,
         "devices": notes.devices,
         "device memory": notes.device_memory_bytes,
-        **{name: given.get(f"--{name}") for name in ("pipeline", "batches", "buffers")},
+        **{name: options.get(f"--{name}") for name in ("pipeline", "batches", "buffers")},
         "join": "--no-join" not in words,
     }
 
@@ -80,7 +78,7 @@ def _plain(value: object) -> Value:
 
 
 def shown(value: Value) -> str:
-    """A value of a key in a few letters; a digest by its first."""
+    """A value of a key in a few letters; of a digest, the first ones."""
     text = str(value)
     digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
     return text[:12] if digest else text

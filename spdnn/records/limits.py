@@ -5,8 +5,6 @@ one roof, the memory another. `spdnn.measure.machine` measures the processor, `s
 module only computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -63,7 +61,7 @@ class Machine(Record):
         return self.instruction_set.startswith(ARCHITECTURE)
 
     def claims(self, threads: int, who: str) -> Iterator[Claim]:
-        """What must hold of it beside a run, or program (`who`), on so many threads."""
+        """The claims that it makes, with a run or program (`who`) on so many threads."""
         for name in self.samples.__struct_fields__:
             best, stored = max(getattr(self.samples, name)), getattr(self, name)
             yield best == stored, f"machine.{name}: {stored:g}, but the best sample is {best:g}"
@@ -83,8 +81,8 @@ def limit(machine: Machine, edges_computed: int, bytes_moved: int | None, bytes_
     The larger of the two counts, since both may go on at once.
 
     Args:
-        edges_computed: inputs x edges gone through.
-        bytes_moved: read and written past the caches; None when it is not known, and then only loads count.
+        edges_computed: inputs x edges really computed.
+        bytes_moved: read and written past the caches; None where they were not counted, and then only loads count.
         bytes_loaded: that the edges gathered; None: EDGE_BYTES for each.
 
     Raises:

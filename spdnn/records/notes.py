@@ -1,10 +1,8 @@
-"""What each engine notes of a run, as a type of its own.
+"""The notes of each engine on a run, as a type of its own.
 
-Notes are the part of a record that is free: a file may hold others, and any value. What is not of the type that stands
-here is read as if the engine had not noted it. An engine, of this package or not, gives its notes a type by `notes_of`.
+Notes are the free part of a record: a file may have others, and any value. Values that are not of the type here are
+ignored. An engine, of this package or not, registers the type of its notes with `notes_of`.
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
@@ -166,7 +164,7 @@ class TaskgraphNotes(CudaNotes, kw_only=True):
 
 @notes_of("scipy", "mkl", "graphblas", "jax", "torch", "cusparse")
 class LibraryNotes(Notes, kw_only=True):
-    """Another library, measured beside ours.
+    """Another library, measured for comparison.
 
     Attributes:
         library: its name and version.

@@ -1,9 +1,7 @@
-"""What a record of a sparse operation for deep learning is: one program on one problem, verified.
+"""The classes of a record of a sparse operation for deep learning: one program on one problem, verified.
 
-As of a run record (`spdnn.records.run_record`), a file follows its class, and `claims` stand beside the fields.
+As with a run record (`spdnn.records.run_record`), a file follows its class, and `claims` are next to the fields.
 """
-
-from __future__ import annotations
 
 import math
 import statistics
@@ -84,8 +82,8 @@ class OperationProblem(Record):
         entries, nonzeros = self.rows * self.columns, self.nonzeros
         sparsity, columns = 1 - nonzeros / entries, self.columns
         yield nonzeros <= entries, f"problem.nonzeros: {nonzeros} in {self.rows} x {columns}"
-        told = f"problem.sparsity: {self.sparsity:g}, but {nonzeros} nonzeros leave {sparsity:g}"
-        yield abs(self.sparsity - sparsity) <= NEAR, told
+        wrong = f"problem.sparsity: {self.sparsity:g}, but {nonzeros} nonzeros leave {sparsity:g}"
+        yield abs(self.sparsity - sparsity) <= NEAR, wrong
         reached = self.index_bits == 32 or columns <= 1 << 16
         yield reached, f"problem.index_bits: 16, and they do not reach {columns} columns"
 
@@ -129,23 +127,23 @@ class OperationWork(Record):
 
     Attributes:
         useful_operations: multiplications and additions on nonzeros: 2 nnz N of a product.
-        multiply_adds: that the program goes through, of a dense one with zeros too.
+        multiply_adds: that the program computes, of a dense one with zeros too.
     """
 
     useful_operations: Count
     multiply_adds: Count
 
-    def claims(self, record: OperationRecord) -> Iterator[Claim]:
+    def claims(self, record: "OperationRecord") -> Iterator[Claim]:
         """Of a product, it follows from the problem."""
         problem, dense = record.problem, record.program.kind == "dense"
         useful, done = self.useful_operations, self.multiply_adds
         each = problem.batch_columns * problem.batch
         sparse, whole = problem.nonzeros * each, problem.rows * problem.columns * each
         right, product = whole if dense else sparse, record.operation in PRODUCTS
-        told = f"work.useful_operations: {useful}, but the nonzeros take {2 * sparse}"
-        yield not product or useful == 2 * sparse, told
-        told = f"work.multiply_adds: {done}, but a {'dense' if dense else 'sparse'} program takes {right}"
-        yield not product or done == right, told
+        wrong = f"work.useful_operations: {useful}, but the nonzeros take {2 * sparse}"
+        yield not product or useful == 2 * sparse, wrong
+        wrong = f"work.multiply_adds: {done}, but a {'dense' if dense else 'sparse'} program takes {right}"
+        yield not product or done == right, wrong
         yield 2 * done >= useful, f"work.multiply_adds: {done}, less than {useful} useful operations need"
 
 
@@ -194,7 +192,7 @@ class Verification(Record):
     passed: bool
     digest: Digest
 
-    def claims(self, record: OperationRecord) -> Iterator[Claim]:
+    def claims(self, record: "OperationRecord") -> Iterator[Claim]:
         """It passed, on every output that was timed."""
         problem, digests, samples = record.problem, record.digests, len(record.seconds)
         entries, checked, operation = self.entries, self.checked, record.operation
@@ -202,13 +200,13 @@ class Verification(Record):
             "spmm": problem.rows * problem.batch_columns * problem.batch,
             "sddmm": problem.nonzeros * problem.batch,
         }.get(operation, entries)
-        known = (self.oracle == "float64") != (operation == "model")
+        own = (self.oracle == "float64") != (operation == "model")
         yield self.passed, "verification.passed: the output was wrong, and a record needs one that was right"
-        yield known, f"verification.oracle: {self.oracle} is not that of {operation}"
+        yield own, f"verification.oracle: {self.oracle} is not that of {operation}"
         yield self.worst <= 1, f"verification.worst: {self.worst:g} times the tolerance, and it passed"
         yield checked <= entries, f"verification.checked: {checked} of {entries} entries"
-        told = f"verification.seed: a sample has one; {checked} of {entries} entries were compared"
-        yield (self.seed is None) == (checked == entries), told
+        wrong = f"verification.seed: a sample has one; {checked} of {entries} entries were compared"
+        yield (self.seed is None) == (checked == entries), wrong
         yield entries == right, f"verification.entries: {entries}, but the output has {right}"
         yield len(digests) == samples, f"digests: {len(digests)} for {samples} samples"
         yield set(digests) == {self.digest}, "digests: a timed output is not the one that was verified"
@@ -218,9 +216,9 @@ class ThreadImbalance(Record):
     """Of ours, maximum over mean of the threads.
 
     Attributes:
-        swizzle: whether rows were dealt out by descending length.
+        swizzle: whether rows were assigned by descending length.
         busy: of busy processor seconds, the median of the samples.
-        nonzeros: of the nonzeros that each thread was dealt.
+        nonzeros: of the nonzeros of each thread.
     """
 
     swizzle: bool
@@ -231,10 +229,10 @@ class ThreadImbalance(Record):
     def claims(self, threads: int) -> Iterator[Claim]:
         """It follows from its samples, and is possible with so many threads."""
         middle, most = statistics.median(self.samples), max(*self.samples, self.nonzeros or 1)
-        told = f"imbalance.busy: {self.busy:g}, but the median of its samples is {middle:g}"
-        yield math.isclose(self.busy, middle, rel_tol=NEAR), told
-        told = f"imbalance: {most:g}; maximum over mean of {threads} threads is at most {threads}"
-        yield most <= threads * (1 + NEAR), told
+        wrong = f"imbalance.busy: {self.busy:g}, but the median of its samples is {middle:g}"
+        yield math.isclose(self.busy, middle, rel_tol=NEAR), wrong
+        wrong = f"imbalance: {most:g}; maximum over mean of {threads} threads is at most {threads}"
+        yield most <= threads * (1 + NEAR), wrong
 
 
 class OperationRecord(Record, kw_only=True):
@@ -245,13 +243,13 @@ class OperationRecord(Record, kw_only=True):
     Attributes:
         case: names operation, problem and program.
         created: UTC.
-        comparison: the same in the records of one run of the benchmark; programs of one problem were timed in turn.
-        threads: that every program of the problem was given.
+        comparison: the same in the records of one run of the benchmark; programs of one problem were timed alternately.
+        threads: of every program of the problem.
         span: what a sample includes: one call, with the matrix in the program's layout, handles made, outputs allocated
             (where the library takes one).
         caches: warm: each sample follows an untimed run of the same program on the same operands.
         digests: of the output of each sample.
-        imbalance: null where the program does not tell.
+        imbalance: null where the program has no such numbers.
         machine: what the machine did at best, at most seconds away from the samples.
     """
 
@@ -287,8 +285,8 @@ class OperationRecord(Record, kw_only=True):
         yield from self.problem.claims()
         yield self.span == SPANS[self.operation], f"span: not that of {self.operation}"
         used = self.program.threads_used
-        told = f"program.threads_used: {used} of {self.threads}"
-        yield used <= self.threads or self.device.kind != "cpu", told
+        wrong = f"program.threads_used: {used} of {self.threads}"
+        yield used <= self.threads or self.device.kind != "cpu", wrong
         yield from self.verification.claims(self)
         yield from self.work.claims(self)
         yield from self.imbalance.claims(self.threads) if self.imbalance else ()
@@ -299,8 +297,8 @@ class OperationRecord(Record, kw_only=True):
     def _machine(self) -> Iterator[Claim]:
         machine, kind, done, fastest = self.machine, self.device.kind, self.work.multiply_adds, min(self.seconds)
         yield from machine.claims(self.threads, "program")
-        told = f"machine.instruction_set: {machine.instruction_set} is not of a device of kind {kind}"
-        yield machine.on_device == (kind == "cuda"), told
+        wrong = f"machine.instruction_set: {machine.instruction_set} is not of a device of kind {kind}"
+        yield machine.on_device == (kind == "cuda"), wrong
         times = (done / fastest if fastest > 0 else math.inf) / machine.fma_per_second
-        told = f"{done} in {fastest:g} s, {times:.3g} times what the machine can multiply and add"
-        yield times <= limits.TOLERANCE, f"work.multiply_adds: {told}; {limits.BEYOND}"
+        wrong = f"{done} in {fastest:g} s, {times:.3g} times what the machine can multiply and add"
+        yield times <= limits.TOLERANCE, f"work.multiply_adds: {wrong}; {limits.BEYOND}"

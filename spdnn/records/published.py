@@ -1,12 +1,9 @@
 """Published results of the Sparse DNN Graph Challenge: the table `config/baselines.csv`, read and checked.
 
-A published time includes what its authors chose to include. The column `span` says so in the closed
-vocabulary SPANS; figures are comparable within a span, not across spans.
+Published times do not all include the same. The column `span` says what each includes, in the closed vocabulary SPANS;
+figures are comparable within a span, not across spans.
 """
 
-from __future__ import annotations
-
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,7 +41,6 @@ COLUMNS = (
 )  # fmt: skip
 TEXTS = ("system", "venue", "hardware", "devices", "span", "quantity", "source")  # kept as they are
 
-_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 _KIND = {
     "GPU": re.compile(r"NVIDIA|GeForce|GPU"),
     "FPGA": re.compile(r"Xilinx|FPGA"),
@@ -59,9 +55,9 @@ class Baseline:
     Attributes:
         devices: as printed ("1", "2 nodes", "1 thread"...); empty when it is not stated.
         neurons, layers: None when the source does not name the network.
-        seconds: None when only a rate is known.
+        seconds: None when only a rate was published.
         finished: False when the run was given up after `seconds`; it then has no rate.
-        edges_per_second: the challenge's rate; None when it is not known.
+        edges_per_second: the challenge's rate; None when there is none.
         span: a key of SPANS.
         lossy: the method does not give the exact values.
         quantity: which of seconds and edges_per_second was printed; the other one was derived.
@@ -117,33 +113,31 @@ def read_baselines(path: str | Path | None = None) -> list[Baseline]:
         Unavailable: the default table is absent.
     """
     path = tables.table("baselines.csv") if path is None else existing(path, "table of published results")
-    found, seen = [], {}
+    baselines, seen = [], {}
     for cell, where in tables.rows(path, COLUMNS):
         row = _baseline(cell, where)
         key = (row.system, row.year, row.hardware, row.devices, row.neurons, row.layers)
         if key in seen:
             raise InputError(f"{where}: {seen[key]} is the same figure; give each once")
         seen[key] = where.removeprefix(f"{path} ")
-        found.append(row)
-    return found
+        baselines.append(row)
+    return baselines
 
 
 def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Baseline]:
     """The fastest published figure of each group on that network, in the order of SPANS."""
-    found: dict[Group, Baseline] = {}
+    fastest: dict[Group, Baseline] = {}
     for row in rows:
         if (row.neurons, row.layers) != (neurons, layers) or row.edges_per_second is None:
             continue
         group = Group(row.span, row.kind, row.device_class, row.lossy)
-        if group not in found or row.edges_per_second > found[group].edges_per_second:
-            found[group] = row
-    return {group: found[group] for group in sorted(found, key=lambda group: group.order)}
+        if group not in fastest or row.edges_per_second > fastest[group].edges_per_second:
+            fastest[group] = row
+    return {group: fastest[group] for group in sorted(fastest, key=lambda group: group.order)}
 
 
 def _baseline(cell: dict[str, str], where: str) -> Baseline:
-    for name in ("system", "venue", "hardware", "source"):
-        if not cell[name].strip():
-            raise InputError(f"{where}: {name} is empty")
+    tables.filled(cell, ("system", "venue", "hardware", "source"), where)
     for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
         if cell[name] not in allowed:
             raise InputError(f"{where}: {name} {cell[name]!r} must be one of: {'; '.join(allowed)}")
@@ -154,12 +148,12 @@ def _baseline(cell: dict[str, str], where: str) -> Baseline:
     finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
     row = Baseline(
         **{name: cell[name] for name in TEXTS},
-        year=_whole(cell["year"], "year", where),
-        neurons=_whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
-        layers=_whole(cell["layers"], "layers", where) if cell["layers"] else None,
-        seconds=_positive(cell["seconds"].removeprefix(">"), "seconds", where) if cell["seconds"] else None,
+        year=tables.whole(cell["year"], "year", where),
+        neurons=tables.whole(cell["neurons"], "neurons", where) if cell["neurons"] else None,
+        layers=tables.whole(cell["layers"], "layers", where) if cell["layers"] else None,
+        seconds=tables.positive(cell["seconds"].removeprefix(">"), "seconds", where) if cell["seconds"] else None,
         finished=finished,
-        edges_per_second=_positive(rate, "edges_per_second", where) if rate else None,
+        edges_per_second=tables.positive(rate, "edges_per_second", where) if rate else None,
         lossy=cell["lossy"] == "yes",
     )
     _check_rate(row, rounded="." not in cell["seconds"], where=where)
@@ -186,16 +180,3 @@ def _check_rate(row: Baseline, rounded: bool, where: str) -> None:
             f"{where}: {row.edges_per_second:g} edges per second do not follow from {row.seconds:g} seconds "
             f"on {row.neurons} x {row.layers} ({slowest:.4g} would)"
         )
-
-
-def _positive(text: str, name: str, where: str) -> float:
-    number = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not 0 < number < math.inf:
-        raise InputError(f"{where}: {name} {text!r} must be a positive number")
-    return number
-
-
-def _whole(text: str, name: str, where: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,8}", text):
-        raise InputError(f"{where}: {name} {text!r} must be a whole number from 1")
-    return int(text)

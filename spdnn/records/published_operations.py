@@ -1,9 +1,5 @@
 """Published results of sparse operations for deep learning: the table `config/ops-baselines.csv`, read and checked."""
 
-from __future__ import annotations
-
-import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,12 +47,7 @@ def read_operation_baselines(path: str | Path | None = None) -> list[OperationBa
 
 
 def _row(cell: dict[str, str], where: str) -> OperationBaseline:
-    for name in COLUMNS:
-        if name not in OPTIONAL and not cell[name].strip():
-            raise InputError(f"{where}: {name} is empty")
+    tables.filled(cell, (name for name in COLUMNS if name not in OPTIONAL), where)
     if cell["quantity"] not in QUANTITIES:
         raise InputError(f"{where}: quantity {cell['quantity']!r} must be one of: {'; '.join(QUANTITIES)}")
-    value = float(cell["value"]) if re.fullmatch(r"\d+(\.\d+)?", cell["value"]) else math.nan
-    if not 0 < value < math.inf:
-        raise InputError(f"{where}: value {cell['value']!r} must be a positive number")
-    return OperationBaseline(**{**cell, "value": value})
+    return OperationBaseline(**{**cell, "value": tables.positive(cell["value"], "value", where)})

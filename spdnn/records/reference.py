@@ -4,8 +4,6 @@ python -m spdnn.records.reference > docs/reference/records.md
 python -m spdnn.records.reference --schema run|operation|verdict
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -47,8 +45,8 @@ def schema(kind: str) -> dict:
         classes |= {one.__name__: one for one in _note_types()}
     for name, node in whole["$defs"].items():
         node["description"] = _introduction(classes[name])
-        for field, told in _described(classes[name]).items():
-            node["properties"][field] = node["properties"][field] | {"description": told}
+        for field, description in _described(classes[name]).items():
+            node["properties"][field] = node["properties"][field] | {"description": description}
     return whole
 
 
@@ -77,7 +75,7 @@ def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple
             if isinstance(one, msgspec.inspect.StructType):
                 yield from columns(one.cls, (*path, field.name))
     if kind is Engine:
-        yield from dict.fromkeys(found for one in _note_types() for found in columns(one, (*path, "notes")))
+        yield from dict.fromkeys(pair for one in _note_types() for pair in columns(one, (*path, "notes")))
 
 
 def _unwrapped(kind: msgspec.inspect.Type) -> tuple[str | None, list[msgspec.inspect.Type]]:
@@ -90,13 +88,13 @@ def _unwrapped(kind: msgspec.inspect.Type) -> tuple[str | None, list[msgspec.ins
 
 def _classes(kind: type) -> list[type]:
     """The class, then those of its fields and of theirs, in the order of the fields."""
-    found = [kind]
+    classes = [kind]
     for field in msgspec.inspect.type_info(kind).fields:
         for one in _unwrapped(field.type)[1]:
             one = getattr(one, "item_type", one)
             if isinstance(one, msgspec.inspect.StructType):
-                found += [inner for inner in _classes(one.cls) if inner not in found]
-    return found
+                classes += [inner for inner in _classes(one.cls) if inner not in classes]
+    return classes
 
 
 def _note_types() -> list[type]:
@@ -108,19 +106,19 @@ def _introduction(kind: type) -> str:
 
 
 def _described(kind: type) -> dict[str, str]:
-    """What is said of each field, by its name in a file."""
+    """The description of each field, by its name in a file."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    return {names[field]: told for field, told in descriptions(kind).items() if field in names}
+    return {names[field]: text for field, text in descriptions(kind).items() if field in names}
 
 
 def _section(kind: type) -> str:
     """A class as a heading and a table of its fields."""
     engines = [name for name, one in NOTES.items() if one is kind]
-    whole, told = validation.schema(kind), _described(kind)
+    whole, described = validation.schema(kind), _described(kind)
     node, own = whole["$defs"][kind.__name__], set(Notes.__struct_fields__) if kind is not Notes else set()
     rows = [
         f"| `{name}` | {_kind(part)}{'' if name in node['required'] or engines else ', may be absent'} "
-        f"| {told.get(name, '')} |"
+        f"| {described.get(name, '')} |"
         for name, part in node["properties"].items()
         if not engines or name not in own
     ]
@@ -129,7 +127,7 @@ def _section(kind: type) -> str:
 
 
 def _kind(node: dict) -> str:
-    """What a field may be; an object by the name of its class."""
+    """The values of a field in words; an object by the name of its class."""
     if "anyOf" in node:
         return " or ".join(map(_kind, node["anyOf"]))
     if "$ref" in node:

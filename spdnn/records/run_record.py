@@ -1,8 +1,7 @@
-"""What a run record and a verdict are: classes whose docstrings have every field with its unit, and what must hold.
+"""The classes of a run record and a verdict: docstrings have every field with its unit, and `claims` what must hold.
 
-A file follows its class, or is refused (`spdnn.records.files`). `claims` stand beside the fields that they compare: a
-record whose verdict did not pass, or whose numbers contradict each other or its own samples, is refused too. So a
-report can only show what was verified and measured.
+A file follows its class, or is refused (`spdnn.records.files`). A record whose verdict did not pass, or whose numbers
+contradict each other or its own samples, is refused too. So a report can only show what was verified and measured.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from spdnn.records.fields import (
     Work,
     check_unique,
     column,
-    given,
+    or_none,
 )  # fmt: skip
 from spdnn.records.limits import Limit, Machine
 
@@ -52,8 +51,8 @@ VERDICT = "spdnn-verdict"
 TOLERANCE = 1e-6  # relative: between a stored figure and the one that follows from others
 CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
 PER_REPEAT = ("inference_seconds", "waiting_seconds", "communication_seconds")
-# Rows that an engine may go through beyond the inputs: a batch holds at least one input and pads it to whole tiles of
-# at most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None goes through a layer twice.
+# Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
+# most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
 TILE, BATCHES = 64, 1000
 
 
@@ -145,7 +144,7 @@ class Verdict(Record):
         truth, reasons, values = self.truth, len(self.reasons), self.values
         missing, unexpected, near = self.missing.count, self.unexpected.count, self.borderline.count
         same = not (missing or unexpected or values.failures)
-        tells_nothing = self.expected in (0, truth.checked)  # a truth that a run may be failed for without a difference
+        trivial = self.expected in (0, truth.checked)  # a truth for which a run may fail without a difference
         # A borderline input is in one of the two lists alone, so each moves the difference of the counts by one.
         apart = abs(self.expected - (self.categories + missing - unexpected))
         follows = apart <= near and (near - apart) % 2 == 0
@@ -155,7 +154,7 @@ class Verdict(Record):
         yield truth.checked <= truth.inputs, f"truth.checked: {truth.checked} of {truth.inputs} inputs"
         yield values.failures <= values.checked, f"values.failures: {values.failures} of {values.checked}"
         yield not self.passed or same, f"passed: true, with {counts} and {values.failures} wrong values"
-        yield self.passed or not same or tells_nothing, f"passed: false, with {counts} and 0 wrong values"
+        yield self.passed or not same or trivial, f"passed: false, with {counts} and 0 wrong values"
         what = f"{self.expected} does not follow from {self.categories} found, {counts}, {near} borderline"
         yield follows, f"expected: {what}"
 
@@ -204,13 +203,13 @@ class Problem(Record):
         return self.input_count * self.edges
 
     def claims(self, record: RunRecord) -> Iterator[Claim]:
-        """Of the twelve, everything is known: the sizes, and with all inputs their digest and the truth's."""
+        """One of the twelve has known sizes, and with all inputs known digests of inputs and truth."""
         if self.official is None:
             return
         width, sizes = self.neurons, f"{self.neurons} neurons, {self.layers} layers and {self.edges} edges"
         official = ((one.name, one.neurons, one.layers, one.edges) for one in challenge.PROBLEMS)
-        told = f"{shortened(repr(self.official))} is not the official problem of {sizes}"
-        yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {told}"
+        wrong = f"{shortened(repr(self.official))} is not the official problem of {sizes}"
+        yield (self.official, width, self.layers, self.edges) in official, f"problem.official: {wrong}"
         result, kind, part = record.result, record.verdict.truth.kind, self.input_count != challenge.INPUTS
         count, same = challenge.TRUTH_COUNT[width], result.categories_sha256 == challenge.TRUTH_SHA256[width]
         yield kind == "official", f"verdict.truth.kind: {kind}, but an official problem needs the official truth"
@@ -242,7 +241,7 @@ class Reductions(Record):
 
     Attributes:
         requested: names of the reductions that were on (`spdnn.reductions.registry`).
-        found: for each requested reduction, what searching found; free.
+        found: for each requested reduction, the result of its search; free.
     """
 
     requested: Annotated[list[Word], Unique]
@@ -257,7 +256,7 @@ class Reductions(Record):
         return frozenset(self.requested)
 
     def number(self, name: str, key: str) -> int | None:
-        """A whole number from 0 that the search for one of them found; None where the record does not say."""
+        """A whole number from 0 in the result of one search; None where the record has none."""
         result = self.found.get(name)
         value = result.get(key) if isinstance(result, dict) else None
         return value if type(value) is int and value >= 0 else None
@@ -335,7 +334,7 @@ class Result(Record, kw_only=True):
         categories: inputs that survive all layers.
         categories_sha256: digest of their list.
         survivors: inputs with a nonzero row, after each layer.
-        edges_computed: inputs x edges really gone through in one repeat.
+        edges_computed: inputs x edges really computed in one repeat.
         bytes_moved: bytes read and written past the caches by design: inputs, weights, features between passes; null
             where the engine does not count them.
         bytes_loaded: bytes that the edges gathered, from whichever cache; null: 4 for each edge computed.
@@ -368,7 +367,7 @@ class Result(Record, kw_only=True):
         yield len(self.digests) == repeats, f"result.digests: {len(self.digests)} digests for {repeats} repeats"
         yield len(set(self.digests)) == 1, "result.digests: the repeats differ, and one verdict covers one output"
         yield agree, f"result.categories: {categories}, but the verdict is on {judged} categories"
-        loaded = given(self.bytes_loaded)
+        loaded = or_none(self.bytes_loaded)
         wrong = f"{loaded} for {computed} edges, and an edge loads a bit at least"
         yield loaded is None or loaded >= computed // 8, f"result.bytes_loaded: {wrong}"
 
@@ -418,11 +417,11 @@ class EdgesPerSecond(WorkPerSecond):
 
 
 class Environment(Record, kw_only=True, forbid_unknown_fields=False):
-    """Machine and software. A file may tell more of them, which is not kept.
+    """Machine and software. A file may have more fields, which are ignored.
 
     Attributes:
         cores: that the process may run on.
-        memory_bytes: of the machine; null where it is not known.
+        memory_bytes: of the machine; null where it is unknown.
         gpu: name of the device that was used.
         system: operating system and architecture.
         versions: of the packages that matter.
@@ -460,7 +459,7 @@ class Exchange(Record):
         before_layer: 1-based.
         rows: that changed ranks.
         bytes: of these rows, as sent.
-        gain, cost: predicted, in edges that one rank goes through.
+        gain, cost: predicted, in edges that one rank computes.
     """
 
     before_layer: Positive
@@ -495,13 +494,13 @@ class OneRank(Record):
         inference_seconds: of each repeat, barrier to barrier.
         waiting_seconds: of each repeat's inference seconds: waiting for other ranks.
         communication_seconds: of each repeat's inference seconds: sending and receiving.
-        edges_computed: inputs x edges that this rank went through in one repeat.
+        edges_computed: inputs x edges that this rank computed in one repeat.
         edges_from_exchange: the part of them from the first exchange on; null without an exchange.
         survivors: after each layer, the inputs alive whose row this rank holds.
         rows_sent, rows_received: in one repeat.
         peak_memory_bytes: its own: peak resident set less the shared windows.
         proportional_memory_bytes: largest proportional set size seen: each shared page divided by those that share it;
-            null where the system does not tell.
+            null where the system has no such number.
     """
 
     host: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -589,10 +588,10 @@ class Distribution(Record):
                     f"{where}: {waiting:g} s of waiting and {sending:g} s of communication in {whole:g} s of inference"
                 )
                 yield waiting + sending <= whole * (1 + TOLERANCE) + CLOCK, what
-        for repeat, told in enumerate(seconds):
+        for repeat, sample in enumerate(seconds):
             slowest = max(rank.inference_seconds[repeat] for rank in self.per_rank)
-            what = f"samples.inference_seconds[{repeat}]: {told:g}, but the slowest rank took {slowest:g}"
-            yield math.isclose(told, slowest, rel_tol=TOLERANCE), what
+            what = f"samples.inference_seconds[{repeat}]: {sample:g}, but the slowest rank took {slowest:g}"
+            yield math.isclose(sample, slowest, rel_tol=TOLERANCE), what
 
     def _sums(self, record: RunRecord) -> Iterator[Claim]:
         result, layers, per_rank = record.result, record.problem.layers, self.per_rank
@@ -605,8 +604,8 @@ class Distribution(Record):
         totals = map(sum, zip(*(rank.survivors for rank in per_rank), strict=True))
         for layer, (total, whole) in enumerate(zip(totals, result.survivors, strict=True), 1):
             if total != whole:  # no sentence is made up for the others, of which there are thousands
-                told = f"survivors of layer {layer} add up to {total}, and the whole run has {whole}"
-                yield False, f"distribution.per_rank: {told}"
+                wrong = f"survivors of layer {layer} add up to {total}, and the whole run has {whole}"
+                yield False, f"distribution.per_rank: {wrong}"
 
     def _exchanges(self, record: RunRecord) -> Iterator[Claim]:
         """No row is lost where rows change ranks, and there are figures from then on exactly if any did."""
@@ -623,9 +622,9 @@ class Distribution(Record):
         yield merging or not merged, f"distribution.rows_merged_across_ranks: {merged} without the reduction inputs"
         figures = [(f"per_rank[{place}]", rank) for place, rank in enumerate(per_rank)]
         for name, figure in [*figures, ("imbalance", self.imbalance)]:
-            known = figure.edges_from_exchange is not None
-            told = f"{'a number' if known else 'null'} with {count} exchanges"
-            yield known == bool(count), f"distribution.{name}.edges_from_exchange: {told}"
+            there = figure.edges_from_exchange is not None
+            wrong = f"{'a number' if there else 'null'} with {count} exchanges"
+            yield there == bool(count), f"distribution.{name}.edges_from_exchange: {wrong}"
         for name, rank in figures:
             part, whole = rank.edges_from_exchange or 0, rank.edges_computed
             yield part <= whole, f"distribution.{name}.edges_from_exchange: {part} of {whole} edges"
@@ -654,7 +653,7 @@ class RunRecord(Record, kw_only=True):
     Attributes:
         case: names the run in file names and the report.
         created: UTC.
-        comparison: the same in the records of engines that were timed in turn, sample by sample.
+        comparison: the same in the records of engines that were timed alternately, sample by sample.
         threads: of each rank.
         ranks: processes that shared the inputs.
         memory_limit_bytes: promised by --memory; null: none.
@@ -710,7 +709,7 @@ class RunRecord(Record, kw_only=True):
         """
         if not self.machine:
             return None
-        moved = given(self.result.bytes_moved)
+        moved = or_none(self.result.bytes_moved)
         part = None if moved is None else moved // self.ranks
         return limits.limit(self.machine, self.result.edges_computed, part, self._loaded_by_one())
 
@@ -720,7 +719,7 @@ class RunRecord(Record, kw_only=True):
         A rank's own bytes are not in the record. The mean is a bound; so is what is left of the whole when every edge
         of the other ranks loaded all that an edge can.
         """
-        edges, loaded = self.result.edges_computed, given(self.result.bytes_loaded)
+        edges, loaded = self.result.edges_computed, or_none(self.result.bytes_loaded)
         loaded = edges * limits.EDGE_BYTES if loaded is None else loaded
         return max(loaded // self.ranks, loaded - (edges - self.busiest) * limits.EDGE_BYTES)
 
@@ -732,8 +731,8 @@ class RunRecord(Record, kw_only=True):
             yield from part.claims(self)
         rate, samples = self.edges_per_second, "samples.inference_seconds"
         yield from rate.claims("edges_per_second", samples, self.problem.work, self.seconds)
-        told, ranks = "given" if self.distribution else "absent", self.ranks
-        yield bool(self.distribution) == (ranks > 1), f"distribution: {told}, with ranks: {ranks}"
+        state, ranks = "present" if self.distribution else "absent", self.ranks
+        yield bool(self.distribution) == (ranks > 1), f"distribution: {state}, with ranks: {ranks}"
         for part in (self.distribution, self.time_to_solution):
             yield from part.claims(self) if part else ()
         yield from self._machine() if self.machine else ()
@@ -742,5 +741,5 @@ class RunRecord(Record, kw_only=True):
         yield from self.machine.claims(self.threads, "run")
         edges, fastest = self.result.edges_computed, min(self.seconds)
         times = limits.limit(self.machine, edges, None, self._loaded_by_one()).seconds / fastest
-        told = f"{edges} edges in {fastest:g} s, {times:.3g} times what the machine can load"
-        yield times <= limits.TOLERANCE, f"result.edges_computed: {told}; {limits.BEYOND}"
+        wrong = f"{edges} edges in {fastest:g} s, {times:.3g} times what the machine can load"
+        yield times <= limits.TOLERANCE, f"result.edges_computed: {wrong}; {limits.BEYOND}"

@@ -1,10 +1,8 @@
-"""Time to solution: what a user waits for, from the start of a process to verified categories, and what it went to.
+"""Time to solution: what a user waits for, from the start of a process to verified categories, and its parts.
 
 Published systems time the inference alone, and so does the challenge; both times are in a record. Repeats after the
 first, and the measuring of the machine, are no part of it; nor are downloads.
 """
-
-from __future__ import annotations
 
 import math
 import os
@@ -29,7 +27,7 @@ def process_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float) -> TimeToSolution:
+def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float) -> "TimeToSolution":
     """A record's `time_to_solution`.
 
     Args:
@@ -40,15 +38,15 @@ def solution(of: str, seconds: float, cached: Sequence[str] = (), **parts: float
     from spdnn.records.run_record import Parts, TimeToSolution
 
     other = max(0.0, seconds - sum(parts.values()))
-    known = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}
-    return TimeToSolution(of, sum(known.values()), Parts(**known), list(cached))
+    every = {name: float(parts.get(name, 0.0)) for name in PARTS} | {"other": other}
+    return TimeToSolution(of, sum(every.values()), Parts(**every), list(cached))
 
 
-def text(told: TimeToSolution) -> str:
+def text(time: "TimeToSolution") -> str:
     """One line for a terminal."""
-    parts = ", ".join(f"{name} {getattr(told.parts, name):.2f}" for name in PARTS if getattr(told.parts, name) >= 0.005)
-    cached = f"; from the cache: {', '.join(told.cached)}" if told.cached else ""
-    return f"{told.seconds:.2f} s from the start to a verified result ({parts}{cached})"
+    parts = ", ".join(f"{name} {getattr(time.parts, name):.2f}" for name in PARTS if getattr(time.parts, name) >= 0.005)
+    cached = f"; from the cache: {', '.join(time.cached)}" if time.cached else ""
+    return f"{time.seconds:.2f} s from the start to a verified result ({parts}{cached})"
 
 
 def stage_seconds(path: str | Path) -> float:

@@ -4,26 +4,24 @@ The page goes through the list of sections, and a section alone says what it has
 and its one script is allowed by its digest.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from spdnn.common.errors import Unavailable
+from spdnn.report.cases.values import headline
 from spdnn.report.common import collection, embedded, run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.section import TEMPLATE
 from spdnn.report.sections import SECTIONS
-from spdnn.report.verdict.values import headline
 
 HERE = Path(__file__).resolve().parent
 # Rows of the page's tables at most, so that it stays small enough to send; all records are in its downloads.
 MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
-# What every template gets besides the values of its section, the drawn `figures` by name, and the names `shown` of
-# the sections that have something to show.
+# Every template has these besides the values of its section, the drawn `figures` by name, and the names `shown` of the
+# sections that have something to show.
 HELPERS = {
     "most": MOST, "words": words, "threads": run_rows.threads, "fair": collection.fair_runs, "link": embedded.link,
 }  # fmt: skip

@@ -1,9 +1,7 @@
-"""From files to the page: records, verdicts and published results are read, checked, and rendered in one go.
+"""From files to the page: records, verdicts and published results are read, checked and rendered.
 
-The page is made from these files and from nothing else. Nothing is written unless all of it can be.
+The page depends on these files alone. Nothing is written unless all of it can be.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Sequence
@@ -52,7 +50,7 @@ def render(
             figures that holds something else. Nothing is written then.
         Unavailable: a package the report needs is absent.
     """
-    _check_places(folders, output, figures)
+    _check_targets(folders, output, figures)
     parts, operations = [], []
     for folder in folders:
         records, others = read_all(folder.records)
@@ -70,7 +68,7 @@ def render(
     return sum(len(part.records) for part in parts) + len(operations)
 
 
-def _check_places(folders: Sequence[Folder], output: Path, figures: Path | None) -> None:
+def _check_targets(folders: Sequence[Folder], output: Path, figures: Path | None) -> None:
     """Raise InputError where the page or its figures would replace what they must not, before anything is written."""
     target = check_target(output)
     read = {os.path.realpath(path) for folder in folders for path in (*folder.records, *folder.verdicts)}

@@ -13,7 +13,8 @@
 
   // ---- numbers and units ----
 
-  const units = { rate: 1e12, seconds: 1 };
+  const standard = { rate: 1e12, seconds: 1 };
+  const units = { ...standard };
 
   // As spdnn/report/common/words.py writes them.
   function significant(number, digits = 4) {
@@ -23,8 +24,6 @@
     const places = Math.max(0, digits - 1 - magnitude);
     return number.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
   }
-
-  const standard = { rate: 1e12, seconds: 1 };
 
   function inUnits(root = document) {
     for (const one of all("data[data-unit]", root)) {
@@ -105,10 +104,10 @@
   };
 
   // Of ours, runs on the official inputs come before others; in a table's order, the first of equals stays.
-  function best(found) {
+  function best(candidates) {
     const rank = (row) => [Number(row.dataset.comparable ?? 1), Number(row.dataset.rate)];
     const better = (a, b) => a[0] - b[0] || a[1] - b[1];
-    return found.reduce((top, row) => (top && better(rank(row), rank(top)) <= 0 ? top : row), null);
+    return candidates.reduce((top, row) => (top && better(rank(row), rank(top)) <= 0 ? top : row), null);
   }
 
   function fill(cell, row) {
@@ -117,7 +116,7 @@
       cell.textContent = "–";
       return;
     }
-    const soft = made("span", row.dataset.told, { class: "soft" });
+    const soft = made("span", row.dataset.label, { class: "soft" });
     cell.append(copied(row, "rate"), made("br"));
     if (row.dataset.seconds) cell.append(copied(row, "seconds"), " ", made("span", "s", { "data-unit-short": "" }));
     else cell.append("–");
@@ -132,9 +131,8 @@
   }
 
   function copied(row, unit) {
-    const found = row.querySelector(`data[data-unit="${unit}"]`);
-    const copy = made("data", found.dataset.text ?? found.textContent, { value: found.value, "data-unit": unit });
-    return copy;
+    const cell = row.querySelector(`data[data-unit="${unit}"]`);
+    return made("data", cell.dataset.text ?? cell.textContent, { value: cell.value, "data-unit": unit });
   }
 
   function summarize(matching, chosen) {
@@ -163,8 +161,8 @@
     for (const row of all("#ours tbody tr, #published tbody tr")) row.hidden = names.length > 0 && !kept.has(row);
     for (const line of twelve) line.hidden = chosen.network !== "" && line.dataset.network !== chosen.network;
     summarize(matching, chosen);
-    const told = `${matching.length} of ${rows.length} figures`;
-    filters.querySelector("output").textContent = names.length ? told : "";
+    const count = `${matching.length} of ${rows.length} figures`;
+    filters.querySelector("output").textContent = names.length ? count : "";
   }
 
   if (filters && twelve.length) {

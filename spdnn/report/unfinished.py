@@ -1,9 +1,7 @@
-"""The page of a workflow that failed: all that it made and verified before it ended, and what is missing.
+"""The page of a workflow that failed: the cases that it verified before it ended, and those that are missing.
 
-It must not pass for the page of a whole run.
+This page must not pass for the page of a whole run.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -18,8 +16,8 @@ from spdnn.report.rendering import Folder, render
 RESULTS = Path("results")
 
 
-def tell_unfinished(cases: Sequence[str], stale: Collection[str], others: Iterable[str], baselines: str) -> None:
-    """As `render_unfinished`, with its sentence on standard error; no error leaves it and hides what failed before."""
+def report_unfinished(cases: Sequence[str], stale: Collection[str], others: Iterable[str], baselines: str) -> None:
+    """As `render_unfinished`, with its sentence on standard error. It raises nothing, which would hide the failure."""
     try:
         sentence = render_unfinished(RESULTS, cases, stale, map(Path, others), Path(baselines))
     except (SpdnnError, OSError) as error:

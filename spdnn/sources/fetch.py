@@ -84,7 +84,7 @@ def fetch(
 
 
 class _Bad(Exception):
-    """A download that failed; `again` tells whether it may work at another time."""
+    """A download that failed; `again`: it may work at another time."""
 
     def __init__(self, why: str, again: bool):
         super().__init__(why)

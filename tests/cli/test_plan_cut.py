@@ -95,10 +95,10 @@ def test_any_network(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--neurons", 1024, "--layers", 120), "nothing tells what a layer costs: give --record run.json, or --edges"),
+        (("--neurons", 1024, "--layers", 120), "the cost of a layer is not known: give --record run.json, or --edges"),
         (("--neurons", 1024), "--neurons and --layers go together"),
         (("--neurons", 1000, "--layers", 120, "--edges-per-second", 1), "1000"),
-        ((*OFFICIAL, "--device-memory", "30MB"), "weights would be streamed, and nothing tells how fast"),
+        ((*OFFICIAL, "--device-memory", "30MB"), "weights would be streamed at an unknown rate"),
         ((*OFFICIAL, "--device-memory", "1MB", "--copy-bandwidth", 1e9), "device memory of 1,000,000 bytes is too"),
         ((*OFFICIAL, "--devices", 4, "--pipeline", 3), "cannot be shared out to pipelines of 3"),
         ((*OFFICIAL, "--devices", 5000), "5000 devices: at most 4,096"),
@@ -123,7 +123,7 @@ def test_a_record_of_several_devices_or_ranks_does_not_calibrate(tmp_path, saved
     assert cut("--record", tmp_path / "two.json") == 1
     assert "calibrated by a record of one" in capsys.readouterr().err
     assert cut("--record", saved, "--edges-per-second", 1e9) == 1
-    assert "--edges-per-second is what --record tells" in capsys.readouterr().err
+    assert "--edges-per-second and --record exclude each other" in capsys.readouterr().err
     assert cut("--record", saved, "--json", saved) == 1
     assert "would replace it" in capsys.readouterr().err
     assert cut(*OFFICIAL, "--json", tmp_path / "x", "--svg", tmp_path / "x") == 1

@@ -314,7 +314,7 @@ def test_plan_prints_and_writes_predictions(saved, tmp_path, capsys):
         (["--record", "RUN", "--inputs", "1.5"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--inputs", "nan"], 2, "whole numbers from 1"),
         (["--record", "RUN", "--latency", "-1"], 2, "must be a positive number"),
-        (["--devices", "10"], 1, "nothing tells what a run costs"),
+        (["--devices", "10"], 1, "the cost of a run is not known"),
     ],
 )
 def test_errors_are_one_sentence(arguments, status, sentence, saved, capsys):

@@ -58,7 +58,7 @@ def test_one_sentence(random_matrix, call, sentence):
 
 
 class Strange:
-    """An array of a library that raises what it likes, and whose sign may be yet to be turned."""
+    """An array of a library that raises what it likes, and that may have a lazy negation."""
 
     def __init__(self, error=None):
         self.error = error
@@ -79,7 +79,7 @@ def test_what_another_library_raises_becomes_one_sentence(random_matrix, error):
 
 
 def test_a_sign_that_torch_is_yet_to_turn_is_not_lost(random_matrix):
-    refuses("B is a torch tensor whose sign is yet to be turned", ops.spmm, random_matrix(5, 6, 9), Strange())
+    refuses("B is a torch tensor with a lazy negation", ops.spmm, random_matrix(5, 6, 9), Strange())
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")

@@ -28,7 +28,7 @@ def test_both_arithmetics_have_a_record(name):
         assert sparse.memory.attention_bytes < dense.memory.attention_bytes
     else:
         assert sparse.memory.matrix_bytes < dense.memory.matrix_bytes
-    (row,) = operations.values(collect([], operations=found))["places"][0]["models"]
+    (row,) = operations.values(collect([], operations=found))["machines"][0]["models"]
     assert row["times"] > 0
     assert row["memory"] > 1
 

@@ -171,7 +171,7 @@ def test_own_networks(checked):
         ({"inputs_per_rank": 0}, "inputs_per_rank: 0 is not allowed; weak scaling, inputs for each rank"),
         (
             {"inputs_per_rank": 50, "count": 100},
-            "inputs_per_rank: 50 is not allowed beside count: 100; one of them must be null",
+            "inputs_per_rank: 50 is not allowed with count: 100; one of them must be null",
         ),
         ({"schedules": "eager"}, "schedules: 'eager' is not allowed; how the engines taskgraph and taskgraph-cuda cut"),
         ({"engines": ["taskgraph"], "devices": [1, 3]}, "devices: 3 devices of 2 threads; each device of the engine"),

@@ -147,7 +147,7 @@ def test_no_figure_from_an_exchange_that_was_not(where):
 
 
 def test_a_distribution_exactly_where_there_are_several_ranks():
-    with pytest.raises(InputError, match="r: distribution: given, with ranks: 1"):
+    with pytest.raises(InputError, match="r: distribution: present, with ranks: 1"):
         check_record(changed(DISTRIBUTED, "ranks", 1), "r")
     with pytest.raises(InputError, match="r: distribution: absent, with ranks: 2"):
         check_record(changed(RECORD, "ranks", 2), "r")

@@ -37,8 +37,8 @@ def test_runs_with_and_without_reductions_have_columns_of_their_own():
     slow = made_record("slow", (1.0,), reductions=())
     fast, faster = made_record("fast", (0.2,)), made_record("faster", (0.1,), reductions=("dead", "inputs"))
     found = row(page(slow, fast, faster))
-    assert found["plain"]["rate"] == slow["edges_per_second"]["median"]
-    assert found["reduced"]["rate"] == faster["edges_per_second"]["median"]
+    assert found["plain"]["rate"].median == slow["edges_per_second"]["median"]
+    assert found["reduced"]["rate"].median == faster["edges_per_second"]["median"]
     assert "dead inputs, identical inputs" in found["reduced"]["setting"]
     assert "no reductions" in found["plain"]["setting"]
 
@@ -47,7 +47,7 @@ def test_official_inputs_come_before_a_higher_rate():
     official = made_record("official", (0.4,))
     other = made_record("other", (0.1,), official=False, source="digits")
     found = row(page(official, other))["reduced"]
-    assert found["seconds"] == 0.4
+    assert found["seconds"]["inference"] == 0.4
     assert found["comparable"]
     alone = row(page(other))["reduced"]
     assert not alone["comparable"]

@@ -35,7 +35,7 @@ def figures(records):
 
 
 def part(page):
-    return page.text.split("Our products beside other libraries'")[1]
+    return page.text.split("Our products and those of other libraries")[1]
 
 
 def test_the_section_from_operations_alone():
@@ -62,7 +62,7 @@ def test_figures_are_there():
 
 def test_without_such_records_one_line_says_how_to_get_them():
     text = shown([made_record()]).text
-    assert "Our products beside" not in text
+    assert "Our products and those" not in text
     assert "Sparse operations for deep learning are not shown" in text
     assert "snakemake --configfile config/ops.yaml" in text
 
@@ -73,7 +73,7 @@ def test_runs_and_operations_share_a_page(tmp_path):
     assert render([Folder([*paths, tmp_path / "ops.jsonl"])], tmp_path / "page.html", BASELINES) == 4
     text = shown([made_record(), *products()]).text
     assert "Published times do not all include" in text
-    assert "Our products beside" in text
+    assert "Our products and those" in text
     assert "1 case run, and it passed verification." in text
 
 

@@ -2,15 +2,15 @@
 
 import random
 
-import test_roofline
+import test_limits
 import test_schedules
 from pages import ladder, peers
-from test_breakdown import OVERLAP, on_gpu, timed
 from test_operations import products
 from test_reductions import ALL, alive, plain
 from test_reductions import run as reduced
 from test_report import shown
 from test_scaling import strong, weak
+from test_times import OVERLAP, on_gpu, timed
 
 
 def everything():
@@ -18,7 +18,7 @@ def everything():
     found = [reduced(names) for names in ((), ("dead",), ("dead", "inputs"), ALL)]
     found += [reduced(rows=alive(), looks=0, case="unlooked"), plain(), plain("none", reduced=False), *ladder()]
     found += [*strong(), *weak(1, 2, 4), *test_schedules.several(), timed(OVERLAP, 50, 2), on_gpu(), *peers()]
-    found += [*test_roofline.several(), *(test_roofline.run("same", seconds) for seconds in ((0.25,), (0.5,)))]
+    found += [*test_limits.several(), *(test_limits.run("same", seconds) for seconds in ((0.25,), (0.5,)))]
     return [*found, *products(0.7), *products(0.9, layer="other")]
 
 

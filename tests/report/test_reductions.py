@@ -29,7 +29,7 @@ def alive():
 
 
 def kept():
-    """Rows that stand for them: equal ones are found from layer 13 on."""
+    """Rows that represent them: equal ones are found from layer 13 on."""
     return [*alive()[:12], *[50, 20, 9], *[7] * (LAYERS - 15)]
 
 
@@ -122,26 +122,26 @@ def test_one_record_tells_what_each_reduction_leaves():
     assert int(row["edges really computed"]) == record["result"]["edges_computed"]
     told = text(page)
     assert f"Of 60,000 inputs {alive()[1]:,} are alive after layer 1, and 1,812 after layer" in told
-    assert "from layer 16 on 7 rows stand for them." in told
+    assert "from layer 16 on 7 rows represent them." in told
     assert f"Here 122,880 neurons of all layers are 7,040 different ones, one in {122_880 / 7040:.1f}" in told
     assert f"edges of one input become {sum(merged()):,}" in told
     assert "here −0.3," in told
     assert "every value is 32" in told
-    assert "would tell" not in told
-    assert "not looked for" not in told
+    assert "would record" not in told
+    assert "not searched for" not in told
 
 
 def test_no_more_inputs_die_after_the_layer_that_is_named():
     survivors = run()["result"]["survivors"]
     last = max(layer for layer in range(1, LAYERS) if survivors[layer] != survivors[layer - 1]) + 1
-    assert f"1,812 after layer {last}, from which on none dies" in text(shown([run()]))
+    assert f"1,812 after layer {last}, after which none dies" in text(shown([run()]))
 
 
 def test_curves_are_the_inputs_alive_and_the_rows_of_each_layer():
     rows = drawn([run()])["reductions-rows"]
     assert [int(row["layer"]) for row in rows] == list(range(1, LAYERS + 1))
     assert [int(row["inputs alive"]) for row in rows] == alive()
-    assert [int(row["rows gone through"]) for row in rows] == kept()
+    assert [int(row["rows computed"]) for row in rows] == kept()
 
 
 def test_rows_are_from_the_run_that_found_most_and_edges_from_the_one_that_merged():
@@ -155,17 +155,17 @@ def test_rows_are_from_the_run_that_found_most_and_edges_from_the_one_that_merge
     assert one["computed"]["edges"] == unlooked["result"]["edges_computed"]
     page = shown(both)
     assert left[0] / left[1] in page.values
-    assert "not looked for" not in text(page)
+    assert "not searched for" not in text(page)
 
 
 def test_where_no_run_looked_the_command_that_does_is_told():
     page = shown([run(rows=alive(), looks=0)])
     told = text(page)
-    assert "not looked for" in told
+    assert "not searched for" in told
     assert (
         "spdnn challenge --neurons 1024 --layers 120 --inputs mnist --reductions dead,inputs --record run.json" in told
     )
-    assert "stand for them." not in told
+    assert "represent them." not in told
     part = shown([run(rows=alive(), looks=0, official=False, source="digits")])
     assert "--layers 120 --inputs digits --reductions dead,inputs" in text(part)
 
@@ -195,7 +195,7 @@ def test_what_contradicts_the_record_is_not_told(notes):
     assert one["steps"][0]["edges"] == through(alive(), [EACH] * LAYERS)
     assert one["steps"][2]["factor"] is None
     assert through(kept(), merged()) not in page.values
-    assert "This run of the engine cpu would tell: spdnn challenge --neurons 1024" in text(page)
+    assert "This run of the engine cpu would record them: spdnn challenge --neurons 1024" in text(page)
 
 
 def test_runs_with_fewer_reductions_tell_what_an_engine_does_not():
@@ -293,8 +293,8 @@ def test_an_unstructured_network_has_its_row_and_no_factor():
 def test_what_was_not_looked_for_is_no_factor_of_one():
     page = shown([plain(looks=0)])
     told = text(page)
-    assert "identical inputs not looked for" in told
-    assert "a look never was cheap enough" in told
+    assert "identical inputs not searched for" in told
+    assert "a search was never cheap enough" in told
     assert "--reductions dead,inputs" not in told
 
 

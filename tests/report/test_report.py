@@ -28,13 +28,13 @@ from spdnn.records.run_record import RunRecord
 from spdnn.records.time_to_solution import solution
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
-from spdnn.report.breakdown.figures import survivors
-from spdnn.report.breakdown.ladders import Curve, curves, ladders
 from spdnn.report.common import words
 from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.drawing import saved, style
 from spdnn.report.networks import values as networks
 from spdnn.report.sections import SECTIONS
+from spdnn.report.times.figures import survivors
+from spdnn.report.times.ladders import Curve, curves, ladders
 from spdnn.sources.radixnet import RadixNet
 
 BASELINES = Path(__file__).parents[2] / "config" / "baselines.csv"
@@ -369,7 +369,7 @@ def test_inputs_that_are_not_official_are_said_to_be():
 def test_other_networks_have_no_published_figures():
     page = shown([many()[-1]], figures=True)
     assert "not one of the twelve" in page.text
-    assert "TeraEdges/s of this project beside" not in page.source
+    assert "TeraEdges/s of this project and" not in page.source
 
 
 def test_every_publication_is_listed_with_how_many_figures_it_gives():
@@ -552,7 +552,7 @@ def test_significant(number, text):
 
 
 def test_sizes_and_plurals():
-    assert words.size(None) == "not known"
+    assert words.size(None) == "unknown"
     assert words.size(1) == "1 B"
     assert words.size(3 << 30) == "3.0 GiB"
     assert words.plural(1, "case") == "1 case"

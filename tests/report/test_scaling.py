@@ -11,12 +11,12 @@ from test_report import BASELINES, HOSTILE, collected, made_record, made_verdict
 from spdnn.common.validation import converted
 from spdnn.records.published import read_baselines
 from spdnn.records.run_record import OneRank, imbalance
-from spdnn.report.breakdown.ladders import ladders
 from spdnn.report.common import words
 from spdnn.report.networks.values import values as networks
 from spdnn.report.peers.values import values as peers
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
+from spdnn.report.times.ladders import ladders
 from tests.records.test_run_record import changed
 
 CORES = 8
@@ -112,7 +112,7 @@ def weak(*ranks):
 
 def section(page):
     """The text of the section on scaling."""
-    return page.text.split("Runs on several ranks beside")[1].split("Medians, in seconds; only inference")[0]
+    return page.text.split("Runs on several ranks, compared")[1].split("Medians, in seconds; only inference")[0]
 
 
 def group(records, kind=scaling.STRONG):

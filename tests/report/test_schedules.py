@@ -78,7 +78,7 @@ def test_predictions_stand_apart_and_name_what_calibrated_them():
     page = shown(records, figures=True)
     _, predicted = section(page).split("Predicted\n", 1)
     assert "Seconds in this part are those of a simulator, not of runs" in predicted
-    assert "with the costs that case.resident-d1 alone tells" in predicted
+    assert "with the costs measured in case.resident-d1 alone" in predicted
     rows = values(collected(records))["groups"][0]["rows"]
     assert [row["schedule"] for row in rows] == ["resident", "stream", "graph", "pipeline"]
     assert rows[0]["predicted"] == pytest.approx(0.5)

@@ -7,7 +7,7 @@ import pytest
 from spdnn.records.files import write_record
 from spdnn.report import page
 from spdnn.report.common.figure_files import write_figures
-from spdnn.report.unfinished import render_unfinished, tell_unfinished
+from spdnn.report.unfinished import render_unfinished, report_unfinished
 from tests.report.test_figure_files import made
 from tests.report.test_report import BASELINES, made_record, made_verdict, stored_verdict
 
@@ -67,7 +67,7 @@ def test_it_never_passes_for_a_whole_page(results):
 def test_what_stands_in_the_way_is_one_line(results, monkeypatch, capsys, spoilt, sentence):
     monkeypatch.chdir(results.parent)
     (results / spoilt).write_text("{")
-    tell_unfinished(CASES, set(), [], str(BASELINES))
+    report_unfinished(CASES, set(), [], str(BASELINES))
     told = capsys.readouterr().err
     assert told.startswith("spdnn: there is no page of this run, which failed: ")
     assert sentence in told

@@ -1,4 +1,4 @@
-# Other libraries and our kernels, timed in turn -> run records, a file each. Takes every core, as infer does.
+# Other libraries and our kernels, timed alternately -> run records, a file each. Takes every core, as infer does.
 rule peers:
     input:
         [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.safetensors"]

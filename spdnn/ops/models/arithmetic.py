@@ -1,8 +1,7 @@
-"""What both arithmetics of a model share: threads that each use BLAS alone, and where the time goes."""
+"""The parts that both arithmetics of a model share: threads with a BLAS thread each, a clock of parts, checks."""
 
 import contextlib
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +12,6 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 
-MOST_THREADS = 1024
 TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 
 
@@ -27,13 +25,6 @@ def chosen(arithmetic: Any, offered: tuple[str, ...]) -> str:
     if arithmetic not in offered:
         raise InputError(f"arithmetic {arithmetic!r}: it must be one of {', '.join(offered)}")
     return arithmetic
-
-
-def thread_count(threads: Any) -> int:
-    """`threads`, by default all cores of this process. Raises InputError when out of range."""
-    if threads is None:
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    return whole("threads", threads, 1, MOST_THREADS)
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:

@@ -1,10 +1,9 @@
-"""Attention by dense products (BLAS): what the sparse attention is compared with.
+"""Attention by dense products (BLAS), for comparison with the sparse attention.
 
-A block of queries meets one tile of keys after the other, all heads before the next tile; a running maximum and sum
-make the softmax exact without the scores being kept (Milakov, Gimelshein, "Online normalizer calculation for softmax",
+A block of queries takes one tile of keys after the other, all heads before the next tile; a running maximum and sum
+make the softmax exact without storing the scores (Milakov, Gimelshein, "Online normalizer calculation for softmax",
 2018; Dao et al., "FlashAttention", 2022). Scores of a tile stay in the second-level cache, keys past the diagonal are
-skipped, and threads draw blocks of queries, the longest first. Scores written out whole, as in the paper, are
-`stored`.
+skipped, and threads draw blocks of queries, the longest first. `stored` keeps all scores in memory, as the paper does.
 """
 
 import numpy as np

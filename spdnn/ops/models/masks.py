@@ -1,4 +1,4 @@
-"""Which keys a query sees: a band along the diagonal, and far positions drawn at random, nearer ones more often."""
+"""Attention masks: each query sees a band along the diagonal, and far keys drawn at random, nearer ones more often."""
 
 import numpy as np
 

@@ -27,8 +27,9 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.ops import SparseMatrix
+from spdnn.ops.backends import thread_count
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, chosen, finite, share, thread_count, whole
+from spdnn.ops.models.arithmetic import Clock, Workers, blas_threads, chosen, finite, share, whole
 from spdnn.ops.models.mobilenet_pass import BLOCKS, COLOURS, STEM, Pass, halved
 
 ARITHMETICS = ("sparse", "dense")

@@ -1,4 +1,4 @@
-"""Some images' way through MobileNet: the layers, and the buffers that they share."""
+"""The layers of MobileNet for some images, and the buffers that they share."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,7 @@ COLOURS = 3
 
 
 class Pass:
-    """Some images' way through the network: its buffers, and the layers.
-
-    Two buffers alternate as a layer's input and output; a third holds the windows of the first convolution.
-    """
+    """Two buffers alternate as a layer's input and output; a third holds the windows of the first convolution."""
 
     def __init__(self, channels: tuple[int, ...], images: int, size: tuple[int, int], threads: int):
         self.run, self.channels = backend("cpu", threads), channels

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.ops.backends import thread_count
 from spdnn.ops.models import dense_attention
 from spdnn.ops.models import weights as files
-from spdnn.ops.models.arithmetic import Clock, Workers, chosen, finite, thread_count
+from spdnn.ops.models.arithmetic import Clock, Workers, chosen, finite
 from spdnn.ops.models.masks import band_and_decay, first_rows
 from spdnn.ops.models.transformer_config import TransformerConfig
 from spdnn.ops.models.transformer_pass import Pass

@@ -1,7 +1,6 @@
-"""One prefill of the Transformer: blocks of tokens go through the layers, and attention lies between.
+"""One prefill of the Transformer: threads take blocks of tokens through the layers; attention takes all tokens at once.
 
-What lies between two products (norms, bias, ReLU, sums) is done on a block that is still in the caches, by all
-threads.
+Norms, bias, ReLU and sums between two products are done on a block that is still in the caches, by all threads.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
 
 
 class Pass:
-    """One prefill: its buffers, and what is done with them, block of tokens by block."""
+    """One prefill: its buffers, and its steps, block of tokens by block."""
 
     def __init__(
         self, config: TransformerConfig, weights: Mapping[str, np.ndarray], mask: Topology, tokens: np.ndarray,

@@ -1,6 +1,4 @@
-"""Which cases a workflow was to run. The list is written before anything runs, so a page can tell what is missing."""
-
-from __future__ import annotations
+"""The list of cases that a workflow is to run, in a file. It is written first, so a page can show what is missing."""
 
 import shlex
 from collections.abc import Iterable, Sequence

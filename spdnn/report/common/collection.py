@@ -1,10 +1,8 @@
-"""What the page is made of: the records and verdicts of one or several folders, and the published tables.
+"""The contents of the page: records and verdicts of one or several folders, and the published tables.
 
-A failed verdict takes the numbers of its case off the page here, before any section sees them. The same contents give
-the same collection, whatever their order.
+A failed verdict takes the numbers of its case off the page here, before any section sees them. The order of the files
+does not matter.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +36,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Collection:
-    """All parts together, and what they are compared with.
+    """All parts together, and the published results.
 
     Attributes:
         records: run records whose case no verdict of their part failed; each once, in an order of their contents.
@@ -65,7 +63,7 @@ class Collection:
 
     @cached_property
     def runs(self) -> list[dict]:
-        """A row of `run_rows.row` for each run record; with its place where there are several machines or a GPU."""
+        """A row of `run_rows.row` for each run record; with its machine where there are several machines or a GPU."""
         several = len({words.machine(record.environment) for record in self.records}) > 1
         return [
             run_rows.row(record, number, placed=several or bool(record.environment.gpu))
@@ -79,16 +77,16 @@ class Collection:
 
 
 def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:
-    """A decorator: what the function makes of a collection is made once, however many sections ask for it."""
+    """A decorator: the function's value for a collection is computed once, however many sections ask for it."""
 
     @wraps(function)
-    def made(collection: Collection) -> Entry:
-        known = vars(collection)  # where cached properties are too
-        if function not in known:
-            known[function] = function(collection)
-        return known[function]
+    def cached(collection: Collection) -> Entry:
+        values = vars(collection)  # where cached properties are too
+        if function not in values:
+            values[function] = function(collection)
+        return values[function]
 
-    return made
+    return cached
 
 
 def collect(
@@ -134,19 +132,15 @@ def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
     """At most `most` of the entries, in their order: of every setting the latest, before the second of any.
 
     Args:
-        setting: of an entry: what it is one more of.
-        age: of an entry: what orders those of one setting, the latest last.
+        setting: the group of an entry.
+        age: a sorting key of the entries of one setting, the latest last.
     """
     if len(entries) <= most:
         return list(entries)
-    groups: dict[object, list[int]] = {}
-    for place, entry in enumerate(entries):
-        groups.setdefault(setting(entry), []).append(place)
     rounds = []
-    for members in groups.values():
-        members.sort(key=lambda place: (age(entries[place]), place), reverse=True)
-        rounds += enumerate(members)
-    return [entries[place] for place in sorted(place for _, place in sorted(rounds)[:most])]
+    for members in run_rows.grouped(range(len(entries)), lambda index: (setting(entries[index]),)).values():
+        rounds += enumerate(sorted(members, key=lambda index: (age(entries[index]), index), reverse=True))
+    return [entries[index] for index in sorted(index for _, index in sorted(rounds)[:most])]
 
 
 def fair_runs(runs: Sequence[dict], most: int) -> list[dict]:

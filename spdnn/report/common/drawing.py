@@ -3,8 +3,6 @@
 All figures share one style and one width. The same values give the same bytes of SVG, PNG and CSV.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

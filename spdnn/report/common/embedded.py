@@ -1,10 +1,8 @@
-"""What the page carries inside its links, so that it needs no other file.
+"""Texts inside the links of the page, so that it needs no other file.
 
-A link holds its text as a data: address, plain where it is short and gzip where it is long; either works without
+A link holds its text as a data: address, plain where it is short and gzip where it is long. Either works without
 JavaScript.
 """
-
-from __future__ import annotations
 
 import base64
 import gzip

@@ -1,6 +1,4 @@
-"""The figures of a page as files: SVG, PNG, data, caption. They are for papers and for `snakemake --report`."""
-
-from __future__ import annotations
+"""The figures of a page as files, for papers and for `snakemake --report`: SVG, PNG, data and caption."""
 
 import os
 import re

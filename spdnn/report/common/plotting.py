@@ -1,6 +1,4 @@
-"""What drawing functions share: a canvas as wide as the page, colours, rows, legends. None of it knows a section."""
-
-from __future__ import annotations
+"""What the figures of all sections share: a canvas as wide as the page, colours, axes, rows and legends."""
 
 import re
 from collections.abc import Sequence
@@ -35,6 +33,27 @@ def name_rows(plot, axes, labels: Sequence[str], **settings) -> None:
     despine(plot, left=True)
 
 
+def logarithmic(axes, letters: str) -> None:
+    """Make the axes of these letters (of "xy") logarithmic, with plain numbers at their main ticks alone."""
+    for letter in letters:
+        axes.set(**{f"{letter}scale": "log"})
+        axis = getattr(axes, f"{letter}axis")
+        axis.set_major_formatter(plain)
+        axis.set_minor_formatter("")
+
+
+def plot_counts(axes, counts: Sequence[int], **settings) -> list:
+    """Plot counts by layer, from 1, where they are not 0; a single point has a mark. Returns matplotlib's lines."""
+    points = [(layer, count) for layer, count in enumerate(counts, 1) if count > 0]
+    mark = "o" if len(points) < 2 else None
+    return axes.plot([layer for layer, _ in points], [count for _, count in points], marker=mark, **settings)
+
+
+def write_after(axes, text: str, x: float, y: float, gap: float = 5, size: float = 8) -> None:
+    """Write a text to the right of a point of the plot; `gap` and `size` in points."""
+    axes.annotate(text, (x, y), xytext=(gap, 0), textcoords="offset points", va="center", fontsize=size, color=INK)
+
+
 def line(label: str, **settings):
     """A line or, without a linestyle, a mark, as a legend shows it."""
     from matplotlib.lines import Line2D
@@ -49,8 +68,8 @@ def patch(label: str, **settings):
     return Patch(label=label, **settings)
 
 
-def folded(text: str, width: int = 36, most: int = 2) -> str:
-    """A name on at most so many lines, broken after its points and other marks; one that is longer ends in dots."""
+def folded(text: str, width: int = 36) -> str:
+    """A name on at most two lines, broken after its points and other marks; one that is longer ends in dots."""
     lines = [""]
     for piece in re.findall(r"[^\s.,+-]*[\s.,+-]?", text):
         while piece:
@@ -60,12 +79,11 @@ def folded(text: str, width: int = 36, most: int = 2) -> str:
                 continue
             lines[-1] += piece[:room]
             piece = piece[room:]
-    kept = lines[:most]
-    if len(lines) > most:
-        kept[-1] = kept[-1][: width - 1] + "…"
-    return "\n".join(kept)
+    if len(lines) > 2:
+        lines[1] = lines[1][: width - 1] + "…"
+    return "\n".join(lines[:2])
 
 
-def plain(number: float, _place: int) -> str:
+def plain(number: float, _index: int) -> str:
     """A tick's number without an exponent, where a person would write none."""
     return f"{number:,.0f}" if 1 <= number < 1e15 else f"{number:g}"

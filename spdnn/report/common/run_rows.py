@@ -1,6 +1,4 @@
-"""Rows of run records: what tables and figures print of one run. Here is also what several runs have in common."""
-
-from __future__ import annotations
+"""Rows of run records, as tables and figures print them, and the keys by which several runs are grouped."""
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -38,14 +36,14 @@ def row(record: RunRecord, number: int, placed: bool) -> dict:
         "number": number,
         "case": words.printable(record.case),
         "engine": words.printable(record.engine.name),
-        "place": where,
+        "machine": where,
         "official_size": official_size(problem),
         "neurons": problem.neurons,
         "layers": problem.layers,
         "input_count": problem.input_count,
         "official": bool(problem.official),
         "on_gpu": bool(record.environment.gpu),
-        "hardware": words.place(record.environment),
+        "hardware": words.device(record.environment),
         "year": record.created[:4],
         "truth": words.truth(record.verdict),
         "threads": record.threads,
@@ -88,10 +86,16 @@ def official_size(problem: Problem) -> tuple[int, int] | None:
     official = challenge.Problem(*size)
     if official not in challenge.PROBLEMS or problem.edges != official.edges:
         return None
-    formula = {"seed": challenge.SEED, "bias": float(np.float32(challenge.BIAS[size[0]])), "ymax": challenge.YMAX}
-    network = problem.network
-    by_formula = network.get("source") == "radixnet" and all(network.get(key) == formula[key] for key in formula)
-    return size if problem.official or by_formula else None
+    return size if problem.official or by_formula(problem) else None
+
+
+def by_formula(problem: Problem) -> bool:
+    """Whether the network is what `spdnn challenge` makes for its width."""
+    if problem.neurons not in challenge.WIDTHS:
+        return False
+    bias = float(np.float32(challenge.BIAS[problem.neurons]))
+    formula = {"source": "radixnet", "seed": challenge.SEED, "bias": bias, "ymax": challenge.YMAX}
+    return all(problem.network.get(key) == value for key, value in formula.items())
 
 
 def network(run: dict) -> Hashable:
@@ -109,14 +113,27 @@ def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dic
 
 
 def problem_key(run: dict) -> tuple:
-    """What two runs share that have the same network, depth and inputs."""
+    """The same for two runs of the same network, depth and inputs."""
     problem = run["record"].problem
     return problem.network_identity, problem.layers, problem.inputs_sha256, problem.input_count
 
 
 def age(run: dict) -> tuple:
-    """By what the latest of several runs is the last."""
+    """A sorting key under which the latest of several runs is the last."""
     return run["record"].created, run["case"]
+
+
+def latest(runs: Iterable[dict], key: Callable[[dict], Key]) -> list[dict]:
+    """The latest run of each key, in the order of the keys."""
+    newest = {key(run): run for run in sorted(runs, key=age)}
+    return [newest[one] for one in sorted(newest)]
+
+
+def heading(runs: Sequence[dict], shown: Sequence[dict]) -> dict:
+    """What stands above the rows `shown` of a group of runs that share all this; left_out: runs that are not shown."""
+    names = ("neurons", "layers", "inputs", "engine", "reductions", "threads")
+    common = {name: shown[0][name] for name in names}
+    return common | {"cores": shown[0]["record"].environment.cores, "left_out": len(runs) - len(shown)}
 
 
 def threads(run: dict) -> str:

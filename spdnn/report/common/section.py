@@ -1,8 +1,8 @@
-"""What a section of the page is: its values, its figures and its template, each in a file of one folder.
+"""The contract of a section of the page: its values, its figures and its template, each in a file of one folder.
 
 Data flows one way, and each step has one owner::
 
-    records, verdicts, published tables --rendering--> Collection   what the page is made of; nothing is worded yet
+    records, verdicts, published tables --rendering--> Collection   the contents of the page; nothing is worded yet
     Collection --Section.values--> values                           values.py: what is shown, read from records
     values --Section.figures--> Figures, saved as Drawings          figures.py: plots, titles and captions
     values, drawings --Section.template--> HTML                     template.html.j2: the text below the heading
@@ -10,8 +10,6 @@ Data flows one way, and each step has one owner::
 `spdnn.report.sections` lists the sections in the order of the page. `spdnn.report.page` goes through that list for the
 headings, the table of contents and the figures. A section knows of others only what it links to.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class Section:
         folder: that holds TEMPLATE, the section's HTML; the template gets `values`, the drawn `figures` by name, and
             what `page.HELPERS` lists.
         values: what the template and the figures get, from a Collection; None: the section has nothing to show.
-        figures: the figures of those values, if it has any. Each has its title and caption beside the code of its plot.
+        figures: the figures of those values, if it has any. Title and caption of each are next to the code of its plot.
         heading: above the section, where it is longer than the title.
         absent: HTML, one sentence on what is not shown and which command makes it; printed where there are no values.
     """

@@ -1,6 +1,4 @@
-"""How the report words numbers, units and the fields of a record. Texts that several sections need are here."""
-
-from __future__ import annotations
+"""Numbers, units and fields of records in words, and the definitions that several sections need."""
 
 import json
 import math
@@ -26,7 +24,7 @@ SOURCES = {
     "unstructured": "unstructured (random)",
     "digits": "digits (scikit-learn), scaled up",
     "mnist": "MNIST",
-    "memory": "given in memory",
+    "memory": "from memory",
     "random": "uniform random numbers",
 }
 MOST_LISTED = 12  # texts that a sentence lists
@@ -34,7 +32,7 @@ BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 DEFINITIONS = (
     ("Read", "Files or formulas to inputs and weights in memory. Not part of the rate."),
-    ("Prepare", "Looking for reductions and laying the network out for the engine. Not part of the rate."),
+    ("Prepare", "Searching for reductions and making the engine's layout of the network. Not part of the rate."),
     (
         "Inference",
         "From inputs and weights in memory to categories and row sums; with streamed weights, their reading too.",
@@ -46,7 +44,7 @@ DEFINITIONS = (
     ),
     (
         "Edges really computed",
-        "Inputs × edges that the run went through after its reductions, ÷ the same seconds. "
+        "Inputs × edges that the run computed after its reductions, ÷ the same seconds. "
         "The gap to the rate above is work avoided, not speed.",
     ),
     ("Reductions", "{reductions} All are exact: what is left out has no part in any value, up to rounding."),
@@ -68,7 +66,7 @@ LIMIT_DEFINITIONS = (
         "Memory ceiling",
         "Bytes read and bytes written a second while copying from memory to memory{gpu_memory}, measured in the same "
         "moment. "
-        "It counts where the run tells how many bytes it moved past the caches.",
+        "It counts where the record has the bytes that the run moved past the caches.",
     ),
     (
         "Machine's limit",
@@ -82,7 +80,7 @@ IN_SHORT = "slowest rank, gathering included"  # SEVERAL, in a table
 SEVERAL_DEFINITIONS = (
     (
         "Several ranks",
-        "Processes that share the inputs and each take theirs through all layers. Inference is told " + SEVERAL + ": "
+        "Processes that divide the inputs; each computes all layers of its own. Inference is measured " + SEVERAL + ": "
         "in tables, " + IN_SHORT + ". "
         "Threads are those of each rank. Peak memory is of the node that holds most: its ranks' own and what they "
         "share once.",
@@ -90,7 +88,7 @@ SEVERAL_DEFINITIONS = (
     (
         "Partition",
         "Which inputs a rank starts with. Static: contiguous. Cyclic: every R-th of R ranks. Rebalanced: contiguous, "
-        "and at meetings between layers ranks exchange rows when the gain predicted exceeds the cost.",
+        "and between layers ranks compare their rows, and exchange some when the gain predicted exceeds the cost.",
     ),
     (
         "Waiting, communication, computing",
@@ -105,7 +103,7 @@ SEVERAL_DEFINITIONS = (
 )
 BINDS = {limits.LOADS: "loads from the nearest cache", limits.MEMORY: "memory"}
 DEVICE_BINDS = {limits.LOADS: "loads from shared memory", limits.MEMORY: "the GPU's memory"}
-# What the definitions of the limits tell besides, on a page that has a GPU.
+# Additions to the definitions of the limits, on a page that has a GPU.
 GPU = {
     "gpu_loads": "; of a GPU, what all its multiprocessors loaded from their shared memory",
     "gpu_memory": " (of a GPU, within its own)",
@@ -138,7 +136,7 @@ def tera(rate: float) -> str:
 def size(count: int | None) -> str:
     """Bytes in binary units."""
     if count is None:
-        return "not known"
+        return "unknown"
     power = min((max(count, 1).bit_length() - 1) // 10, len(BINARY_UNITS) - 1)
     return f"{count / 1024**power:.{1 if power else 0}f} {BINARY_UNITS[power]}"
 
@@ -159,13 +157,13 @@ def network(one: dict) -> str:
     return f"{one['neurons']:,} neurons × {plural(one['layers'], 'layer')}"
 
 
-def place(environment: Environment) -> str:
+def device(environment: Environment) -> str:
     """The device that a run used."""
     return printable(environment.gpu or environment.cpu)
 
 
 def machine(environment: Environment) -> str:
-    """What tells one machine from another: the GPU if there is one, the processor and its cores."""
+    """A machine in words that no other has: the GPU if there is one, the processor and its cores."""
     processor = f"{printable(environment.cpu)}, {plural(environment.cores, 'core')}"
     return f"{printable(environment.gpu)} ({processor})" if environment.gpu else processor
 
@@ -178,7 +176,7 @@ def printable(value: object, longest: int = 200) -> str:
 
 
 def _unpiled(text: str) -> str:
-    """With two accents on a letter at most: more would be written over the lines above, and leave a figure no room."""
+    """The text with two accents on a letter at most: more would be written over the lines above it."""
     kept, piled = [], 0
     for sign in text:
         piled = piled + 1 if unicodedata.combining(sign) else 0
@@ -215,7 +213,7 @@ def includes(record: RunRecord) -> str:
 
 
 def truth(verdict: Verdict) -> str:
-    """What an output was compared with."""
+    """The truth that an output was compared with."""
     truth = verdict.truth
     kind = {"official": "official list", "oracle": "float64 oracle", "file": printable(truth.source)}[truth.kind]
     if truth.checked == truth.inputs:
@@ -228,7 +226,7 @@ def described(description: dict) -> str:
     """A network's or inputs' description: the source in words, then the rest as it is."""
     source = description.get("source")
     rest = {key: value for key, value in description.items() if key not in ("source", "sha256")}
-    name = SOURCES.get(source, source) if isinstance(source, str) else "source not told"
+    name = SOURCES.get(source, source) if isinstance(source, str) else "source unknown"
     shown = ", ".join(f"{key} {_value(value)}" for key, value in rest.items())
     return printable(f"{name}; {shown}" if shown else name, 400)
 

@@ -1,6 +1,4 @@
-"""The figure of the twelve networks: rates by network. Those of this project stand beside the published ones."""
-
-from __future__ import annotations
+"""The figure of the twelve networks: rates of this project and published rates, by network."""
 
 from collections.abc import Iterator, Sequence
 
@@ -46,7 +44,7 @@ def figures(values: dict) -> Iterator[Figure]:
     _legend(plot, points, spans, palette)
     yield Figure(
         "throughput",
-        "TeraEdges/s of this project beside published results",
+        "TeraEdges/s of this project and of published results",
         "TeraEdges/s on a logarithmic scale by official network (neurons × layers). Colour: what the time "
         "includes. Shape: who ran it, the best published figure of each span on one and on several devices. "
         "Hollow: a lossy method, or not the challenge's 60,000 inputs. Lines: the intervals of our medians. "

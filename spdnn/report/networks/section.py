@@ -1,4 +1,4 @@
-"""The section `networks`. This project stands beside the best published, by official network."""
+"""The section `networks`: this project and the best published figures, by official network."""
 
 from pathlib import Path
 

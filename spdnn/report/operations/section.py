@@ -1,4 +1,4 @@
-"""The section `operations`: sparse operations for deep learning. It alone reads operation records."""
+"""The section `operations`: sparse operations for deep learning, from operation records."""
 
 from pathlib import Path
 

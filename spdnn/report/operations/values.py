@@ -1,9 +1,7 @@
-"""The section on sparse operations for deep learning: ours beside other libraries and the dense product.
+"""The section on sparse operations for deep learning: ours compared with other libraries and the dense product.
 
 Programs are compared within one comparison on one problem, by pairs of samples; problems by geometric means.
 """
-
-from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -26,7 +24,7 @@ Other = tuple[OperationRecord, float]  # another program, and how many times as 
 
 
 class Compared(NamedTuple):
-    """One problem of a comparison: how ours stands to the fastest of each kind; None where there is none.
+    """One problem of a comparison: ours and the fastest other program of each kind; None where there is none.
 
     Attributes:
         percent: of the problem's sparsity, rounded to a whole one.
@@ -50,31 +48,46 @@ class Compared(NamedTuple):
         """The fastest of all other programs."""
         return min((one for one in (self.sparse, self.dense) if one), key=lambda one: one[1], default=None)
 
+    @property
+    def case(self) -> str:
+        """Network and layer, in words."""
+        return words.printable(f"{self.problem.network} {self.problem.layer}")
+
+    @property
+    def median_seconds(self) -> float:
+        """Of ours."""
+        return statistics.median(self.ours.seconds)
+
+    @property
+    def gain_of_swizzle(self) -> float:
+        """How many times as long ours took with rows in their own order."""
+        return times(self.ours, self.in_order)
+
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without operation records.
 
-    Of several records of one program on one problem and place, the latest counts.
+    Of several records of one program on one problem and machine, the latest counts.
     """
     records = collection.operations
     if not records:
         return None
     numbers = {id(record): number for number, record in enumerate(records, len(collection.records))}
-    places = grouped(records, _place_key)
+    machines = grouped(records, _machine_key)
     return {
         "records": len(records),
         "programs": _programs(records),
         "entries": sum(record.verification.checked for record in records),
         "worst": max(record.verification.worst for record in records),
-        "places": [_place(key, places[key], number) for number, key in enumerate(sorted(places), 1)],
+        "machines": [_machine(key, machines[key], number) for number, key in enumerate(sorted(machines), 1)],
         "published": list(collection.operation_baselines),
-        "number_of": lambda record: numbers[id(record)],  # its place among the page's records
+        "number_of": lambda record: numbers[id(record)],  # of the record in the page
         "environments": _environments(records),
     }
 
 
 def compared(records: Iterable[OperationRecord]) -> list[Compared]:
-    """The problems on which ours was timed in turn with others, or alone; the latest comparison of each."""
+    """The problems on which ours was timed, alone or alternately with others; the latest comparison of each."""
     latest = []
     for group in grouped(records, _key).values():
         comparisons = grouped(group, lambda record: record.comparison).values()
@@ -84,7 +97,7 @@ def compared(records: Iterable[OperationRecord]) -> list[Compared]:
 
 
 def _key(record: OperationRecord) -> tuple:
-    """What records share that may be compared: the problem and where it ran."""
+    """The same for records that may be compared: the problem and where it ran."""
     names = ("set", "network", "layer", "topology_sha256", "batch_columns", "dtype")
     problem = (getattr(record.problem, name) for name in names)
     return record.operation, *problem, record.threads, record.device.name
@@ -104,7 +117,7 @@ def crossing(points: Sequence[tuple[float, float | None]]) -> float | None:
             a straight line.
 
     Returns:
-        None where sparse is slower at the highest sparsity, or nothing is known; the lowest sparsity where it is
+        None where sparse is slower at the highest sparsity, or there is no ratio; the lowest sparsity where it is
         faster throughout.
     """
     curve = sorted((percent, ratio) for percent, ratio in points if ratio is not None)
@@ -166,7 +179,7 @@ def times(ours: OperationRecord, theirs: OperationRecord) -> float:
 
 
 def best(ours: OperationRecord, theirs: OperationRecord) -> float:
-    """The same of the fastest samples: what is left where other processes interrupt most of them."""
+    """As `times`, of the fastest samples, which other processes interrupt least."""
     return min(theirs.seconds) / min(ours.seconds)
 
 
@@ -175,11 +188,11 @@ def _order(one: Compared) -> tuple:
     return one.operation, problem.set, problem.network, one.percent, -problem.repeats, problem.layer
 
 
-def _place_key(record: OperationRecord) -> tuple:
+def _machine_key(record: OperationRecord) -> tuple:
     return record.device.kind, words.printable(record.device.name), record.threads
 
 
-def _place(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:
+def _machine(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:
     """All that is printed of one device (and number of threads)."""
     kind, name, threads = key
     problems = compared(record for record in records if record.operation != "model")
@@ -191,7 +204,7 @@ def _place(key: tuple, records: Sequence[OperationRecord], number: int) -> dict:
         "instruction_sets": sorted({one.ours.machine.instruction_set for one in problems if one.ours.machine}),
         "fma": max((one.ours.machine.fma_per_second for one in problems if one.ours.machine), default=None),
         "operations": [_operation(op, [one for one in problems if one.operation == op], number) for op in operations],
-        "imbalance": [_spread(one) for one in problems if one.ours.imbalance and one.in_order],
+        "imbalance": [one for one in problems if one.ours.imbalance and one.in_order],
         "models": _models([record for record in records if record.operation == "model"]),
     }
 
@@ -221,77 +234,25 @@ def _operation(operation: str, problems: Sequence[Compared], number: int) -> dic
         "name": NAMES[operation],
         "sets": rows,
         "curves": curves,
-        "problems": [_problem(one) for one in problems],
-        "high": {kind: means(high) for kind, high in _high(problems).items()},
+        "problems": problems,
+        "high": {kind: means(members) for kind, members in grouped(problems, _highly_sparse).items()},
     }
 
 
-def _high(problems: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """The problems from 80 % sparsity on, by set: what pruning reaches without losing much."""
-    return grouped([one for one in problems if one.percent >= 80], lambda one: one.problem.set)
-
-
-def _problem(one: Compared) -> dict:
-    """One problem as its table prints it."""
-    problem = one.problem
-
-    def other(fastest: Other | None) -> dict | None:
-        return fastest and {"name": words.printable(fastest[0].program.name), "times": fastest[1]}
-
-    return {
-        "record": one.ours,
-        "case": words.printable(f"{problem.network} {problem.layer}"),
-        "size": f"{problem.rows:,} × {problem.columns:,}",
-        "columns": problem.batch_columns,
-        "percent": 100 * problem.sparsity,
-        "seconds": statistics.median(one.ours.seconds),
-        "rate": one.ours.operations_per_second.median,
-        "samples": len(one.ours.seconds),
-        "sparse": other(one.sparse),
-        "dense": other(one.dense),
-        "peak": one.peak,
-        "setting": words.printable(one.ours.program.notes.get("setting", "–"), 40),
-    }
-
-
-def _spread(one: Compared) -> dict:
-    """With and without the swizzle."""
-    swizzled, plain = one.ours.imbalance, one.in_order.imbalance
-    return {
-        "case": words.printable(f"{one.operation}, {one.problem.network} {one.problem.layer}"),
-        "percent": 100 * one.problem.sparsity,
-        "lengths": words.printable(one.problem.lengths),
-        "swizzled": swizzled.busy,
-        "plain": plain and plain.busy,
-        "swizzled_nonzeros": swizzled.nonzeros,
-        "plain_nonzeros": plain and plain.nonzeros,
-        "times": times(one.ours, one.in_order),
-    }
+def _highly_sparse(one: Compared) -> str | None:
+    """The set of a problem from 80 % sparsity on, which pruning reaches without losing much."""
+    return one.problem.set if one.percent >= 80 else None
 
 
 def _models(records: Sequence[OperationRecord]) -> list[dict]:
-    """Each model with sparse arithmetic beside itself with another; the latest comparison of each."""
+    """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
     rows = []
     for one in compared(records):
         members = [r for r in records if r.comparison == one.ours.comparison and _same(r, one.ours)]
-        for other in members:
-            if other.program.kind != "ours":
-                rows.append(
-                    {
-                        "record": one.ours,
-                        "case": words.printable(f"{one.problem.network} {one.problem.layer}"),
-                        "against": words.printable(other.program.name),
-                        "seconds": statistics.median(one.ours.seconds),
-                        "other_seconds": statistics.median(other.seconds),
-                        "times": times(one.ours, other),
-                        "memory": other.memory.held / one.ours.memory.held if one.ours.memory.held else None,
-                        "bytes": one.ours.memory.held,
-                        "other_bytes": other.memory.held,
-                        "attention": one.ours.memory.attention_bytes,
-                        "other_attention": other.memory.attention_bytes,
-                        "percent": 100 * one.problem.sparsity,
-                    }
-                )
+        for other in (member for member in members if member.program.kind != "ours"):
+            own, its = one.ours.memory.held, other.memory.held
+            ratio = {"times": times(one.ours, other), "memory": its / own if own else None}
+            rows.append({"one": one, "other": other, "other_seconds": statistics.median(other.seconds), **ratio})
     return rows
 
 
@@ -320,11 +281,11 @@ def _environments(records: Sequence[OperationRecord]) -> list[dict]:
     """Machine, commit and command of each comparison."""
     rows: dict[str, dict] = {}
     for record in records:
-        place, device = record.environment, record.device
+        environment, device = record.environment, record.device
         rows[record.comparison] = {
-            "place": words.place(place) if device.kind == "cpu" else words.printable(device.name),
+            "machine": words.device(environment) if device.kind == "cpu" else words.printable(device.name),
             "created": record.created,
-            "commit": words.printable(place.commit or "not known"),
-            "command": words.printable(place.command, 2000),
+            "commit": words.printable(environment.commit or "unknown"),
+            "command": words.printable(environment.command, 2000),
         }
     return [rows[key] for key in sorted(rows)]

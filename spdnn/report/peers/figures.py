@@ -1,12 +1,10 @@
-"""The figure on peers, by problem. It shows how many times as long as ours each library took."""
-
-from __future__ import annotations
+"""The figure on peers: how many times as long as ours each library took, by problem."""
 
 from collections.abc import Iterator
 
 from spdnn.report.common import words
 from spdnn.report.common.drawing import MOST_DRAWN, RECORD, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, despine, plain
+from spdnn.report.common.plotting import INK, canvas, colours, name_rows, plain
 
 
 def figures(values: dict) -> Iterator[Figure]:
@@ -18,22 +16,20 @@ def figures(values: dict) -> Iterator[Figure]:
     settings = sorted({one["ours"]["setting"] for one in shown})
     plot, axes = canvas(1.4 + 0.32 * len(rows))
     palette = dict(zip(dict.fromkeys(label for label, _ in rows), colours(12), strict=False))
-    for place, (label, row) in enumerate(rows):
+    for index, (label, row) in enumerate(rows):
         ratio = row["ratio"]
-        axes.plot([ratio.low, ratio.high], [place, place], color=INK, linewidth=1.2, zorder=2)
-        axes.scatter([ratio.median], [place], color=palette[label], s=44, zorder=3, gid=f"{RECORD}{row['number']}")
+        axes.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2, zorder=2)
+        axes.scatter([ratio.median], [index], color=palette[label], s=44, zorder=3, gid=f"{RECORD}{row['number']}")
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(plain)
-    axes.set_yticks(range(len(rows)), [f"{row['engine']}, {label}" for label, row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("times as long as ours")
-    despine(plot, left=True)
+    name_rows(plot, axes, [f"{row['engine']}, {label}" for label, row in rows])
     yield Figure(
         "peers",
         "Times as long as ours, by library and problem",
         "How many times as long as ours each library took, on a logarithmic scale: median over pairs of samples "
-        "taken in turn, with the interval of that median. Right of the line, ours is faster. Ours: "
+        "taken alternately, with the interval of that median. Right of the line, ours is faster. Ours: "
         f"{words.listed(settings, between='; ')}.",
         plot,
         ("problem", "engine", "times as long as ours", "low", "high"),

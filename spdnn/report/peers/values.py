@@ -1,9 +1,7 @@
-"""The section on peers: other libraries on the same problem, timed in turn with ours in one process.
+"""The section on peers: other libraries on the same problem, timed alternately with ours in one process.
 
-Each library has its ratio to ours, by pairs of samples, so that what else the machine did slowed both of a pair.
+Each library has its ratio to ours by pairs of samples, so that other load on the machine slows both samples of a pair.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -36,7 +34,7 @@ def _comparison(members: Sequence[dict]) -> dict | None:
 
 
 def _row(run: dict, ours: dict) -> dict:
-    """One engine beside ours."""
+    """One engine, with its ratio to ours."""
     notes = run["record"].engine.notes
     notes = notes if isinstance(notes, LibraryNotes) else LibraryNotes()
     return {

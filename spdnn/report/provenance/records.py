@@ -1,16 +1,11 @@
-"""All records inside the page: as one table, and whole as JSON.
-
-What would make the page too large is thinned, and the page says so.
-"""
-
-from __future__ import annotations
+"""All records inside the page, as one table and as JSON. Records that would make the page too large are thinned."""
 
 import json
 import statistics
 from collections.abc import Iterable, Sequence
 
 from spdnn.common.validation import builtins
-from spdnn.records.fields import given
+from spdnn.records.fields import or_none
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.reference import columns
 from spdnn.records.run_record import RunRecord
@@ -28,10 +23,7 @@ WORDS = (  # columns that are the page's own words and figures; the others are f
 
 
 def records_table(runs: Sequence[dict], products: Sequence[OperationRecord]) -> str:
-    """A CSV table of all records: `runs` as the page has them, then operation records.
-
-    What only one kind of record has is empty in the others.
-    """
+    """A CSV table of all records: rows of `runs`, then operation records; columns of the other kind are empty."""
     fields = dict(columns(RunRecord))
     rows = [_words_of_run(run) | _values(fields, run["record"]) for run in runs]
     mine = dict(columns(OperationRecord))
@@ -43,13 +35,13 @@ def records_table(runs: Sequence[dict], products: Sequence[OperationRecord]) -> 
 
 def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRecord) -> dict:
     """The columns that are fields of a record."""
-    found = {}
+    values = {}
     for name, path in fields.items():
         value = record
         for part in path:
             value = getattr(value, part, None)
-        found[name] = given(value)
-    return found
+        values[name] = or_none(value)
+    return values
 
 
 def _words_of_run(run: dict) -> dict:
@@ -85,15 +77,15 @@ def _words_of_product(number: int, one: OperationRecord) -> dict:
     }
 
 
-def records_link(records: Sequence[RunRecord | OperationRecord], beside: int = 0) -> tuple[dict[str, str], str]:
+def records_link(records: Sequence[RunRecord | OperationRecord], table_size: int = 0) -> tuple[dict[str, str], str]:
     """(link, what was left out of it) of records as a list in JSON, in their order.
 
     Where all of it would be too large, long lists are thinned; then records become null, the last first.
 
     Args:
-        beside: characters of the link that has their table.
+        table_size: characters of the link that has their table.
     """
-    room = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, BOTH_CHARACTERS - beside))
+    room = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, BOTH_CHARACTERS - table_size))
     if whole := _fitting(map(builtins, records), room):
         return whole, ""
     for most in (LONG_LIST, SHORT_LIST):
@@ -127,6 +119,6 @@ def _thinned(content: object, most: int) -> object:
         return {key: _thinned(value, most) for key, value in content.items()}
     if isinstance(content, list):
         if len(content) > most:
-            content = [content[place * (len(content) - 1) // (most - 1)] for place in range(most)]
+            content = [content[index * (len(content) - 1) // (most - 1)] for index in range(most)]
         return [_thinned(value, most) for value in content]
     return content

@@ -1,4 +1,4 @@
-"""The section `provenance`, the last. It says what numbers include, and holds machines, commands and all records."""
+"""The section `provenance`, the last of the page: what numbers include, machines, commands and all records."""
 
 from pathlib import Path
 

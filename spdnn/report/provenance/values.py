@@ -1,9 +1,4 @@
-"""The section on provenance: what each number includes, where it was measured, and how to run each case again.
-
-All records are inside the page, as links.
-"""
-
-from __future__ import annotations
+"""The section on provenance: what each number includes, where it was measured, and how to run each case again."""
 
 from collections.abc import Sequence
 
@@ -11,8 +6,8 @@ from spdnn.records.published import SPANS, Baseline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.embedded import link
+from spdnn.report.limits import values as machine_limits
 from spdnn.report.provenance.records import records_link, records_table
-from spdnn.report.roofline import values as roofline
 
 
 def values(collection: Collection) -> dict | None:
@@ -34,7 +29,7 @@ def values(collection: Collection) -> dict | None:
 
 def _definitions(collection: Collection) -> list[tuple[str, str]]:
     """The terms that the page uses, and their meanings."""
-    limits = roofline.values(collection)
+    limits = machine_limits.values(collection)
     return words.definitions(
         {name for record in collection.records for name in record.reductions.requested},
         limited=limits is not None,
@@ -47,15 +42,15 @@ def _environments(runs: Sequence[dict]) -> list[dict]:
     """Each machine and software once, with the cases that ran there."""
     environments: dict[str, dict] = {}
     for run in runs:
-        place = run["record"].environment
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(place.versions.items()))
+        machine = run["record"].environment
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
         row = {
-            "cpu": words.printable(place.cpu),
-            "cores": place.cores,
-            "memory": words.size(place.memory_bytes),
-            "gpu": words.printable(place.gpu or "none"),
-            "system": words.printable(place.system),
-            "python": words.printable(place.python),
+            "cpu": words.printable(machine.cpu),
+            "cores": machine.cores,
+            "memory": words.size(machine.memory_bytes),
+            "gpu": words.printable(machine.gpu or "none"),
+            "system": words.printable(machine.system),
+            "python": words.printable(machine.python),
             "versions": words.printable(versions, 400),
         }
         environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run["case"])

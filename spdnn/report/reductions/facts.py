@@ -1,11 +1,9 @@
-"""What run records tell of the exact reductions: rows and edges of each layer, checked against the rest of the record.
+"""The evidence of run records on the exact reductions: rows and edges of each layer, checked against the record.
 
-An engine may tell in its notes `layer_rows`, the rows that had to go through each layer, and `layer_edges`, the edges
-that one row then goes through there, identical neurons computed once. Notes are free text to a record's schema, so what
-contradicts the record counts as not told.
+An engine may note `layer_rows`, the rows that each layer had to compute, and `layer_edges`, the edges of each layer for
+one row, identical neurons computed once. A record's schema does not check notes, so notes that contradict the record
+are ignored.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,14 +13,14 @@ from spdnn.records.run_record import Problem, RunRecord
 
 
 class LayerCounts(NamedTuple):
-    """Of each layer: the rows that had to go through it, and its edges for one row."""
+    """Of each layer: the rows that it had to compute, and its edges for one row."""
 
     rows: Sequence[int]
     edges: Sequence[int]
 
 
 def layer_counts(record: RunRecord) -> LayerCounts | None:
-    """The counts of the engine of a run of one rank, or None; with several, rank 0 tells only of its own rows."""
+    """The counts of the engine of a run of one rank, or None; with several, rank 0 counts only its own rows."""
     problem, rows, edges = record.problem, record.engine.notes.layer_rows or (), record.engine.notes.layer_edges or ()
     if record.ranks != 1 or not len(rows) == len(edges) == problem.layers:
         return None
@@ -32,11 +30,11 @@ def layer_counts(record: RunRecord) -> LayerCounts | None:
     fewer = all(row <= one for row, one in zip(rows, most, strict=True))
     counted = record.reductions.on <= {"dead", "inputs", "neurons"}  # else another reduction may leave fewer edges
     sound = sum(edges) == whole if counted else sum(edges) <= whole
-    sound &= whole <= problem.edges and fewer and through(rows, edges) <= record.result.edges_computed
+    sound &= whole <= problem.edges and fewer and edges_of(rows, edges) <= record.result.edges_computed
     return LayerCounts(rows, edges) if sound else None
 
 
-def through(rows: Iterable[int], edges: Iterable[int]) -> int:
+def edges_of(rows: Iterable[int], edges: Iterable[int]) -> int:
     """Rows x edges, over all layers."""
     return sum(row * edge for row, edge in zip(rows, edges, strict=True))
 
@@ -53,8 +51,8 @@ def alive(record: RunRecord) -> list[int] | None:
     return [count, *(count if layer < first else left for layer, left in enumerate(survivors[:-1], 2))]
 
 
-def looked(record: RunRecord) -> bool:
-    """Whether the run looked for identical inputs at all; a look has to be cheap beside the work still ahead."""
+def searched(record: RunRecord) -> bool:
+    """Whether the run searched for identical inputs at all; a search must be cheap compared with the work ahead."""
     return record.reductions.number("inputs", "looks") != 0
 
 
@@ -64,7 +62,7 @@ def is_radixnet(problem: Problem) -> bool:
 
 
 def layer_edges(records: Iterable[RunRecord]) -> list[int] | None:
-    """The edges of each layer of one network as it is given, from any of its records; None where none tells.
+    """The edges of each layer of one network before reductions, from any of its records; None where none has them.
 
     Layers of a RadiX-Net have 32 edges for each neuron. Where an engine's layers add up to the whole network, no
     neuron was merged.
@@ -90,9 +88,9 @@ def neurons(record: RunRecord) -> dict | None:
     return values if fewer and values["edges"] == record.problem.edges else None
 
 
-def settled(counts: Sequence[int]) -> int:
-    """The place from which on the counts stay what they are at the end."""
-    place = len(counts) - 1
-    while place and counts[place - 1] == counts[-1]:
-        place -= 1
-    return place
+def constant_from(counts: Sequence[int]) -> int:
+    """The layer, from 1, from which on the counts stay as they are at the end."""
+    layer = len(counts)
+    while layer > 1 and counts[layer - 2] == counts[-1]:
+        layer -= 1
+    return layer

@@ -1,24 +1,23 @@
-"""The figures on the exact reductions. One shows edges that are left, by network; one rows, by layer."""
-
-from __future__ import annotations
+"""The figures on the exact reductions: edges that are left, by network, and rows that are computed, by layer."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from spdnn.reductions.registry import REDUCTIONS
-from spdnn.report.common import words
+from spdnn.report.common import plotting, words
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, despine, line, name_rows, patch, plain
+from spdnn.report.common.plotting import INK
 from spdnn.report.reductions.values import titled
 
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
-MOST = 12  # times the most edges: room for what all factors make together
+MOST = 12  # times the most edges: room for the product of all factors
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 COLUMNS = 2  # of panels
+DASHES = (0, (4, 1.5))  # of the rows computed
 
 
 def figures(values: dict) -> Iterator[Figure]:
-    """Edges that are left, by network; inputs alive and rows kept, by layer."""
+    """Edges that are left, by network; inputs alive and rows computed, by layer."""
     yield edges(values["networks"][:MOST_BARS])
     if values["curves"]:
         yield rows(values["curves"][:MOST_DRAWN])
@@ -29,35 +28,32 @@ def edges(networks: Sequence[dict]) -> Figure:
 
     A bar is what one reduction leaves out; its length is the factor, so that lengths add up as factors multiply.
     """
-    palette = colours()
-    plot, axes = canvas(1.7 + 0.62 * len(networks))
+    palette = plotting.colours()
+    plot, axes = plotting.canvas(1.7 + 0.62 * len(networks))
     low, high = _ends(networks)
-    for place, one in enumerate(networks):
+    for row, one in enumerate(networks):
         right = one["edges"]
         for step in one["steps"]:
             left = step["edges"]
             if not left:
                 break
-            axes.barh(place, right - left, left=left, height=0.44, color=palette[_hue(step["name"])])
+            axes.barh(row, right - left, left=left, height=0.44, color=palette[_hue(step["name"])])
             if left < right and math.log(right / left) > LABELLED * math.log(high / low):
                 axes.annotate(
-                    f"÷ {words.significant(right / left, 3)}", (math.sqrt(left * right), place), ha="center",
+                    f"÷ {words.significant(right / left, 3)}", (math.sqrt(left * right), row), ha="center",
                     va="center", fontsize=8.5, color="white" if step["name"] != "inputs" else INK,
                 )  # fmt: skip
             right = left
-        axes.plot([one["edges"]] * 2, [place - 0.3, place + 0.3], color=INK, linewidth=1.6)
+        axes.plot([one["edges"]] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
         if one["computed"]["edges"]:
-            axes.plot([one["computed"]["edges"]], [place + 0.34], marker="D", markersize=5, color=INK)
+            axes.plot([one["computed"]["edges"]], [row + 0.34], marker="D", markersize=5, color=INK)
         if one["product"]:
-            axes.annotate(
-                f"÷ {words.significant(one['product'], 3)}", (one["edges"], place), xytext=(7, 0),
-                textcoords="offset points", va="center", fontsize=9, color=INK,
-            )  # fmt: skip
+            plotting.write_after(axes, f"÷ {words.significant(one['product'], 3)}", one["edges"], row, gap=7, size=9)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(_power)
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")
-    name_rows(plot, axes, [_label(one) for one in networks])
+    plotting.name_rows(plot, axes, [_label(one) for one in networks])
     _legend(plot, palette)
     columns = ["network and inputs", "edges counted"]
     for name in REDUCTIONS:
@@ -97,7 +93,7 @@ def _hue(name: str) -> int:
     return list(REDUCTIONS).index(name)
 
 
-def _power(number: float, _place: int) -> str:
+def _power(number: float, _index: int) -> str:
     """A power of ten as a tick shows it."""
     return f"10{str(round(math.log10(number))).translate(POWERS)}"
 
@@ -107,63 +103,48 @@ def _label(one: dict) -> str:
 
 
 def _legend(plot, palette: Sequence[str]) -> None:
-    handles = [patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS]
-    handles.append(line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
-    handles.append(line("really computed", color=INK, linestyle="", marker="D", markersize=5))
+    handles = [
+        plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS
+    ]
+    handles.append(plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
+    handles.append(plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5))
     plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
 
 
 def rows(curves: Sequence[dict]) -> Figure:
-    """Inputs alive and rows kept, by layer, a panel for each network; all axes are logarithmic and the same."""
-    palette = colours()
+    """Inputs alive and rows computed, by layer, a panel for each network; all axes are logarithmic and the same."""
+    palette = plotting.colours()
     columns = min(COLUMNS, len(curves))
     lines = -(-len(curves) // columns)
-    plot, panels = canvas(0.8 + 2.5 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
+    plot, panels = plotting.canvas(0.8 + 2.5 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
     panels = panels.flat
-    for place, (one, axes) in enumerate(zip(curves, panels, strict=False)):
-        _curve(axes, one["alive"], {"color": palette[_hue("dead")], "linewidth": 2})
-        if one["rows"] and one["looked"]:
-            _curve(axes, one["rows"], {"color": palette[3], "linewidth": 2, "linestyle": (0, (4, 1.5))})
+    for index, (one, axes) in enumerate(zip(curves, panels, strict=False)):
+        plotting.plot_counts(axes, one["alive"], color=palette[_hue("dead")], linewidth=2)
+        if one["rows"] and one["searched"]:
+            plotting.plot_counts(axes, one["rows"], color=palette[3], linewidth=2, linestyle=DASHES)
         axes.set_title(titled(one), fontsize=9, loc="left")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(plain)
-            axis.set_minor_formatter("")
+        plotting.logarithmic(axes, "xy")
         axes.xaxis.set_tick_params(labelbottom=True)
-        if place >= len(curves) - columns:
+        if index >= len(curves) - columns:
             axes.set_xlabel("layer")
     for axes in list(panels):
         axes.set_axis_off()
-    despine(plot)
-    _curve_legend(plot, palette, any(one["rows"] and one["looked"] for one in curves))
+    plotting.despine(plot)
+    handles = [plotting.line("inputs alive", color=palette[_hue("dead")], linewidth=2)]
+    if any(one["rows"] and one["searched"] for one in curves):
+        handles.append(plotting.line("rows computed for them", color=palette[3], linewidth=2, linestyle=DASHES))
+    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
     return Figure(
         "reductions-rows",
-        "Inputs alive and the rows that stand for them, by layer",
-        "Inputs alive when a layer begins, and the rows that the engine goes through for them, both axes "
-        "logarithmic. Rows are drawn where the run looked for equal ones; they are fewer once some are found. Of "
-        "networks that begin with the same layers one is drawn. Cases: "
+        "Inputs alive and the rows computed for them, by layer",
+        "Inputs alive when a layer begins, and the rows that the engine computes for them, both axes "
+        "logarithmic. Rows are drawn where the run searched for identical ones; there are fewer rows than inputs once "
+        "some are identical. Of networks that begin with the same layers one is drawn. Cases: "
         f"{_listed(case for one in curves for case in one['cases'])}.",
         plot,
-        ("network and inputs", "layer", "inputs alive", "rows gone through"),
+        ("network and inputs", "layer", "inputs alive", "rows computed"),
         [
             (titled(one), layer, alive, one["rows"][layer - 1] if one["rows"] else None)
             for one in curves for layer, alive in enumerate(one["alive"], 1)
         ],
     )  # fmt: skip
-
-
-def _curve(axes, counts: Sequence[int], look: dict) -> None:
-    """Counts by layer as far as they are not 0."""
-    points = [(layer, count) for layer, count in enumerate(counts, 1) if count > 0]
-    axes.plot(
-        [layer for layer, _ in points], [count for _, count in points], marker="o" if len(points) < 2 else None, **look
-    )
-
-
-def _curve_legend(plot, palette: Sequence[str], kept: bool) -> None:
-    handles = [line("inputs alive", color=palette[_hue("dead")], linewidth=2)]
-    if kept:
-        dashes = (0, (4, 1.5))
-        handles.append(line("rows that stand for them", color=palette[3], linewidth=2, linestyle=dashes))
-    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)

@@ -1,4 +1,4 @@
-"""The section `reductions`. It shows what each exact reduction leaves out."""
+"""The section `reductions`: the work that each exact reduction leaves out."""
 
 from pathlib import Path
 

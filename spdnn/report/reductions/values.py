@@ -1,16 +1,11 @@
-"""The section on the exact reductions: what each leaves out on each network, counted from run records alone.
+"""The section on the exact reductions: the edges that each leaves out on each network, from run records alone.
 
-Edges are counted as the challenge does (inputs x edges); then with the inputs that died left out, then with identical
-inputs sharing a row, then with identical neurons computed once. Rows are from the run that found most of them
-identical, the edges of a layer from a run that computed identical neurons once: one record has both where its engine
-looked for both. Where no engine told its rows, steps are edges really computed by runs with that many reductions.
+Edges are counted as the challenge does (inputs x edges); then without dead inputs, then with identical inputs sharing
+a row, then with identical neurons computed once. Rows are from the run with the fewest rows, edges of a layer from a
+run that computed identical neurons once. Where no engine noted its rows, steps are edges really computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-
-import numpy as np
 
 from spdnn.problem import challenge
 from spdnn.records.run_record import Verdict
@@ -32,7 +27,7 @@ def values(collection: Collection) -> dict | None:
     single = [run for run in whole if run["ranks"] == 1]
     networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
     times = [rows for group in run_rows.grouped(single, _setting).values() if (rows := _times(group))]
-    example = min((one for one in networks if one["radixnet"]), key=_tells_least, default=None)
+    example = min((one for one in networks if one["radixnet"]), key=_incomplete, default=None)
     return {
         "steps": list(REDUCTIONS.values()),
         "networks": networks,
@@ -52,17 +47,17 @@ def prefixes() -> list[frozenset[str]]:
 
 def _setting(run: dict) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
-    place, cut = words.machine(run["record"].environment), run_rows.cut(run["record"])
-    return *run_rows.problem_key(run), run["engine"], cut, run["threads"], run["span"], place
+    machine, cut = words.machine(run["record"].environment), run_rows.cut(run["record"])
+    return *run_rows.problem_key(run), run["engine"], cut, run["threads"], run["span"], machine
 
 
-def _tells_least(one: dict) -> tuple:
-    """Of networks that may serve as the example, the first tells most: official inputs, all steps, both curves."""
-    return not one["comparable"], not one["whole"], one["rows"] is None or not one["looked"], one["neurons"]
+def _incomplete(one: dict) -> tuple:
+    """A sorting key under which the best example comes first: official inputs, all steps, both curves."""
+    return not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["neurons"]
 
 
 def _network(runs: Sequence[dict]) -> dict:
-    """What is left of one network's edges after each reduction, and which runs tell it."""
+    """The edges of one network that are left after each reduction, and the runs that the numbers are from."""
     source = facts.layer_edges(run["record"] for run in runs)
     rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
     dead_of = rows_of or dead_of
@@ -86,10 +81,10 @@ def _network(runs: Sequence[dict]) -> dict:
         "computed": _computed(nominal, most),
         "alive": dead_of and facts.alive(dead_of["record"]),
         "survivors": dead_of and dead_of["record"].result.survivors,
-        "settled": dead_of and 1 + facts.settled(dead_of["record"].result.survivors),
+        "dying_until": dead_of and facts.constant_from(dead_of["record"].result.survivors),
         "rows": rows_of and facts.layer_counts(rows_of["record"]).rows,
-        "same_from": rows_of and 1 + facts.settled(facts.layer_counts(rows_of["record"]).rows),
-        "looked": bool(rows_of) and facts.looked(rows_of["record"]),
+        "same_from": rows_of and facts.constant_from(facts.layer_counts(rows_of["record"]).rows),
+        "searched": bool(rows_of) and facts.searched(rows_of["record"]),
         "merged": merged_of and facts.neurons(merged_of["record"]),
         "may_leave": dead_of and dead_of["record"].reductions.number("dead", "rows_may_leave_before_layer"),
         "bias": _number(problem.network.get("bias")),
@@ -101,7 +96,7 @@ def _network(runs: Sequence[dict]) -> dict:
 
 
 def _computes(run: dict) -> tuple:
-    """By the reductions that are on, most first, then by the edges that the run really went through."""
+    """A sorting key: the reductions that are on, most first, then the edges that the run really computed."""
     return -len(run["record"].reductions.on), run["record"].result.edges_computed, run_rows.age(run)
 
 
@@ -111,7 +106,7 @@ def _computed(nominal: int, run: dict) -> dict:
 
 
 def _rule(verdict: Verdict) -> str | None:
-    """What the official truth says of the values at the end; no other truth knows them beforehand."""
+    """The official truth's rule for the values at the end; no other truth has them beforehand."""
     return words.printable(verdict.values.rule) if verdict.truth.kind == "official" else None
 
 
@@ -120,10 +115,10 @@ def _number(value: object) -> float | None:
 
 
 def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
-    """Of the runs that tell their rows, with dead and identical inputs left out, the one that had fewest rows."""
+    """Of the runs with counts of rows, dead and identical inputs left out, the one that had fewest rows."""
     complete = [
-        (facts.through(counts.rows, source or [1] * len(counts.rows)), run_rows.age(run), place)
-        for place, run in enumerate(runs)
+        (facts.edges_of(counts.rows, source or [1] * len(counts.rows)), run_rows.age(run), index)
+        for index, run in enumerate(runs)
         if (counts := facts.layer_counts(run["record"])) and {"dead", "inputs"} <= run["record"].reductions.on
         and facts.alive(run["record"])
     ]  # fmt: skip
@@ -131,7 +126,7 @@ def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
 
 
 def _merged_run(runs: Sequence[dict]) -> dict | None:
-    """The latest run that tells how many neurons are left; one that tells their edges by layer, where there is one."""
+    """The latest run with the number of neurons left; one with their edges by layer, where there is one."""
 
     def by_layers(run: dict) -> tuple:
         return facts.layer_counts(run["record"]) is not None, *run_rows.age(run)
@@ -146,20 +141,20 @@ def _dead_run(runs: Sequence[dict]) -> dict | None:
 
 
 def _counted(source: list[int] | None, rows_of: dict | None, merged_of: dict | None, dead_of: dict | None) -> dict:
-    """By step, the edges that are left and the case that tells it, as far as rows and edges of each layer are told."""
+    """By step, the edges that are left and the case that they are from, where rows and edges of layers are recorded."""
     counts = {}
     if dead_of and source:
-        counts["dead"] = facts.through(facts.alive(dead_of["record"]), source), dead_of["case"]
+        counts["dead"] = facts.edges_of(facts.alive(dead_of["record"]), source), dead_of["case"]
     rows, merged = (run and facts.layer_counts(run["record"]) for run in (rows_of, merged_of))
     if rows and source:
-        counts["inputs"] = facts.through(rows.rows, source), rows_of["case"]
+        counts["inputs"] = facts.edges_of(rows.rows, source), rows_of["case"]
     if rows and merged:
-        counts["neurons"] = facts.through(rows.rows, merged.edges), merged_of["case"]
+        counts["neurons"] = facts.edges_of(rows.rows, merged.edges), merged_of["case"]
     return counts
 
 
 def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
-    """Each step with the edges left after it and how many times fewer that is; None where that is not told.
+    """Each step with the edges left after it and how many times fewer that is; None where no record has them.
 
     Without counts of all steps, runs with that many reductions say what they really computed.
     """
@@ -178,13 +173,13 @@ def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
 
 
 def _notes(runs: Sequence[dict], source: list[int] | None, rows_of: dict | None, merged_of: dict | None) -> list[dict]:
-    """What is not told, and the run that would tell it."""
+    """The numbers that no record has, and the run that would record each."""
     notes, merged = [], merged_of and facts.neurons(merged_of["record"])
     fewer = bool(merged) and merged["edges_left"] < merged["edges"]
     if not rows_of or not source:
         notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
-    elif not facts.looked(rows_of["record"]):
-        notes.append({"kind": "looks" if fewer else "never", **_command(runs[0], "dead,inputs")})
+    elif not facts.searched(rows_of["record"]):
+        notes.append({"kind": "merged" if fewer else "never", **_command(runs[0], "dead,inputs")})
     if not merged_of or (rows_of and not facts.layer_counts(merged_of["record"])):
         notes.append({"kind": "neurons", **_command(runs[0], "all")})
     return notes
@@ -198,7 +193,7 @@ def _command(run: dict, reductions: str) -> dict:
     note = {"case": run["case"], "reductions": reductions, "command": None}
     if inputs not in ("mnist", "digits"):
         return note
-    if problem.official or _by_formula(network, *size):
+    if problem.official or (network.get("layers") == size[1] and run_rows.by_formula(problem)):
         part = "" if count == challenge.INPUTS else f" --count {count}"
         what = f"spdnn challenge --neurons {size[0]} --layers {size[1]} --inputs {inputs}{part}"
         return note | {"command": f"{what} --reductions {reductions} --record run.json"}
@@ -208,19 +203,10 @@ def _command(run: dict, reductions: str) -> dict:
     return note
 
 
-def _by_formula(network: dict, neurons: int, layers: int) -> bool:
-    """Whether it is what `spdnn challenge` makes for that size."""
-    if neurons not in challenge.WIDTHS:
-        return False
-    bias = float(np.float32(challenge.BIAS[neurons]))
-    made = {"source": "radixnet", "seed": challenge.SEED, "bias": bias, "ymax": challenge.YMAX, "layers": layers}
-    return all(network.get(key) == value for key, value in made.items())
-
-
 def _curves(networks: Sequence[dict]) -> list[dict]:
-    """Of each width and its inputs, the network whose run looked for identical inputs, the deepest of several."""
+    """Of each width and its inputs, the network whose run searched for identical inputs, the deepest of several."""
     deepest: dict[tuple, dict] = {}
-    for one in sorted(networks, key=lambda one: (one["looked"], one["rows"] is not None, one["layers"])):
+    for one in sorted(networks, key=lambda one: (one["searched"], one["rows"] is not None, one["layers"])):
         problem = one["runs"][0]["record"].problem
         other = None if one["radixnet"] else problem.network_identity
         if one["alive"]:
@@ -240,7 +226,7 @@ def _times(runs: Sequence[dict]) -> dict | None:
 
 
 def _time(run: dict, before: dict | None) -> dict:
-    """One run beside the one with a reduction fewer."""
+    """One run, compared with the one that had a reduction fewer."""
     low, high = run_rows.ends(run)
     edges, seconds = run["record"].result.edges_computed, run["seconds"]["inference"]
     faster = before["seconds"]["inference"] / seconds if before else None

@@ -1,6 +1,4 @@
-"""The figures on scaling. Groups of runs are over ranks, published systems over devices; they share no figure."""
-
-from __future__ import annotations
+"""The figures on scaling: our runs over ranks, and published systems over devices, never in one figure."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -42,16 +40,16 @@ def scaling(group: dict) -> Figure:
     used = [name for name in MARKS if any(row["partition"] == name for row in rows)]
     for name in used:
         curve = [row for row in rows if row["partition"] in (None, name)]
-        look = {"color": palette[name], "marker": MARKS[name]}
+        mark = {"color": palette[name], "marker": MARKS[name]}
         for row in curve:
             time.plot([row["ranks"]] * 2, [row["low"], row["high"]], color=INK, linewidth=1.2)
-        _curve(time, curve, lambda row: row["seconds"], look)
-        _curve(speedup, curve, lambda row: row["speedup"], look)
-        _curve(efficiency, curve, lambda row: _percent(row["efficiency"]), look)
-        _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], look)
-        _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], look, dashed=True)
-        _curve(shares, curve, lambda row: _percent(row["waiting"]), look)
-        _curve(shares, curve, lambda row: _percent(row["communication"]), look, dashed=True)
+        _curve(time, curve, lambda row: row["seconds"], mark)
+        _curve(speedup, curve, lambda row: row["speedup"], mark)
+        _curve(efficiency, curve, lambda row: _percent(row["efficiency"]), mark)
+        _curve(imbalance, curve, lambda row: row["imbalance"]["edges"], mark)
+        _curve(imbalance, curve, lambda row: row["imbalance"]["edges_from_exchange"], mark, dashed=True)
+        _curve(shares, curve, lambda row: _percent(row["waiting"]), mark)
+        _curve(shares, curve, lambda row: _percent(row["communication"]), mark, dashed=True)
     _ideal(rows, speedup, efficiency)
     _axes(rows, time, speedup, efficiency, imbalance, shares)
     despine(plot)
@@ -64,7 +62,7 @@ def scaling(group: dict) -> Figure:
         group["id"],
         f"{kind} scaling, {words.network(group)}: time, speed-up, efficiency, imbalance by ranks",
         f"{kind} scaling over ranks. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
-        "factor of four; vertical lines are the medians' intervals; dotted: each rank bringing as much as the "
+        "factor of four; vertical lines are the medians' intervals; dotted: each rank gaining as much as the "
         f"first. Colour and mark: the partition.{weak if group['kind'] == WEAK else ''} Engine "
         f"{group['engine']}, {words.plural(group['threads'], 'thread')} for each rank, reductions: "
         f"{group['reductions']}.",
@@ -94,15 +92,15 @@ def published(system: dict) -> Figure:
     lines = []
     for curve in curves:
         depth = depths.index(curve["layers"])
-        look = {
+        mark = {
             "color": palette[widths.index(curve["neurons"])], "linestyle": DASHES[depth % len(DASHES)],
             "marker": "osD^v"[depth % 5], "markersize": 4, "linewidth": 1.3,
         }  # fmt: skip
         points = [point for point in curve["points"] if point["rate"]]
-        places = [point["devices"] for point in points]
-        lines += rates.plot(places, [point["rate"] / 1e12 for point in points], **look)
+        numbers = [point["devices"] for point in points]
+        lines += rates.plot(numbers, [point["rate"] / 1e12 for point in points], **mark)
         if all(point["efficiency"] for point in points):
-            efficiency.plot(places, [100 * point["efficiency"] for point in points], **look)
+            efficiency.plot(numbers, [100 * point["efficiency"] for point in points], **mark)
     for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
         _over(axes, devices, system["hardware"])
         axes.set_ylabel(label)
@@ -136,25 +134,25 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _curve(axes, rows: Sequence[dict], value, look: dict, dashed: bool = False) -> None:
+def _curve(axes, rows: Sequence[dict], value, mark: dict, dashed: bool = False) -> None:
     """One partition's figures over ranks; one rank has its own mark, and oversubscribed runs are hollow."""
     points = [(row, number) for row in rows if (number := value(row)) is not None]
     if not points:
         return
     ranks = [row["ranks"] for row, _ in points]
     numbers, line_style = [number for _, number in points], "--" if dashed else "-"
-    axes.plot(ranks, numbers, color=look["color"], linestyle=line_style, linewidth=1.4, zorder=2)
+    axes.plot(ranks, numbers, color=mark["color"], linestyle=line_style, linewidth=1.4, zorder=2)
     for row, number in points:
         one = row["ranks"] == 1
-        edge = INK if one else look["color"]
+        edge = INK if one else mark["color"]
         axes.plot(
-            [row["ranks"]], [number], linestyle="", marker=BASE_MARK if one else look["marker"], markersize=6,
+            [row["ranks"]], [number], linestyle="", marker=BASE_MARK if one else mark["marker"], markersize=6,
             markeredgecolor=edge, markerfacecolor="white" if row["oversubscribed"] else edge, zorder=3,
         )  # fmt: skip
 
 
 def _ideal(rows: Sequence[dict], speedup, efficiency) -> None:
-    """What ranks would bring at best, where there is a run on one rank to compare with."""
+    """The ideal of more ranks, where there is a run on one rank to compare with."""
     if any(row["speedup"] is not None for row in rows):
         most = max(row["ranks"] for row in rows)
         speedup.plot([1, most], [1, most], color=INK, linestyle=":", linewidth=1.2, zorder=1)
@@ -162,11 +160,11 @@ def _ideal(rows: Sequence[dict], speedup, efficiency) -> None:
 
 
 def _axes(rows: Sequence[dict], time, speedup, efficiency, imbalance, shares) -> None:
-    places = sorted({row["ranks"] for row in rows})
+    numbers = sorted({row["ranks"] for row in rows})
     start = shaded_from(rows)
     labels = ("inference seconds", "speed-up", "efficiency, %", "imbalance of edges,\nmaximum / mean", "% of inference")
     for axes, label in zip((time, speedup, efficiency, imbalance, shares), labels, strict=True):
-        _over(axes, places, "ranks")
+        _over(axes, numbers, "ranks")
         axes.set_ylabel(label)
         if start is not None and axes.has_data():
             axes.axvspan(max(start, axes.get_xlim()[0]), axes.get_xlim()[1], color=SHADE, zorder=0)
@@ -182,11 +180,11 @@ def _axes(rows: Sequence[dict], time, speedup, efficiency, imbalance, shares) ->
     imbalance.set_ylim(0.95, max(1.5, imbalance.get_ylim()[1]))
 
 
-def _over(axes, places: Sequence[int], label: str) -> None:
+def _over(axes, numbers: Sequence[int], label: str) -> None:
     """A logarithmic axis with a tick at each number that was run."""
     axes.set_xscale("log", base=2)
-    axes.set_xlim(places[0] / 1.25, places[-1] * 1.25)
-    axes.set_xticks(places, [f"{place}" for place in places])
+    axes.set_xlim(numbers[0] / 1.25, numbers[-1] * 1.25)
+    axes.set_xticks(numbers, list(map(str, numbers)))
     axes.set_xticks([], minor=True)
     axes.set_xlabel(label)
 
@@ -202,7 +200,7 @@ def shaded_from(rows: Sequence[dict]) -> float | None:
 
 
 def _legend(axes, rows: Sequence[dict], used: Sequence[str], palette: dict[str, str]) -> None:
-    """What marks, lines and shade mean, in the place of the last panel."""
+    """The meaning of marks, lines and shade, instead of a last panel."""
     axes.set_axis_off()
     handles = [line(name, color=palette[name], marker=MARKS[name]) for name in used]
     if any(row["ranks"] == 1 for row in rows):

@@ -1,10 +1,8 @@
-"""What the cost model expects of more ranks, calibrated by the runs on the page: rows of the part "Predicted".
+"""Predictions of the cost model for more ranks, calibrated by the runs on the page: rows of the part "Predicted".
 
-Each run of several ranks is predicted from its base, to show how far off the model is; then ranks that nobody ran.
-Nothing here is a measurement, and nothing of it is drawn with one.
+Each run of several ranks is predicted from its base, to show how far off the model is; then numbers of ranks that were
+not run. No prediction is drawn together with measurements.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,7 +13,7 @@ from spdnn.costmodel.costs import MessageCosts
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.report.common import words
 
-MOST_ROWS = 8  # of ranks that nobody ran, in one group
+MOST_ROWS = 8  # of numbers of ranks that were not run, in one group
 HELPS = 1.05  # twice as many ranks that gain less than this factor hardly help
 
 

@@ -1,4 +1,4 @@
-"""The section `scaling`: runs on several ranks. Without one, it says how to get them."""
+"""The section `scaling`: runs on several ranks. A page without any says how to run them."""
 
 from pathlib import Path
 

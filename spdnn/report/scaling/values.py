@@ -1,17 +1,15 @@
-"""The section on scaling: runs of several ranks beside one rank, from records alone.
+"""The section on scaling: runs of several ranks, compared with one rank.
 
 Strong scaling: the same inputs on more ranks. Weak scaling: inputs that grow with the ranks. Speed-up is the ratio of
 the challenge's rates, so it means the same in both, and efficiency is speed-up / ranks.
 """
-
-from __future__ import annotations
 
 import json
 import statistics
 from collections.abc import Callable, Sequence
 
 from spdnn.common.validation import builtins
-from spdnn.records.fields import given
+from spdnn.records.fields import or_none
 from spdnn.records.published import Baseline
 from spdnn.records.run_record import PER_REPEAT, Distribution, RankImbalance
 from spdnn.report.common import run_rows, words
@@ -48,7 +46,7 @@ def _strong_key(run: dict) -> tuple:
 
 
 def _weak_key(run: dict) -> tuple | None:
-    """Inputs of one origin, as many for each rank; None where they cannot be shared out evenly."""
+    """Inputs of one origin, as many for each rank; None where they cannot be divided evenly."""
     problem, ranks = run["record"].problem, run["ranks"]
     origin = {key: value for key, value in problem.inputs.items() if key not in ("count", "sha256")}
     if problem.input_count % ranks:
@@ -57,42 +55,30 @@ def _weak_key(run: dict) -> tuple | None:
 
 
 def _setting(run: dict) -> tuple:
-    """All but inputs and ranks: what a speed-up may not come from."""
+    """All but inputs and ranks: a speed-up must not come from these."""
     record = run["record"]
-    problem, place = record.problem, record.environment
+    problem = record.problem
     names = tuple(sorted(record.reductions.requested))
     network = problem.network_identity, problem.layers
-    return *network, record.engine.name, names, record.threads, record.span, words.machine(place)
+    return *network, record.engine.name, names, record.threads, record.span, words.machine(record.environment)
 
 
 def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
     """The groups that compare at least two numbers of ranks."""
     members = [group for group in run_rows.grouped(runs, key).values() if len({run["ranks"] for run in group}) > 1]
-    return [_group(kind, group, place) for place, group in enumerate(members, 1)]
+    return [_group(kind, group, number) for number, group in enumerate(members, 1)]
 
 
-def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
+def _group(kind: str, runs: Sequence[dict], number: int) -> dict:
     """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
-    latest: dict[tuple, dict] = {}
-    for run in sorted(runs, key=run_rows.age):
-        latest[run["ranks"], run["partition"] or ""] = run
-    shown = [latest[key] for key in sorted(latest)]
+    shown = run_rows.latest(runs, lambda run: (run["ranks"], run["partition"] or ""))
     base = next((run for run in shown if run["ranks"] == 1), None)
-    first = shown[0]["record"].problem
-    return {
-        "id": f"scaling-{kind}-{place}",
+    return run_rows.heading(runs, shown) | {
+        "id": f"scaling-{kind}-{number}",
         "kind": kind,
         "runs": runs,
-        "left_out": len(runs) - len(shown),
         "base": base,
-        "neurons": first.neurons,
-        "layers": first.layers,
-        "inputs_per_rank": first.input_count // shown[0]["ranks"],
-        "inputs": shown[0]["inputs"],
-        "engine": shown[0]["engine"],
-        "reductions": shown[0]["reductions"],
-        "threads": shown[0]["threads"],
-        "cores": shown[0]["record"].environment.cores,
+        "inputs_per_rank": shown[0]["input_count"] // shown[0]["ranks"],
         "rows": [_row(run, base) for run in shown],
     }
 
@@ -100,7 +86,7 @@ def _group(kind: str, runs: Sequence[dict], place: int) -> dict:
 def _row(run: dict, base: dict | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
     record, seconds, ranks = run["record"], run["seconds"]["inference"], run["ranks"]
-    ranked, (low, high) = given(record.distribution), run_rows.ends(run)
+    ranked, (low, high) = or_none(record.distribution), run_rows.ends(run)
     speedup = None
     if base is not None:
         grown = record.problem.input_count / base["record"].problem.input_count
@@ -139,20 +125,15 @@ def _on_one_node(ranked: Distribution | None) -> int:
 
 
 def _details(ranked: Distribution) -> dict:
-    """What each rank tells, medians over the repeats; of very many ranks, those that computed longest."""
+    """The numbers of each rank, medians over the repeats; of very many ranks, those that computed longest."""
     ranks = []
-    for place, rank in enumerate(ranked.per_rank):
+    for number, rank in enumerate(ranked.per_rank):
         medians = {name: statistics.median(getattr(rank, name)) for name in PER_REPEAT}
-        own = {"rank": place, "host": words.printable(rank.host, 60), "last": rank.survivors[-1]}
+        own = {"rank": number, "host": words.printable(rank.host, 60), "last": rank.survivors[-1]}
         ranks.append({**builtins(rank), **medians, **own, "computing": rank.computing_seconds})
     longest = sorted(ranks, key=lambda rank: (-rank["computing"], rank["rank"]))[:MOST_RANKS]
     return {
-        "summary": words.printable(ranked.told, 400),
-        "weights": ranked.weights,
-        "shared": words.size(ranked.shared_bytes),
-        "messages": ranked.messages,
-        "meetings": ranked.meetings,
-        "merged": ranked.rows_merged_across_ranks,
+        "distribution": ranked,
         "exchanges": ranked.exchanges[:MOST_EXCHANGES],
         "more_exchanges": len(ranked.exchanges[MOST_EXCHANGES:]),
         "ranks": sorted(longest, key=lambda rank: rank["rank"]),
@@ -176,18 +157,17 @@ def published(baselines: Sequence[Baseline]) -> list[dict]:
     widest = sorted(groups.items(), key=lambda item: (-max(max(curve) for curve in item[1].values()), item[0]))
     for key, curves in widest:
         long = {size: curve for size, curve in curves.items() if len(curve) >= LEAST_DEVICES}
-        if long and 2 * sum(1 in curve for curve in long.values()) > len(long):  # most tell what efficiency is to
-            system, hardware, span, source = key
-            places = sorted({devices for curve in long.values() for devices in curve})
-            about = {"system": system, "hardware": hardware, "span": span, "source": source, "devices": places}
-            rows = [_published_row(*size, long[size], places) for size in sorted(long)]
+        if long and 2 * sum(1 in curve for curve in long.values()) > len(long):  # most have the base of an efficiency
+            numbers = sorted({devices for curve in long.values() for devices in curve})
+            about = dict(zip(("system", "hardware", "span", "source"), key, strict=True)) | {"devices": numbers}
+            rows = [_published_row(*size, long[size], numbers) for size in sorted(long)]
             systems.append({**about, "id": f"published-scaling-{len(systems) + 1}", "curves": rows})
     return systems
 
 
-def _published_row(neurons: int, layers: int, curve: dict[int, Baseline], places: Sequence[int]) -> dict:
+def _published_row(neurons: int, layers: int, curve: dict[int, Baseline], numbers: Sequence[int]) -> dict:
     one, points = curve.get(1), []
-    for devices in places:
+    for devices in numbers:
         row = curve.get(devices)
         rate = row and row.edges_per_second
         efficiency = rate / devices / one.edges_per_second if row and one else None

@@ -1,6 +1,4 @@
-"""The figures on schedules. Timelines have a row for each lane of a device; one figure sets seconds against memory."""
-
-from __future__ import annotations
+"""The figures on schedules: timelines with a row for each lane of a device, and seconds over memory."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,10 +8,10 @@ from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despin
 from spdnn.taskgraph.decomposition import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
-# Places in seaborn's "colorblind".
+# Indices into seaborn's "colorblind".
 COLOURS = {"layer": 0, "copy-weights": 1, "move": 2, "compact": 4, "park": 5, "join": 3, "collect": 8}
 WORDS = {
-    "layer": "layers (batches light and dark in turn)",
+    "layer": "layers (batches light and dark alternately)",
     "copy-weights": "copies of weights",
     "move": "rows between devices",
     "compact": "rows that leave",
@@ -36,15 +34,15 @@ def figures(values: dict) -> Iterator[Figure]:
             yield gantt(
                 panels,
                 group["id"],
-                f"Measured timelines of schedules, {size}: what each lane did when",
-                "Measured: what each lane of each device did when, in one run of each setting; where a run has very "
-                f"many tasks, neighbours are drawn as one. Cases: {cases}.",
+                f"Measured timelines of schedules, {size}: tasks of each lane over time",
+                "Measured: tasks of each lane of each device over time, in one run of each setting; where a run has "
+                f"very many tasks, neighbours are drawn as one. Cases: {cases}.",
             )
         if panels := [(row["label"], row["simulated"]) for row in group["simulated"]]:
             yield gantt(
                 panels,
                 f"{group['id']}-predicted",
-                f"Predicted timelines of schedules, {size}: what each lane did when",
+                f"Predicted timelines of schedules, {size}: tasks of each lane over time",
                 "Predicted, not measured: the same decompositions in the simulator, calibrated by "
                 f"{group['base']['case']}.",
             )
@@ -54,7 +52,7 @@ def figures(values: dict) -> Iterator[Figure]:
 
 
 def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, caption: str) -> Figure:
-    """One panel below the other, on one scale of time: what each lane did when. Batches are light and dark in turn.
+    """Tasks of each lane over time, a panel for each timeline on one scale. Batches are light and dark alternately.
 
     Args:
         panels: (label, timeline) each.
@@ -66,8 +64,8 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, 
     heights = [0.7 + 0.24 * max(1, len(one)) for one in rows]
     plot, axes = canvas(sum(heights) + 0.6, len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
     axes = axes[:, 0]
-    for place, (label, timeline), own in zip(axes, panels, rows, strict=True):
-        _panel(place, label, timeline, own, last, palette)
+    for panel, (label, timeline), own in zip(axes, panels, rows, strict=True):
+        _panel(panel, label, timeline, own, last, palette)
     axes[-1].set_xlabel("seconds from the beginning of the run")
     axes[-1].set_xlim(0, last * 1.01)
     despine(plot, left=True)
@@ -79,18 +77,18 @@ def gantt(panels: Sequence[tuple[str, Sequence[Entry]]], name: str, title: str, 
 
 def _rows(timeline: Sequence[Entry]) -> list[tuple[int, str]]:
     """(device, lane) of what has a bar."""
-    order = {lane: place for place, lane in enumerate(LANES)}
+    order = {lane: index for index, lane in enumerate(LANES)}
     lanes = {(entry[0], entry[1]) for entry in timeline if entry[7] > entry[6]}
     return sorted(lanes, key=lambda row: (row[0], order.get(row[1], len(order)), row[1]))
 
 
 def _panel(axes, label: str, timeline: Sequence[Entry], rows: list[tuple[int, str]], last: float, palette) -> None:
-    for place, (device, lane) in enumerate(rows):
+    for index, (device, lane) in enumerate(rows):
         own = [entry for entry in timeline if (entry[0], entry[1]) == (device, lane)]
         for kind, batch, begin, end in _bars(own, last * NARROW):
             colour = palette[COLOURS[kind]] if kind in COLOURS else NO_COLOUR
             dark = 1.0 if batch is None or batch % 2 == 0 else 0.55
-            axes.barh(place, end - begin, left=begin, height=0.72, color=colour, alpha=dark, linewidth=0)
+            axes.barh(index, end - begin, left=begin, height=0.72, color=colour, alpha=dark, linewidth=0)
     axes.set_yticks(range(len(rows)), [_lane(device, lane, rows) for device, lane in rows], fontsize=8)
     axes.set_ylim(max(1, len(rows)) - 0.4, -0.6)
     axes.set_title(label, loc="left", fontsize=10, color=INK)
@@ -134,9 +132,9 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
     counts = sorted({row["devices"] for row in rows})
     marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
     for row in rows:
-        place = row["memory"] / 2**30
-        axes.plot([place, place], [row["low"], row["high"]], color=INK, linewidth=1.0, zorder=2)
-        axes.scatter([place], [row["seconds"]], color=palette[row["schedule"]], marker=marks[row["devices"]],
+        gib = row["memory"] / 2**30
+        axes.plot([gib, gib], [row["low"], row["high"]], color=INK, linewidth=1.0, zorder=2)
+        axes.scatter([gib], [row["seconds"]], color=palette[row["schedule"]], marker=marks[row["devices"]],
                      s=46, edgecolors=INK, linewidths=0.6, zorder=3)  # fmt: skip
     axes.set_xlabel("GiB of the device that needs most")
     axes.set_ylabel("inference seconds")
@@ -157,9 +155,7 @@ def memory(rows: Sequence[dict], group: str, size: str) -> Figure:
 
 
 def _marks_legend(plot, names: Sequence[str], palette: dict, marks: dict) -> None:
-    look = {"linestyle": "", "markersize": 7}
-    handles = [line(name, marker="o", color=palette[name], **look) for name in names]
-    handles += [
-        line(words.plural(count, "device"), marker=mark, color=NO_COLOUR, **look) for count, mark in marks.items()
-    ]
+    settings = [(name, "o", palette[name]) for name in names]
+    settings += [(words.plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
+    handles = [line(label, marker=mark, color=colour, linestyle="", markersize=7) for label, mark, colour in settings]
     plot.legend(handles=handles, loc="outside right upper", frameon=False)

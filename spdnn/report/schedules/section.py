@@ -1,4 +1,4 @@
-"""The section `schedules`: runs of the task graph. Without one, it says how to get them."""
+"""The section `schedules`: runs of the task graph. A page without any says how to run them."""
 
 from pathlib import Path
 

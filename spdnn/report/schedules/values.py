@@ -1,16 +1,15 @@
-"""The section on schedules: runs of the task graph on one network, what each did when, memory against time.
+"""The section on schedules: runs of the task graph on one network, their timelines, and memory against time.
 
-What the simulator makes of the same decompositions stands apart, with the run that calibrated it.
+Predictions of the simulator for the same decompositions are kept apart, with the run that calibrated it.
 """
 
-from __future__ import annotations
-
+import contextlib
 from collections.abc import Sequence
 
 from spdnn.common.errors import InputError
 from spdnn.records.published import Baseline
 from spdnn.records.run_record import Problem, RunRecord
-from spdnn.report.common import run_rows
+from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, notes_of, timeline_of
 from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
@@ -26,35 +25,27 @@ def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of the task graph."""
     cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(run["record"]) is not None]
     groups = run_rows.grouped(cut, _setting).values()
-    shown = [_group(members, place, collection.baselines) for place, members in enumerate(groups, 1)]
+    shown = [_group(members, number, collection.baselines) for number, members in enumerate(groups, 1)]
     return {"groups": shown} if shown else None
 
 
 def _setting(run: dict) -> tuple:
-    """What schedules may be compared on; threads may differ, for each device has one at least."""
+    """The same for runs whose schedules may be compared; threads may differ, for each device has one at least."""
     record = run["record"]
-    place, names = record.environment, tuple(sorted(record.reductions.requested))
-    machine = place.cpu, place.gpu or "", place.cores
+    environment, names = record.environment, tuple(sorted(record.reductions.requested))
+    machine = environment.cpu, environment.gpu or "", environment.cores
     return *run_rows.problem_key(run), record.engine.name, names, *machine
 
 
-def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> dict:
+def _group(runs: Sequence[dict], number: int, baselines: Sequence[Baseline]) -> dict:
     """One network's table and figures; of several runs of one setting, the latest is shown."""
-    latest = {_key(run): run for run in sorted(runs, key=run_rows.age)}
-    shown = [latest[key] for key in sorted(latest)]
+    shown = run_rows.latest(runs, _key)
     base = next((run for run in shown if _calibrates(run["record"])), None)
     problem = shown[0]["record"].problem
     rows = [_row(run, base) for run in shown]
-    return {
-        "id": f"schedules-{place}",
+    return run_rows.heading(runs, shown) | {
+        "id": f"schedules-{number}",
         "base": base,
-        "left_out": len(runs) - len(shown),
-        "neurons": problem.neurons,
-        "layers": problem.layers,
-        "inputs": shown[0]["inputs"],
-        "engine": shown[0]["engine"],
-        "reductions": shown[0]["reductions"],
-        "cores": shown[0]["record"].environment.cores,
         "rows": rows,
         "measured": [one for one in rows if one["timeline"]][:MOST_PANELS],
         "simulated": [one for one in rows if one["simulated"]][:MOST_PANELS],
@@ -63,7 +54,7 @@ def _group(runs: Sequence[dict], place: int, baselines: Sequence[Baseline]) -> d
 
 
 def _key(run: dict) -> tuple:
-    """Schedules in their order, then devices and the rest of what can be asked for."""
+    """A sorting key: schedules in their order, then devices and the other settings."""
     made, promise = decomposition_of(run["record"]), notes_of(run["record"]).device_memory_bytes
     numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, promise or 0
     return SCHEDULES.index(made.schedule), *numbers, run["threads"]
@@ -81,11 +72,9 @@ def _row(run: dict, base: dict | None) -> dict:
     predicted = None
     work = max(decomposition.batches * len(decomposition.stages), decomposition.slots)
     if base is not None and work <= MOST_TASKS:
-        try:
+        with contextlib.suppress(InputError):  # a decomposition that leaves layers out, or notes that cannot be read
             costs, cores = costs_of(base["record"], decomposition.devices)
             predicted = simulate(decomposition, costs, cores)
-        except InputError:  # a decomposition that leaves layers out, or notes that cannot be read
-            predicted = None
     timeline = timeline_of(record)
     return {
         "run": run,
@@ -95,7 +84,6 @@ def _row(run: dict, base: dict | None) -> dict:
         "pipeline": len(decomposition.ranges),
         "batches": decomposition.batches,
         "buffers": decomposition.buffers,
-        "stages": len(decomposition.stages),
         "promise": notes.device_memory_bytes,
         "memory": max(notes.memory_bytes or (), default=None),
         "seconds": run["seconds"]["inference"],
@@ -111,20 +99,17 @@ def _row(run: dict, base: dict | None) -> dict:
 
 def label(decomposition) -> str:
     """A decomposition in a few words."""
-    devices, batches, stages = decomposition.devices, decomposition.batches, len(decomposition.ranges)
-    parts = [decomposition.schedule, f"{devices} device{'s' if devices > 1 else ''}"]
+    stages, buffers = len(decomposition.ranges), decomposition.buffers
+    parts = [decomposition.schedule, words.plural(decomposition.devices, "device")]
     parts += [f"pipeline of {stages}"] if stages > 1 else []
-    parts += [f"{batches} batch{'es' if batches > 1 else ''}"]
-    return ", ".join([*parts, f"{decomposition.buffers} buffers"] if decomposition.buffers else parts)
+    parts += [words.plural(decomposition.batches, "batch", "batches")]
+    return ", ".join([*parts, f"{buffers} buffers"] if buffers else parts)
 
 
 def _published(baselines: Sequence[Baseline], problem: Problem) -> list[Baseline]:
     """The schedules of the field on this network, as their authors measured them side by side."""
-    same = [
-        row
-        for row in baselines
-        if (row.neurons, row.layers) == (problem.neurons, problem.layers)
-        and row.source.startswith(FIELD)
-        and row.system.split(" (")[0] in FIELD_SYSTEMS
-    ]
-    return sorted(same, key=lambda row: (FIELD_SYSTEMS.index(row.system.split(" (")[0]), int(row.devices)))
+    size = problem.neurons, problem.layers
+    rows = [row for row in baselines if (row.neurons, row.layers) == size and row.source.startswith(FIELD)]
+    named = [(row.system.split(" (")[0], row) for row in rows]
+    named = [(name, row) for name, row in named if name in FIELD_SYSTEMS]
+    return [row for _, row in sorted(named, key=lambda one: (FIELD_SYSTEMS.index(one[0]), int(one[1].devices)))]

@@ -183,7 +183,7 @@ def test_configurations_refused(change, said):
         ([0, 11], "sparse", 1, "token 11: it must be 0 to 10"),
         ([-1, 3], "dense", 1, "token -1: it must be 0 to 10"),
         ([0], "exact", 1, "arithmetic 'exact': it must be one of sparse, unfused, dense, stored, causal"),
-        ([0], "sparse", 0, "threads 0: it must be a whole number from 1 to 1,024"),
+        ([0], "sparse", 0, "threads 0: an integer from 1 to 1024"),
     ],
 )
 def test_calls_refused(tokens, arithmetic, threads, said):

@@ -1,20 +1,19 @@
 """The figures on limits. Each machine has a roofline; one figure has the share of its limit that each run reached."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 
 from spdnn.records import limits
+from spdnn.report.common import plotting
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, RECORD, Figure
-from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, line, name_rows, plain
+from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.words import BINDS, DEVICE_BINDS, significant
 
-COLOURS = {limits.LOADS: 0, limits.MEMORY: 1}  # places in seaborn's "colorblind"
+COLOURS = {limits.LOADS: 0, limits.MEMORY: 1}  # indices into seaborn's "colorblind"
 ROOFS = {"loaded_edges": "-", "second_edges": (0, (5, 2)), "copies": "-"}  # how each is drawn; its id is roof-NAME
 SECOND = "loads from the second-level cache"
 ROOM = 4  # times that the horizontal axis goes beyond what is on it
-STRIP = 0.16  # of the axis' width, for runs that do not tell how many bytes they moved
+STRIP = 0.16  # of the axis' width, for runs without a number of bytes moved
 HEIGHT, LEGEND = 4.6, 1.5  # inches
 LABEL = 7.5  # points of a label's letters
 COLUMNS = (
@@ -35,20 +34,20 @@ def roofline(panel: dict) -> Figure:
     Roofs are the highest that was measured with one of the runs, shaded down to the lowest; a dash above a run is its
     own limit.
     """
-    palette = colours()
+    palette = plotting.colours()
     rows, roofs = panel["rows"], panel["roofs"]
-    low, high, places = _across(rows, roofs)
-    plot, axes = canvas(HEIGHT + LEGEND)
+    low, high, past_end = _across(rows, roofs)
+    plot, axes = plotting.canvas(HEIGHT + LEGEND)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(low, max([high, *places.values()]) * (1.15 if places else 1.0))
+    axes.set_xlim(low, max([high, *past_end.values()]) * (1.15 if past_end else 1.0))
     axes.set_ylim(*_up(rows, roofs))
-    _roofs(axes, roofs, low, high, bool(places))
+    _roofs(axes, roofs, low, high, bool(past_end))
     for row in rows:
-        _run(axes, row, row["intensity"] or places[row["number"]], palette[COLOURS[row["ceiling"]]])
-    _labels(axes, rows[:MOST_DRAWN], places)
+        _run(axes, row, row["intensity"] or past_end[row["number"]], palette[COLOURS[row["ceiling"]]])
+    _labels(axes, rows[:MOST_DRAWN], past_end)
     _axes(axes, low, high)
-    despine(plot)
+    plotting.despine(plot)
     _legend(plot, panel, palette)
     caption = [
         f"Measured ceilings of {panel['name']}, both axes logarithmic.",
@@ -58,7 +57,7 @@ def roofline(panel: dict) -> Figure:
         "An edge gathers 4 bytes, so a flat roof is a quarter of the bytes loaded a second. A dotted line leads to the "
         "run's own limit, by the ceilings measured with it: above the flat roofs where edges gathered less (a bit in "
         "the first layer), below where ranks had uneven parts.",
-        "Short lines on the right: runs that moved no bytes past the caches, or do not tell." if places else "",
+        "Short lines on the right: runs that moved no bytes past the caches, or did not record it." if past_end else "",
         f"The {MOST_DRAWN} nearest to their limit have their names." if len(rows) > MOST_DRAWN else "",
     ]
     return Figure(
@@ -74,18 +73,17 @@ def roofline(panel: dict) -> Figure:
 
 def distances(rows: Sequence[dict]) -> Figure:
     """The share of its limit that each of the first rows reached; colour is the ceiling that binds."""
-    shown, palette = rows[:MOST_BARS], colours()
-    plot, axes = canvas(1.5 + 0.38 * len(shown))
-    for place, row in enumerate(shown):
+    shown, palette = rows[:MOST_BARS], plotting.colours()
+    plot, axes = plotting.canvas(1.5 + 0.38 * len(shown))
+    for index, row in enumerate(shown):
         share = 100 * row["share"]
-        axes.broken_barh([(0, share)], (place - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
+        axes.broken_barh([(0, share)], (index - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
                          gid=f"{RECORD}{row['number']}")  # fmt: skip
-        axes.annotate(f"{significant(share, 3)} %", (share, place), xytext=(5, 0), textcoords="offset points",
-                      va="center", fontsize=8, color=INK)  # fmt: skip
+        plotting.write_after(axes, f"{significant(share, 3)} %", share, index)
     axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
     axes.set_xlim(0, max(110.0, *(118 * row["share"] for row in shown)))
     axes.set_xlabel("% of the machine's limit that was reached")
-    name_rows(plot, axes, [folded(row["case"]) for row in shown], fontsize=8)
+    plotting.name_rows(plot, axes, [plotting.folded(row["case"]) for row in shown], fontsize=8)
     _ceilings(plot, shown, palette)
     more = len(rows) > len(shown)
     return Figure(
@@ -101,14 +99,13 @@ def distances(rows: Sequence[dict]) -> Figure:
 
 
 def _across(rows: Sequence[dict], roofs: dict) -> tuple[float, float, dict[int, float]]:
-    """(where the horizontal axis begins, where its numbers end, the places beyond of runs that tell no bytes moved)."""
+    """(start of the horizontal axis, end of its numbers, positions past that end of runs without bytes moved)."""
     moved = [row["intensity"] for row in rows if row["intensity"]]
     ridge = roofs["loaded_edges"][1] / roofs["copies"][1]
     low, high = min([ridge, *moved]) / ROOM, max([ridge, *moved]) * ROOM
     others = [row["number"] for row in rows if not row["intensity"]]
     wide = math.log(high / low) * STRIP
-    places = {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
-    return low, high, places
+    return low, high, {number: high * math.exp(wide * (i + 1) / len(others)) for i, number in enumerate(others)}
 
 
 def _up(rows: Sequence[dict], roofs: dict) -> tuple[float, float]:
@@ -134,24 +131,25 @@ def _roofs(axes, roofs: dict, low: float, high: float, beyond: bool) -> None:
     axes.fill_between(ends, [least * x / 1e9 for x in ends], slope, color=NO_COLOUR, alpha=0.25, linewidth=0)
     if beyond:
         axes.axvspan(high, right, color="#f1f3f5", zorder=0)
-        axes.text(math.sqrt(high * right), -0.02, "none, or\nnot told", fontsize=8, color=INK, ha="center", va="top",
-                  transform=blended_transform_factory(axes.transData, axes.transAxes))  # fmt: skip
+        below = blended_transform_factory(axes.transData, axes.transAxes)
+        axes.text(math.sqrt(high * right), -0.02, "none, or not\nrecorded", fontsize=8, color=INK, ha="center",
+                  va="top", transform=below)  # fmt: skip
 
 
-def _run(axes, row: dict, place: float, colour: str) -> None:
+def _run(axes, row: dict, x: float, colour: str) -> None:
     """A run, and a thin line to its own limit."""
     moved, rate, own = bool(row["intensity"]), row["computed_rate"] / 1e9, row["own_rate"] / 1e9
-    axes.plot([place, place], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
-    axes.plot([place], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
-    look = {"marker": "o", "s": 34, "edgecolors": INK} if moved else {"marker": "_", "s": 130}
-    axes.scatter([place], [rate], color=colour, linewidths=0.6 if moved else 2.4, zorder=4,
-                 gid=f"{RECORD}{row['number']}", **look)  # fmt: skip
+    axes.plot([x, x], [rate, own], color=colour, linestyle=":", linewidth=0.9, zorder=2)
+    axes.plot([x], [own], linestyle="", marker="_", markersize=7, color=colour, zorder=3)
+    mark = {"marker": "o", "s": 34, "edgecolors": INK} if moved else {"marker": "_", "s": 130}
+    axes.scatter([x], [rate], color=colour, linewidths=0.6 if moved else 2.4, zorder=4,
+                 gid=f"{RECORD}{row['number']}", **mark)  # fmt: skip
 
 
-def _labels(axes, rows: Sequence[dict], places: dict[int, float]) -> None:
+def _labels(axes, rows: Sequence[dict], past_end: dict[int, float]) -> None:
     """The cases in a column on the right, as high as their marks where there is room, each tied to its mark."""
     bottom, top = axes.get_ylim()
-    texts = [folded(row["case"], 34) for row in rows]
+    texts = [plotting.folded(row["case"], 34) for row in rows]
     heights = [math.log(row["computed_rate"] / 1e9 / bottom) / math.log(top / bottom) for row in rows]
     height_of_line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
     order = sorted(range(len(rows)), key=lambda i: (heights[i], i))
@@ -159,7 +157,7 @@ def _labels(axes, rows: Sequence[dict], places: dict[int, float]) -> None:
                                                                       for i in order]), strict=True):  # fmt: skip
         row = rows[i]
         axes.annotate(
-            texts[i], (row["intensity"] or places[row["number"]], row["computed_rate"] / 1e9), xytext=(1.03, height),
+            texts[i], (row["intensity"] or past_end[row["number"]], row["computed_rate"] / 1e9), xytext=(1.03, height),
             textcoords="axes fraction", fontsize=LABEL, color=INK, va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": NO_COLOUR, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 3},
         )  # fmt: skip
@@ -181,8 +179,8 @@ def _axes(axes, low: float, high: float) -> None:
     tens = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     axes.set_xticks([10.0**power for power in tens])
     axes.set_xticks([], minor=True)
-    axes.xaxis.set_major_formatter(plain)
-    axes.yaxis.set_major_formatter(plain)
+    axes.xaxis.set_major_formatter(plotting.plain)
+    axes.yaxis.set_major_formatter(plotting.plain)
     axes.yaxis.set_minor_formatter("")
     axes.set_xlabel("edges really computed per byte moved past the caches")
     axes.set_ylabel("10⁹ edges really computed a second")
@@ -197,7 +195,7 @@ def _legend(plot, panel: dict, palette: Sequence[str]) -> None:
         "copies": f"{names[limits.MEMORY]}: {_ends(roofs['copies'])} · 10⁹ bytes/s",
     }
     lines = [
-        line(label, color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name])
+        plotting.line(label, color=NO_COLOUR if name == "copies" else INK, linestyle=ROOFS[name])
         for name, label in labels.items()
     ]
     plot.legend(handles=lines, title="measured ceilings", loc="outside lower left", frameon=False, alignment="left",
@@ -214,7 +212,7 @@ def _ceilings(plot, rows: Sequence[dict], palette, mark: str = "s", where: str =
     """Which colour is which ceiling."""
     names = {(row["ceiling"], row["binds"]) for row in rows}
     kinds = [
-        line(name, linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]])
+        plotting.line(name, linestyle="", marker=mark, markersize=7, color=palette[COLOURS[kind]])
         for kind, name in sorted(names)
     ]
     plot.legend(handles=kinds, title="what binds a run", loc=where, frameon=False, alignment="left", fontsize=8.5)
@@ -227,10 +225,8 @@ def _cells(row: dict) -> tuple:
 
 
 def _tips(rows: Sequence[dict]) -> dict[str, str]:
-    tips = {}
-    for row in rows:
-        rate, share = significant(row["computed_rate"] / 1e9), significant(100 * row["share"], 3)
-        tips[f"{RECORD}{row['number']}"] = (
-            f"{row['case']}: {rate} · 10⁹ edges/s, {share} % of its limit ({row['binds']})"
-        )
-    return tips
+    return {
+        f"{RECORD}{row['number']}": f"{row['case']}: {significant(row['computed_rate'] / 1e9)} · 10⁹ edges/s, "
+        f"{significant(100 * row['share'], 3)} % of its limit ({row['binds']})"
+        for row in rows
+    }

@@ -1,9 +1,7 @@
-"""What was run and how it ended: the first section, and the first sentences of the page.
+"""The cases and their verdicts: the first section, and the first sentences of the page.
 
-Every case has a row, whether it passed, failed or was only verified. Who is fastest is said in one sentence.
+Every case has a row, whether it passed, failed or was only verified. One sentence names the fastest run.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -31,7 +29,7 @@ def values(collection: Collection) -> dict | None:
         "networks_run": sum(bool(row["plain"] or row["reduced"]) for row in networks.twelve(collection)),
         "machines": sorted({words.machine(record.environment) for record in records}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
-        "commits": sorted({words.printable(record.environment.commit or "not known", 40) for record in records}),
+        "commits": sorted({words.printable(record.environment.commit or "unknown", 40) for record in records}),
     }
 
 
@@ -56,17 +54,7 @@ def _cases(collection: Collection) -> list[dict]:
 
 
 def _case(case: str, verdict: Verdict, number: int | None) -> dict:
-    return {
-        "case": words.printable(case),
-        "passed": verdict.passed,
-        "number": number,
-        "truth": words.truth(verdict),
-        "found": verdict.categories,
-        "expected": verdict.expected,
-        "borderline": verdict.borderline.count,
-        "values": words.printable(verdict.values.rule),
-        "reasons": [words.printable(reason, 400) for reason in verdict.reasons],
-    }
+    return {"case": words.printable(case), "passed": verdict.passed, "number": number, "verdict": verdict}
 
 
 def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int) -> str:
@@ -84,23 +72,24 @@ def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str]
 
 
 def _lead(twelve: Sequence[dict]) -> str | None:
-    """The fastest of ours with reductions and without, each beside the best published on that network."""
+    """The fastest of ours with reductions and without, each compared with the best published on that network."""
     parts = []
     for key, how in (("reduced", "with exact reductions on"), ("plain", "with no reductions")):
         if rows := [row for row in twelve if row[key]]:
-            row = max(rows, key=lambda row: (row[key]["comparable"], row[key]["rate"]))
+            row = max(rows, key=lambda row: (row[key]["comparable"], row[key]["rate"].median))
             parts.append(_compared(row, row[key], how))
     return f"Fastest here {'; '.join(parts)}." if parts else None
 
 
 def _compared(row: dict, ours: dict, how: str) -> str:
     inputs = "" if ours["comparable"] else " (not on the official inputs)"
-    text = f"{how}: {words.tera(ours['rate'])} TeraEdges/s on {row['neurons']:,} × {row['layers']:,}{inputs}"
+    rate = ours["rate"].median
+    text = f"{how}: {words.tera(rate)} TeraEdges/s on {row['neurons']:,} × {row['layers']:,}{inputs}"
     one, best = row["best"]["one"], row["best"]["any"]
     if best is None:
         return text
-    label, times = networks.label(best), words.significant(ours["rate"] / best.edges_per_second, 3)
+    label, times = networks.label(best), words.significant(rate / best.edges_per_second, 3)
     if one in (None, best):
         return f"{text}, {times} times the best published there ({label})"
-    alone = words.significant(ours["rate"] / one.edges_per_second, 3)
+    alone = words.significant(rate / one.edges_per_second, 3)
     return f"{text}, {alone} times the best published on one device and {times} times that on any ({label})"

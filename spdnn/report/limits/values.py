@@ -1,15 +1,13 @@
-"""The section on limits: each run beside what its own machine was measured to do at best, machine by machine.
+"""The section on limits: each run compared with the measured best of its own machine, machine by machine.
 
-What bounds a run is `spdnn.records.limits`' to say; here its ceilings are set beside what the run did.
+`spdnn.records.limits` says what bounds a run; here its ceilings are set next to the rates of the run.
 Source: the roofline model (Williams et al., CACM 52(4), 2009), with edges in place of operations.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
 from spdnn.records import limits
-from spdnn.records.fields import given
+from spdnn.records.fields import or_none
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.run_rows import grouped
@@ -48,7 +46,7 @@ def _row(run: dict) -> dict | None:
     if least is None:
         return None
     machine, ranks, result = record.machine, record.ranks, record.result
-    edges, moved, loaded = result.edges_computed, given(result.bytes_moved), given(result.bytes_loaded)
+    edges, moved, loaded = result.edges_computed, or_none(result.bytes_moved), or_none(result.bytes_loaded)
     return {
         "case": run["case"],
         "number": run["number"],

@@ -3,24 +3,22 @@
 In the bars a case is a bar, and its lengths are parts of its time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from spdnn.report.breakdown.ladders import Curve
-from spdnn.report.breakdown.values import fastest
-from spdnn.report.common import run_rows, words
+from spdnn.report.common import plotting, run_rows, words
 from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
-from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, folded, name_rows, patch, plain
+from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.words import significant
+from spdnn.report.times.ladders import Curve
+from spdnn.report.times.values import fastest
 
 READ, PREPARE, INFERENCE = "read", "prepare", "inference"
-KERNEL, COPY, WAIT, UNTOLD = "kernel", "copy", "wait", "not told apart"
-# Places in seaborn's "colorblind"; the same for the same thing as in the timelines of schedules.
+KERNEL, COPY, WAIT, UNASSIGNED = "kernel", "copy", "wait", "unassigned"
+# Indices into seaborn's "colorblind"; the timelines of schedules have the same colour for the same part.
 COLOURS = {READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL: 0, COPY: 1}
-GREYS = {WAIT: "#c3c8cf", UNTOLD: "#f1f3f5"}
-ORDER = (READ, PREPARE, INFERENCE, KERNEL, COPY, WAIT, UNTOLD)
+GREYS = {WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
+ORDER = (READ, PREPARE, INFERENCE, KERNEL, COPY, WAIT, UNASSIGNED)
 ON_DARK = (INFERENCE, KERNEL)
 HATCH = "////"
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
@@ -35,7 +33,7 @@ class Bar(NamedTuple):
         record: the number of its record on the page.
         parts: seconds by name, in the order in which they are stacked.
         hatched: (name of the part, seconds of it that are hatched, from its end backwards); None: nothing is.
-        note: what else stands behind the bar.
+        note: text after the bar, besides its numbers.
     """
 
     label: str
@@ -48,8 +46,8 @@ class Bar(NamedTuple):
 def figures(values: dict) -> Iterator[Figure]:
     """Seconds by case, shares of inference by case, survivors, and a figure for each ladder."""
     yield wholes(values["rows"])
-    if values["apart"]:
-        yield shares(values["apart"])
+    if values["split"]:
+        yield shares(values["split"])
     if values["curves"]:
         yield survivors(values["curves"], values["configurations"])
     yield from map(ladder, values["ladders"])
@@ -60,15 +58,13 @@ def wholes(rows: Sequence[dict]) -> Figure:
     shown = fastest(rows, MOST_BARS)
     bars = [_whole(row) for row in shown]
     totals = [sum(bar.parts.values()) for bar in bars]
-    apart = max(totals) > WIDE * min(totals)
-    scales = [100 / total if apart and total else 1.0 for total in totals]
+    relative = max(totals) > WIDE * min(totals)
+    scales = [100 / total if relative and total else 1.0 for total in totals]
     ends = [" + ".join(significant(value, 3) for value in bar.parts.values()) + " s" for bar in bars]
-    label, hatched = "% of the case's own read + prepare + inference" if apart else "seconds", "of it, copies to a GPU"
-    how = (
-        "The wholes differ very much, so each bar is all of its own case: its seconds are behind it."
-        if apart
-        else "Behind each bar are its seconds."
-    )
+    label = "% of the case's own read + prepare + inference" if relative else "seconds"
+    hatched, how = "copies to a GPU", "After each bar are its seconds."
+    if relative:
+        how = f"The totals differ very much, so each bar is 100 % of its own case. {how}"
     return Figure(
         "times-whole",
         "Seconds of read, prepare and inference by case",
@@ -93,8 +89,8 @@ def shares(rows: Sequence[dict]) -> Figure:
     return Figure(
         "times-parts",
         "Shares of kernel, copy and wait in inference by case",
-        "What inference was made of, where the record tells: each bar is 100 % of the seconds that it tells of. "
-        "Copies beside a kernel are hatched: they are hidden in its time and take none of their own."
+        "The parts of inference, where the record has them: each bar is 100 % of the seconds that were split. "
+        "Copies that overlap a kernel are hatched: they are hidden in its time and take none of their own."
         f"{_left_out(shown, rows)}",
         _stacked(bars, scales, ends, "% of inference", hatched),
         ("case", "part", "seconds", "% of the whole"),
@@ -114,40 +110,38 @@ def _whole(row: dict) -> Bar:
 
 
 def _part(row: dict) -> Bar:
-    """The bar of a row whose record tells inference apart."""
+    """The bar of a row whose record splits inference."""
     run, parts = row["run"], row["parts"]
-    seconds = {KERNEL: parts.kernel, COPY: parts.copy, WAIT: parts.wait, UNTOLD: parts.untold}
+    seconds = {KERNEL: parts.kernel, COPY: parts.copy, WAIT: parts.wait, UNASSIGNED: parts.unassigned}
     stacked = {name: value for name, value in seconds.items() if value is not None}
     hidden, note = (KERNEL, parts.hidden) if parts.hidden else None, "kernel at most" if parts.joined else ""
     return Bar(run["case"], run["number"], stacked, hidden, note)
 
 
 def _left_out(shown: Sequence, of: Sequence) -> str:
-    """That a figure has the cases that `fastest` chose, where it has not all."""
+    """A sentence on the cases that `fastest` chose, where these are not all."""
     chosen = f" {len(shown)} of {len(of):,} cases, the fastest of each network before others; the table has all."
     return "" if len(shown) == len(of) else chosen
 
 
 def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str):
-    """One bar a case, as long as its parts times its scale, with a text behind its end."""
-    palette = colours()
-    palette = {name: palette[place] for name, place in COLOURS.items()} | GREYS
+    """One bar a case, as long as its parts times its scale, with a text after its end."""
+    hues = plotting.colours()
+    palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
     longest = max(scale * sum(bar.parts.values()) for bar, scale in zip(bars, scales, strict=True)) or 1.0
-    plot, axes = canvas(1.4 + 0.42 * len(bars))
-    for place, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
-        reached = _bar(axes, place, bar, scale, palette, longest)
-        axes.annotate(end, (reached, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8,
-                      color=INK)  # fmt: skip
+    plot, axes = plotting.canvas(1.4 + 0.42 * len(bars))
+    for row, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
+        plotting.write_after(axes, end, _bar(axes, row, bar, scale, palette, longest), row)
     axes.set_xlim(0, longest * (1.0 + 0.016 * max(map(len, ends))))
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
     axes.set_xlabel(label, loc="left")
-    name_rows(plot, axes, [folded(bar.label) for bar in bars], fontsize=8)
+    plotting.name_rows(plot, axes, [plotting.folded(bar.label) for bar in bars], fontsize=8)
     _legend(plot, bars, palette, hatched)
     return plot
 
 
-def _bar(axes, place: int, bar: Bar, scale: float, palette: Mapping[str, str], longest: float) -> float:
-    """Draw one case; where its bar ends."""
+def _bar(axes, row: int, bar: Bar, scale: float, palette: Mapping[str, str], longest: float) -> float:
+    """Draw the bar of one case in its row; returns where it ends."""
     at, ranges, faces = 0.0, [], []
     for name, value in bar.parts.items():
         length = value * scale
@@ -157,14 +151,14 @@ def _bar(axes, place: int, bar: Bar, scale: float, palette: Mapping[str, str], l
         if length > LEAST_NAMED * longest:
             share = 100 * value / sum(bar.parts.values())
             colour = "white" if name in ON_DARK else "black"
-            axes.annotate(f"{share:.0f} %", (at + length / 2, place), va="center", ha="center", fontsize=8,
+            axes.annotate(f"{share:.0f} %", (at + length / 2, row), va="center", ha="center", fontsize=8,
                           color=colour, zorder=4)  # fmt: skip
         at += length
         if bar.hatched and bar.hatched[0] == name:
             part = bar.hatched[1] * scale
-            axes.broken_barh([(at - part, part)], (place - 0.31, 0.62), facecolors="none", edgecolors=INK,
+            axes.broken_barh([(at - part, part)], (row - 0.31, 0.62), facecolors="none", edgecolors=INK,
                              linewidth=0, hatch=HATCH, zorder=3)  # fmt: skip
-    axes.broken_barh(ranges, (place - 0.31, 0.62), facecolors=faces, edgecolors=NO_COLOUR, linewidth=0.4,
+    axes.broken_barh(ranges, (row - 0.31, 0.62), facecolors=faces, edgecolors=NO_COLOUR, linewidth=0.4,
                      gid=f"{RECORD}{bar.record}", zorder=2)  # fmt: skip
     return at
 
@@ -174,43 +168,32 @@ def _listed(bar: Bar, hatched: str) -> list[tuple[str, float]]:
 
 
 def _tips(bars: Sequence[Bar], hatched: str) -> dict[str, str]:
-    tips = {}
-    for bar in bars:
-        parts = ", ".join(f"{name} {significant(value)} s" for name, value in _listed(bar, hatched))
-        tips[f"{RECORD}{bar.record}"] = f"{bar.label}: {parts}"
-    return tips
+    parts = [", ".join(f"{name} {significant(value)} s" for name, value in _listed(bar, hatched)) for bar in bars]
+    return {f"{RECORD}{bar.record}": f"{bar.label}: {text}" for bar, text in zip(bars, parts, strict=True)}
 
 
 def _legend(plot, bars: Sequence[Bar], palette: Mapping[str, str], hatched: str) -> None:
     names = [name for name in ORDER if any(bar.parts.get(name) for bar in bars)]
-    handles = [patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
+    handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     if any(bar.hatched for bar in bars):
-        handles.append(patch(hatched, facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH))
+        handles.append(plotting.patch(hatched, facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH))
     plot.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
 
 
 def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
     """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
-    plot, axes = canvas(3.6 + 0.2 * len(curves))
-    palette = colours(len(curves), "colorblind" if len(curves) <= 10 else "husl")
+    plot, axes = plotting.canvas(3.6 + 0.2 * len(curves))
+    palette = plotting.colours(len(curves), "colorblind" if len(curves) <= 10 else "husl")
     dashes = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
     lines = []
-    for place, curve in enumerate(curves):
-        living = [(layer, count) for layer, count in enumerate(curve.survivors, 1) if count > 0]
-        lines += axes.plot(
-            [layer for layer, _ in living], [count for _, count in living], color=palette[place],
-            linestyle=dashes[place % len(dashes)], linewidth=1.8,
-            marker="o" if len(living) < 2 else None,
-        )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(plain)
-        axis.set_minor_formatter("")
+    for index, curve in enumerate(curves):
+        dash = dashes[index % len(dashes)]
+        lines += plotting.plot_counts(axes, curve.survivors, color=palette[index], linestyle=dash, linewidth=1.8)
+    plotting.logarithmic(axes, "xy")
     axes.set_xlabel("layer")
     axes.set_ylabel("inputs with a nonzero row")
-    despine(plot)
-    labels = [folded(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
+    plotting.despine(plot)
+    labels = [plotting.folded(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
     plot.legend(lines, labels, loc="outside lower left", frameon=False)
     return Figure(
         "survivors",
@@ -224,26 +207,23 @@ def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
 
 
 def ladder(one: dict) -> Figure:
-    """Seconds of each rung on a log scale, the slowest first; beside each bar, how many times faster than the first."""
+    """Seconds of each rung on a log scale, the slowest first; after each bar, how many times faster than the first."""
     rungs = one["rungs"]
-    plot, axes = canvas(1.2 + 0.42 * len(rungs))
+    plot, axes = plotting.canvas(1.2 + 0.42 * len(rungs))
     floor = min(rung.low for rung in rungs) / 3
-    for place, rung in enumerate(rungs):
-        axes.barh(place, rung.seconds - floor, left=floor, color=colours()[0], height=0.62)
-        axes.plot([rung.low, rung.high], [place, place], color=INK, linewidth=1.2)
-        times = rungs[0].seconds / rung.seconds
-        axes.annotate(
-            f"{rung.seconds:.3g} s" + (f", {times:,.3g} times as fast" if place else ""),
-            (rung.high, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, color=INK,
-        )  # fmt: skip
+    for row, rung in enumerate(rungs):
+        axes.barh(row, rung.seconds - floor, left=floor, color=plotting.colours()[0], height=0.62)
+        axes.plot([rung.low, rung.high], [row, row], color=INK, linewidth=1.2)
+        gain = f", {rungs[0].seconds / rung.seconds:,.3g} times as fast" if row else ""
+        plotting.write_after(axes, f"{rung.seconds:.3g} s{gain}", rung.high, row, gap=6, size=9)
     axes.set_xscale("log")
     axes.set_xlim(floor, rungs[0].high * 12)
-    axes.xaxis.set_major_formatter(plain)
+    axes.xaxis.set_major_formatter(plotting.plain)
     axes.set_xlabel("inference seconds")
-    name_rows(plot, axes, [folded(rung.label, 56) for rung in rungs], fontsize=8)
+    plotting.name_rows(plot, axes, [plotting.folded(rung.label, 56) for rung in rungs], fontsize=8)
     first = one["runs"][0]
     size, cases = words.network(first), words.listed([run["case"] for run in one["runs"]], between="; ")
-    time = f"Time: {one['span']}" if one["span"] else "What each time includes stands with its setting"
+    time = f"Time: {one['span']}" if one["span"] else "Each setting names what its time includes"
     return Figure(
         one["id"],
         f"Inference seconds by setting, {size}",

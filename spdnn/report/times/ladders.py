@@ -1,10 +1,8 @@
-"""Survivors and ladders: two views of the same runs, by layer and by setting.
+"""Survivors and ladders: the same runs by layer and by setting.
 
-A curve is the inputs with a nonzero row after each layer. A ladder is one problem with every setting that was run, the
-slowest first, so that a reader sees what each step brings.
+A curve has the inputs with a nonzero row after each layer. A ladder has one problem with every setting that was run,
+the slowest first, so that a reader sees the gain of each step.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -89,10 +87,10 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
 
 def _latest(runs: Sequence[dict]) -> list[dict]:
     """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
-    latest = {(*_setting(run), run_rows.threads(run), run["span"]): run for run in sorted(runs, key=run_rows.age)}
-    slowest = sorted(latest.values(), key=lambda run: (-run["seconds"]["inference"], run["number"]))
+    latest = run_rows.latest(runs, lambda run: (*_setting(run), run_rows.threads(run), run["span"]))
+    slowest = sorted(latest, key=lambda run: (-run["seconds"]["inference"], run["number"]))
     last, most = len(slowest) - 1, MOST_RUNGS - 1
-    return slowest if last <= most else [slowest[place * last // most] for place in range(MOST_RUNGS)]
+    return slowest if last <= most else [slowest[index * last // most] for index in range(MOST_RUNGS)]
 
 
 def _setting(run: dict) -> tuple[str, str, str]:

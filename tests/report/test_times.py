@@ -8,8 +8,8 @@ from test_report import HOSTILE, collected, data, drawn, made_record, shown, typ
 from test_scaling import on
 from test_schedules import scheduled
 
-from spdnn.report.breakdown import values as breakdown
 from spdnn.report.common.drawing import MOST_BARS
+from spdnn.report.times import values as times
 
 LAST = "layer loop, resident"
 WITH_COPIES = "with host-to-device copies"
@@ -38,14 +38,14 @@ def on_gpu(kernel=0.25, copied=0.5, case="gpu", notes=None, **changes):
 
 
 def by_ticks(entries, ticks, devices=1):
-    """Kernel, copy, wait, untold and hidden, by looking at every tick of every device."""
+    """Kernel, copy, wait, unassigned and hidden, by looking at every tick of every device."""
     end = max(b for *_, b in entries)
-    found = dict.fromkeys(("kernel", "copy", "wait", "untold", "hidden"), 0)
+    found = dict.fromkeys(("kernel", "copy", "wait", "unassigned", "hidden"), 0)
     for device in range(devices):
         for tick in range(ticks):
             lanes = {lane for d, lane, a, b in entries if d == device and a <= tick < b}
             if tick >= end:
-                found["untold"] += 1
+                found["unassigned"] += 1
             elif "compute" in lanes:
                 found["kernel"] += 1
                 found["hidden"] += len(lanes) > 1
@@ -82,7 +82,7 @@ OVERLAP = [
 )
 def test_a_timeline_is_told_apart_by_device(entries, ticks, devices):
     record, expected = timed(entries, ticks, devices), by_ticks(entries, ticks, devices)
-    found = breakdown.parts(typed(record))
+    found = times.parts(typed(record))
     assert {name: getattr(found, name) for name in expected} == expected
     assert found.whole == ticks * TICK * devices == sum(expected.values()) - expected["hidden"]
     values = set(shown([record]).values)
@@ -96,26 +96,26 @@ def test_ranks_are_told_apart_by_their_clocks():
     whole, wait, copies = (
         sum(sum(rank[f"{name}_seconds"]) for rank in ranks) for name in ("inference", "waiting", "communication")
     )
-    found = breakdown.parts(typed(record))
+    found = times.parts(typed(record))
     assert (found.whole, found.wait, found.copy, found.kernel) == (whole, wait, copies, whole - wait - copies)
-    assert (found.untold, found.hidden) == (0, None)
+    assert (found.unassigned, found.hidden) == (0, None)
     page = shown([record])
     assert {whole, wait / whole, copies / whole, (whole - wait - copies) / whole} <= set(page.values)
     assert "Clocks of the ranks, 3 repeats" in page.text
     record["span"] = STREAMED  # a rank that reads weights does not tell when
-    found = breakdown.parts(typed(record))
-    assert (found.kernel, found.untold, found.copy) == (None, whole - wait - copies, copies)
+    found = times.parts(typed(record))
+    assert (found.kernel, found.unassigned, found.copy) == (None, whole - wait - copies, copies)
 
 
 def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     page = shown([on_gpu()])
-    found = breakdown.parts(typed(on_gpu()))
-    assert (found.whole, found.kernel, found.untold) == (0.375, 0.25, 0.125)
+    found = times.parts(typed(on_gpu()))
+    assert (found.whole, found.kernel, found.unassigned) == (0.375, 0.25, 0.125)
     assert (found.copy, found.wait, found.hidden) == (None, None, None)
     assert {0.25 / 0.375, 0.125 / 0.375, 0.375, 0.5} <= set(page.values)  # 0.5: the copies while it was read
     assert "Of it, copiesto a GPU" in page.text
     assert "Of it, copiesto a GPU" not in shown([made_record()]).text
-    assert breakdown.values(collected([on_gpu(copied=2.5)]))["rows"][0]["uploaded"] is None
+    assert times.values(collected([on_gpu(copied=2.5)]))["rows"][0]["uploaded"] is None
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_a_gpu_tells_its_own_seconds_of_the_last_repeat():
     ],
 )
 def test_what_a_record_does_not_tell_is_not_guessed(record):
-    assert breakdown.parts(typed(record)) is None
+    assert times.parts(typed(record)) is None
     page = shown([record])
-    assert "not told" in page.text
-    assert "What inference was made of is not told by these records" in page.text
+    assert "not recorded" in page.text
+    assert "These records do not split inference into parts" in page.text
     assert 'id="times-inference"' not in page.source
     assert figure([record], "times-parts") is None
 
@@ -150,11 +150,11 @@ def test_what_a_record_does_not_tell_is_not_guessed(record):
 def test_copies_inside_captured_graphs_are_not_told_apart():
     entries = [(0, "compute", 0, 10), (0, "compute", 12, 20)]
     captured = timed(entries, 21, span=STREAMED, captured=True)
-    found = breakdown.parts(typed(captured))
-    assert (found.kernel, found.untold, found.wait, found.hidden) == (None, 19 * TICK, 2 * TICK, None)
+    found = times.parts(typed(captured))
+    assert (found.kernel, found.unassigned, found.wait, found.hidden) == (None, 19 * TICK, 2 * TICK, None)
     stay = timed(entries, 21, captured=True)  # so nothing is copied
-    assert breakdown.parts(typed(stay)).kernel == 18 * TICK
-    assert breakdown.parts(typed(timed(entries, 21, span=STREAMED, captured=False))).kernel == 18 * TICK
+    assert times.parts(typed(stay)).kernel == 18 * TICK
+    assert times.parts(typed(timed(entries, 21, span=STREAMED, captured=False))).kernel == 18 * TICK
 
 
 def test_a_timeline_of_joined_tasks_says_at_most():
@@ -168,9 +168,9 @@ def test_a_timeline_of_joined_tasks_says_at_most():
 
 def test_runs_that_tell_nothing_are_counted():
     text = shown([timed(SIMPLE, 20), made_record("a"), {**made_record("b"), "span": STREAMED}]).text
-    assert "Of 2 other runs the record does not tell inference apart; where weights were streamed" in text
+    assert "The records of 2 other runs do not split inference into parts; where weights were streamed" in text
     text = shown([timed(SIMPLE, 20), made_record("a")]).text
-    assert "Of 1 other run the record does not tell inference apart." in text
+    assert "The records of 1 other run do not split inference into parts." in text
     assert text.count("Only inference enters the rate.") == 1
     for term in ("Clocks of the ranks", "Events of the GPU", "Kernel at most"):
         assert term not in text
@@ -192,7 +192,7 @@ def test_the_whole_is_read_prepare_and_inference():
 def test_wholes_that_differ_very_much_are_each_their_own():
     records = [made_record("short", (0.25,)), made_record("long", (100.0,))]
     drawing = figure(records, "times-whole")
-    assert "each bar is all of its own case" in drawing.caption
+    assert "each bar is 100 % of its own case" in drawing.caption
     assert ">% of the case's own read + prepare + inference</text>" in drawing.svg
     # by case, so "long" is first
     assert sum(lengths(drawing, 0)) == pytest.approx(sum(lengths(drawing, 1)), abs=1e-3)
@@ -206,7 +206,7 @@ def test_bars_of_inference_are_as_long_as_the_parts():
     rows, expected = data(drawing), by_ticks(OVERLAP, 50, 2)
     assert {row["part"]: float(row["seconds"]) for row in rows if row["case"] == "a"} == {
         "kernel": expected["kernel"], "copy": expected["copy"], "wait": expected["wait"],
-        "not told apart": expected["untold"], "copies hidden behind a kernel": expected["hidden"],
+        "unassigned": expected["unassigned"], "copies hidden behind a kernel": expected["hidden"],
     }  # fmt: skip
     for place, case in enumerate("abc"):
         own = [row for row in rows if row["case"] == case and "hidden" not in row["part"]]

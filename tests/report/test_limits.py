@@ -11,8 +11,8 @@ from test_scaling import on
 
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN
 from spdnn.report.common.plotting import folded
-from spdnn.report.roofline import figures as roofline_figures
-from spdnn.report.roofline.values import values
+from spdnn.report.limits import figures as limit_figures
+from spdnn.report.limits.values import values
 
 FASTER = {"load_bytes_per_second": 2e12, "l2_load_bytes_per_second": 7e11, "copy_bytes_per_second": 1.5e11}
 
@@ -150,15 +150,15 @@ def test_marks_and_roofs_are_where_they_belong():
 def test_a_figure_says_what_its_roofs_and_marks_are():
     drawing = figures(several())["roofline-1"]
     for text in ("loads from the nearest cache: 250 to 500 · 10⁹ edges/s", "memory: 100 to 150 · 10⁹ bytes/s",
-                 "loads from the second-level cache: 125 to 175 · 10⁹ edges/s", "none, or"):  # fmt: skip
+                 "loads from the second-level cache: 125 to 175 · 10⁹ edges/s", "none, or not"):  # fmt: skip
         assert f">{text}<" in drawing.svg
     caption = drawing.caption
-    assert "Short lines on the right: runs that moved no bytes past the caches, or do not tell." in caption
+    assert "Short lines on the right: runs that moved no bytes past the caches, or did not record it." in caption
     assert "any of 6 runs, shaded down to the lowest" in caption
     alone = figures([run()])["roofline-1"]
     assert "Short lines" not in alone.caption
     assert "shaded" not in alone.caption
-    assert ">none, or<" not in alone.svg
+    assert ">none, or not<" not in alone.svg
     assert ">loads from the nearest cache: 250 · 10⁹ edges/s<" in alone.svg
     for case in ("loads", "memory", "not-told"):
         assert f">{case}<" in drawing.svg
@@ -247,7 +247,7 @@ def test_long_names_are_folded(text, lines):
 
 def test_labels_are_moved_apart_and_stay_below_the_top():
     heights, sizes = [0.1, 0.12, 0.5, 0.93, 0.96], [0.1, 0.06, 0.04, 0.08, 0.06]
-    found = roofline_figures._spread(heights, sizes)
+    found = limit_figures._spread(heights, sizes)
     ends = [(place - size / 2, place + size / 2) for place, size in zip(found, sizes, strict=True)]
     assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(ends))
     assert ends[-1][1] <= 1

@@ -1,10 +1,8 @@
-"""The section on where the time goes: read, prepare, inference, and what inference was made of.
+"""The section on where the time goes: read, prepare, inference, and the parts of inference.
 
-A record tells what a run was made of in one of three ways: the clocks of several ranks, the timeline of a task graph,
-or the events of a GPU. What none of them tells is named so and never guessed. Survivors and ladders are part of it.
+A record splits inference in one of three ways: by the clocks of several ranks, the timeline of a task graph, or the
+events of a GPU. Seconds that none of them attributes are unassigned, never guessed.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -12,51 +10,50 @@ from typing import NamedTuple
 
 from spdnn.records.notes import CudaNotes
 from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE, RunRecord
-from spdnn.report.breakdown.ladders import curves, ladders
 from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.words import STREAMED, plural
+from spdnn.report.times.ladders import curves, ladders
 from spdnn.taskgraph.calibration import decomposition_of, notes_of, timeline_of
 from spdnn.taskgraph.graph import COMPUTE, LANES
 from spdnn.taskgraph.timeline import Span
 
 RANKS, TIMELINE, EVENTS, JOINED = "Clocks of the ranks", "Timeline", "Events of the GPU", "Kernel at most"
 MEANINGS = {
-    RANKS: "All seconds of all ranks in all repeats. Wait: for other ranks. Copy: messages, packing and placing rows "
-    "included. Kernel: all else that a rank did; where it also read weights, that is not told apart.",
-    TIMELINE: "Each device has a lane that computes and lanes that copy, and what they did in the last repeat was "
-    "recorded. The whole is the seconds of that repeat, for each device once. Kernel: the lane that computes was busy, "
-    "rows that leave and results included. What came after the last task is not told apart, and neither is what a "
-    "captured graph did that copies weights too.",
+    RANKS: "All seconds of all ranks in all repeats. Wait: for other ranks. Copy: messages, packing and unpacking rows "
+    "included. Kernel: everything else that a rank did; where it also read weights, that is unassigned.",
+    TIMELINE: "Each device has a lane that computes and lanes that copy, and the last repeat of each was recorded. The "
+    "whole is the seconds of that repeat, for each device once. Kernel: the computing lane was busy, compaction and "
+    "results included. Seconds after the last task are unassigned, and so is a captured graph that copies weights too.",
     EVENTS: "Two events on the GPU, before its first launch of a batch and after its last: kernel is the time between "
-    "them, gaps between launches included. The rest of the last repeat is the host's, and not told apart.",
+    "them, gaps between launches included. The rest of the last repeat is the host's, and unassigned.",
     JOINED: "The record's timeline has fewer entries than there were tasks: neighbours are one entry, so gaps between "
     "them count as busy.",
 }
-WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: what opening copied is in it too
+WITH_COPIES = "with host-to-device copies"  # of a GPU engine's spans: copies made while opening included
 
 
 class Parts(NamedTuple):
-    """What the inference seconds of a run were made of; copy, kernel, wait and untold add up to the whole. None: that
-    part is not told, and is in `untold`.
+    """Parts of the inference seconds of a run; copy, kernel, wait and unassigned add up to the whole. None: the record
+    does not have that part, and its seconds are in `unassigned`.
 
     Attributes:
-        whole: the seconds that are told apart: of all ranks and repeats, or of all devices in the last repeat.
+        whole: the seconds that are split: of all ranks and repeats, or of all devices in the last repeat.
         copy: while weights, rows or messages were copied and nothing was computed.
-        kernel: while it was computed.
+        kernel: while something was computed.
         wait: while neither happened.
-        untold: which of these, the record does not tell.
-        hidden: of copies that went on while the same device computed, in `kernel` already.
+        unassigned: seconds that the record attributes to none of these.
+        hidden: of copies that overlapped computing on the same device; part of `kernel`.
         joined: (tasks, entries of the timeline) where several tasks are one entry: gaps between them count as busy.
-        source: how the record tells, in a few words.
+        source: where the record has the parts, in a few words.
     """
 
     whole: float
     copy: float | None
     kernel: float | None
     wait: float | None
-    untold: float
+    unassigned: float
     hidden: float | None
     joined: tuple[int, int] | None
     source: str
@@ -66,22 +63,21 @@ def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run.
 
     Returns:
-        rows: {run, parts, uploaded} of each run: parts None where its record tells none, uploaded the seconds of read
-        that copied to a GPU; apart: the rows with parts; streamed: whether others streamed weights; meanings: of the
-        ways in which they are told apart; curves, configurations: of the survivors; ladders; on_gpu: whether any run
-        used a GPU.
+        rows: {run, parts, uploaded} of each run: parts None where its record has none, uploaded the seconds of read
+        that copied to a GPU; split: the rows with parts; streamed: whether others streamed weights; meanings: of the
+        sources of the parts; curves, configurations: of the survivors; ladders; on_gpu: whether any run used a GPU.
     """
     runs, own = collection.runs, collection.own
     if not runs:
         return None
-    alone = sorted(runs, key=lambda run: bool(run["record"].comparison))  # those timed beside peers come last
+    alone = sorted(runs, key=lambda run: bool(run["record"].comparison))  # runs of a comparison with peers come last
     rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
-    apart = [row for row in rows if row["parts"]]
+    split = [row for row in rows if row["parts"]]
     return {
         "rows": rows,
-        "apart": apart,
+        "split": split,
         "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
-        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in apart)],
+        "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in split)],
         "curves": curves(own, MOST_DRAWN),
         "configurations": run_rows.configurations(own),
         "ladders": ladders(own)[:MOST_DRAWN],
@@ -99,12 +95,12 @@ def fastest(rows: Sequence[dict], most: int) -> list[dict]:
 
 
 def _is_by(term: str, row: dict) -> bool:
-    """Whether a meaning is of how this row is told apart."""
+    """Whether a meaning is of the source of this row's parts."""
     return bool(row["parts"].joined) if term == JOINED else row["parts"].source.startswith(term)
 
 
 def parts(record: RunRecord) -> Parts | None:
-    """What the record tells of its inference seconds; None where that is nothing."""
+    """The parts of a record's inference seconds; None where it has none."""
     if record.ranks > 1:
         return _of_ranks(record)
     if record.comparison:
@@ -119,13 +115,13 @@ def _of_ranks(record: RunRecord) -> Parts:
     ranks, repeats = record.distribution.per_rank, len(record.seconds)
     whole, waiting, sending = (sum(sum(getattr(rank, name)) for rank in ranks) for name in PER_REPEAT)
     rest, source = _positive(whole - waiting - sending), f"{RANKS}, {plural(repeats, 'repeat')}"
-    computed, untold = (None, rest) if record.span == STREAMED else (rest, 0.0)
-    return Parts(whole, sending, computed, waiting, untold, None, None, source) if whole else None
+    computed, unassigned = (None, rest) if record.span == STREAMED else (rest, 0.0)
+    return Parts(whole, sending, computed, waiting, unassigned, None, None, source) if whole else None
 
 
 def _of_timeline(record: RunRecord) -> Parts | None:
-    """By device, from the lanes of the last repeat. Copies beside a lane that computes are hidden, and take no time of
-    their own. Where a captured graph copies weights too, what is one entry of the timeline is not told apart.
+    """By device, from the lanes of the last repeat. Copies that overlap computing are hidden, and take no time of their
+    own. Where a captured graph copies weights too, it is one entry of the timeline, and unassigned.
     """
     notes, last = notes_of(record), record.seconds[-1]
     spans, made = timeline_of(record), decomposition_of(record)
@@ -143,9 +139,9 @@ def _of_timeline(record: RunRecord) -> Parts | None:
         copying += _covered(one for one in lanes if one.lane != COMPUTE)
         busy += _covered(lanes)
     copy, wait, after = busy - computing, end * made.devices - busy, whole - end * made.devices
-    seconds = {"copy": copy, "kernel": computing, "wait": wait, "untold": after, "hidden": copying - copy}
+    seconds = {"copy": copy, "kernel": computing, "wait": wait, "unassigned": after, "hidden": copying - copy}
     if notes.captured and record.span == STREAMED:
-        seconds |= {"kernel": None, "untold": after + computing, "hidden": None}
+        seconds |= {"kernel": None, "unassigned": after + computing, "hidden": None}
     tasks = notes.timeline_tasks or 0
     joined = (tasks, len(spans)) if tasks > len(spans) else None
     source = f"{TIMELINE}, {plural(made.devices, 'device')}, last repeat"
@@ -153,12 +149,12 @@ def _of_timeline(record: RunRecord) -> Parts | None:
 
 
 def _positive(seconds: float | None) -> float | None:
-    """What sums of rounded numbers are, where none can be negative."""
+    """A sum of rounded numbers that cannot be negative."""
     return None if seconds is None else max(0.0, seconds)
 
 
 def _covered(spans: Iterable[Span]) -> float:
-    """Seconds in which at least one of them was going on."""
+    """Seconds that at least one of the spans covers."""
     total, until = 0.0, 0.0
     for one in sorted(spans, key=lambda one: one.begin):
         total += max(0.0, one.end - max(one.begin, until))
@@ -171,8 +167,8 @@ def _of_events(record: RunRecord) -> Parts | None:
     last, kernel = record.seconds[-1], _spans(record).get(record.span)
     if kernel is None or not last or kernel > last * (1 + TOLERANCE) + CLOCK:
         return None
-    untold = _positive(last - kernel)
-    return Parts(max(last, kernel), None, kernel, None, untold, None, None, f"{EVENTS}, last repeat")
+    unassigned = _positive(last - kernel)
+    return Parts(max(last, kernel), None, kernel, None, unassigned, None, None, f"{EVENTS}, last repeat")
 
 
 def _uploaded(record: RunRecord) -> float | None:
