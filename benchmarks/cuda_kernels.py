@@ -150,7 +150,7 @@ def vendors(device: Device, features: Features, ordinal: int | None) -> tuple[st
     Raises:
         Unavailable: it cannot run here.
     """
-    library, layer, made = engine(CUSPARSE).library, features.layer, {}
+    library, layer, made = engine(CUSPARSE), features.layer, {}
 
     def make() -> None:  # on the device's stream, as the steps are
         library.use(ordinal)

@@ -27,6 +27,7 @@ from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
 from spdnn.sources.radixnet import RadixNet
 
@@ -54,7 +55,7 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
         level.layers([bound], source, target, count, tile, 1, active, threads)
 
     run()
-    level.untile(target, got, tile, threads)
+    level.take(target, tile, np.arange(len(got)), got, threads)
     compare(got, rows, layer)
     return run
 
@@ -64,7 +65,7 @@ def sparse(network: Network, layer: Layer, rows: np.ndarray, threads: int) -> Ca
     level, (count, neurons), every = layers.level(), rows.shape, slice(0, rows.shape[0])
     buffers = [Buffer(count, neurons) for _ in range(2)]
     source = buffers[0].rows(every)
-    level.load_dense(rows, np.arange(count), source, threads)
+    level.load(layouts.bind_inputs(Inputs(rows)), np.arange(count), source, threads)
     bound, scratch, got = layers.bind(layer), layers.workspace(network, level.panel, threads), np.empty_like(rows)
 
     def run(accumulator: int) -> tuple:

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from spdnn.engines.registry import usable_cores
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 from spdnn.sources.radixnet import RadixNet
 
@@ -32,8 +33,9 @@ def check(level, layer, tile: int) -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((tile, layer.inputs)).astype(np.float32)
     out, got = layouts.buffer(tile, layer.outputs, tile), np.empty((tile, layer.outputs), np.float32)
-    level.layers_dense([layouts.bind(layer)], rows, np.arange(tile), out, tile, 1, np.zeros((1, 1), np.uint64), 1)
-    level.untile(out, got, tile, 1)
+    stored = layouts.bind_inputs(Inputs(rows))
+    level.layers_stored([layouts.bind(layer)], stored, np.arange(tile), out, tile, 1, np.zeros((1, 1), np.uint64), 1)
+    level.take(out, tile, np.arange(tile), got, 1)
     expected = np.clip(rows.astype(np.float64) @ layer.matrix(np.float64) + layer.bias, 0, layer.activation.high)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 

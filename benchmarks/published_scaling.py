@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common.files import write_text
-from spdnn.costmodel.costs import Device
+from spdnn.costmodel.costs import DeviceCosts
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.costmodel.prediction import predict
 from spdnn.problem import challenge
@@ -78,14 +78,14 @@ def at_scale(path: str | Path | None = None, both: bool = False) -> Scaling:
         for row in read_baselines(path)
         if row.system == SYSTEM and row.hardware.startswith(HARDWARE)
     }
-    device = Device((0.0,), tiles=(MINIBATCH,), memory_bytes=MEMORY_BYTES)
+    device = DeviceCosts((0.0,), tiles=(MINIBATCH,), memory_bytes=MEMORY_BYTES)
     device = replace(device, seconds_per_layer=_on_one(device, published, challenge.WIDTHS[0], 0.0)[0])
 
     @cache
     def shares(neurons: int, layers: int, ranks: int) -> np.ndarray:
         return official_shares(official_work(neurons, layers), neurons, ranks, "static", distinct=True)
 
-    def predicted(key: tuple[int, int, int], device: Device) -> float:
+    def predicted(key: tuple[int, int, int], device: DeviceCosts) -> float:
         neurons, layers, ranks = key
         _, first, deeper = _on_one(device, published, neurons, device.seconds_per_layer)
         found = replace(device, seconds_per_edge=(first,) * _block(neurons) + (deeper,))
@@ -109,7 +109,7 @@ def _block(neurons: int) -> int:
     return int(math.log2(neurons // 16))
 
 
-def _on_one(device: Device, published: dict, neurons: int, fixed: float) -> tuple[float, float, float]:
+def _on_one(device: DeviceCosts, published: dict, neurons: int, fixed: float) -> tuple[float, float, float]:
     """(fixed seconds of a layer, seconds per edge in the first block, and in deeper layers) that explain one GPU.
 
     Three depths, relative least squares. Where the fixed seconds are given, they are kept; where not (0), both rates
@@ -126,7 +126,7 @@ def _on_one(device: Device, published: dict, neurons: int, fixed: float) -> tupl
     return (fixed, *map(float, found)) if fixed else (float(found[0]), float(found[1]), float(found[1]))
 
 
-def _fitted(device: Device, name: str, slow: float, fast: float, predicted: Callable, key: tuple, published: dict):
+def _fitted(device: DeviceCosts, name: str, slow: float, fast: float, predicted: Callable, key: tuple, published: dict):
     """The device whose attribute `name`, between slow and fast, brings the prediction of `key` to its figure."""
     for _ in range(25):
         middle = math.sqrt(slow * fast)

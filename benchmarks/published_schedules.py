@@ -29,7 +29,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from spdnn.common.files import write_text
-from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.published import read_baselines
@@ -150,12 +150,12 @@ class _Fitted:
         costs = TaskCosts(work, *self._device(system, work, devices), order=shares)
         return float(simulate(decomposition, costs).seconds)
 
-    def _device(self, system: str, work: Work, devices: int) -> tuple[Device, Messages]:
+    def _device(self, system: str, work: Work, devices: int) -> tuple[DeviceCosts, MessageCosts]:
         """(what a device costs, what rows cost that move)."""
         row, weights = float(work.row_bytes[0]), float(work.weight_bytes[0])
         rates = self.rates[SNIG if system == GPIPE else system, int(row) // 4]
         once = self._once(system, row)
-        made = Device((rates.edge,), once, rates.layer, copy_bytes_per_second=COPIES)
+        made = DeviceCosts((rates.edge,), once, rates.layer, copy_bytes_per_second=COPIES)
         if system == BF:
             part, fixed = work.inputs / devices, min(self.overhead, rates.layer)
             layer = fixed + (rates.layer - fixed) / devices
@@ -168,7 +168,7 @@ class _Fitted:
         if held > MEMORY_BYTES:
             layer += 2 * weights / self.faults  # so do the weights, before the next batch needs them
         first = work.layers * weights / COPIES  # one device's after the other's
-        return replace(made, seconds_per_layer=layer, seconds_per_run=first), Messages(0.0, self.faults)
+        return replace(made, seconds_per_layer=layer, seconds_per_run=first), MessageCosts(0.0, self.faults)
 
     def _once(self, system: str, row: float) -> float:
         """Seconds of an input, once: it is fetched ahead in batches, or comes as its pages fault."""

@@ -21,16 +21,16 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from spdnn.cli.inputs import named
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.records.run_record import RunRecord, RunSamples, Verdict
+from spdnn.records.run_record import RunRecord, Verdict
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of
@@ -54,7 +54,7 @@ class Setting:
     digest: str = ""
     seconds: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
-    fastest: measure.Measurement | None = None
+    fastest: dict | None = None
 
     @property
     def quiet(self) -> int:
@@ -119,7 +119,7 @@ def run(one: Setting, prepared: Prepared, inputs: Inputs, runner, patient: bool 
     one.seconds.append(seconds)
     one.others.append(others)
     if one.best == len(one.seconds) - 1:
-        spent = RunSamples([0.0], [0.0], [seconds])
+        spent = measure.samples([0.0], [0.0], [seconds])
         one.fastest = measure.measured(
             runner.name, prepared, inputs, one.options, session, result, spent, [result.digest]
         )
@@ -135,7 +135,7 @@ def verified(one: Setting, prepared: Prepared, inputs: Inputs, runner) -> tuple[
     result = run(one, prepared, inputs, runner, patient=False)
     one.seconds.clear()
     one.others.clear()
-    verdict = measure.judge(prepared.source, inputs, result)
+    verdict = judge(prepared.source, inputs, result)
     if not verdict.passed:
         sys.exit(f"{one.schedule} on {one.devices}: {'; '.join(verdict.reasons)}")
     return verdict, measure.summary(result)
@@ -201,8 +201,8 @@ def main() -> None:
                 "the machine was never quiet during a resident run on one device: there is nothing to calibrate by"
             )
         base = found[0].fastest
-        base = replace(base, machine=measure.ceilings(runner, found[0].options))
-        record = measure.record("schedules", base, judged[0][1], judged[0][0], "benchmarks/schedules.py")
+        base = Measurement.of(base | {"machine": measure.ceilings(runner, found[0].options)})
+        record = record_of("schedules", base, judged[0][1], judged[0][0], "benchmarks/schedules.py")
         told[name] = compared(found, record)
         printed(told[name], name, record)
     if chosen.json:

@@ -19,6 +19,7 @@ from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured
@@ -48,7 +49,7 @@ def main() -> None:
         prepared = runner.prepare(network, parse_reductions(reductions, runner.offers))
         sessions[setting], samples[setting] = runner.open(prepared, inputs, Options(threads, chosen.memory)), []
     for setting, session in sessions.items():
-        verdict = measure.judge(network, inputs, session.run())
+        verdict = judge(network, inputs, session.run())
         if not verdict.passed:
             raise SystemExit(f"{setting}: the verdict is fail ({'; '.join(verdict.reasons)})")
     for _ in range(chosen.rounds):

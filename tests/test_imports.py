@@ -8,6 +8,7 @@ import pytest
 
 from spdnn import cli
 from spdnn.common import provenance
+from spdnn.engines.registry import ENGINES
 
 # DESIGN.md has the rule, the lowest line first; a module may import its own line and those below it.
 RULE = re.search(r"^common < [\w,< ]+$", (provenance.PACKAGE.parent / "DESIGN.md").read_text(), re.MULTILINE)[0]
@@ -94,10 +95,21 @@ def test_code_digest_follows_what_is_reached():
         "spdnn.engines.cpu.session",
         "spdnn.kernels.dispatch",
         "spdnn.problem.network",
-        "spdnn.common.statistics",
+        "spdnn.common.progress",
     } <= set(reached)
     assert not [module for module in reached if unit(module) in ("report", "cli")]
     assert provenance.code_digest("spdnn.measure.run") != provenance.code_digest("spdnn.report.rendering")
+
+
+def test_inference_depends_on_no_class_of_a_run_record():
+    """What records and verdicts hold may change without another inference; the machine's rates are measured with it."""
+    engines = {module.split(":")[0] for module in ENGINES.values()}
+    reached = provenance.reached("spdnn.measure.run", "spdnn.distributed.run", *engines)
+    assert {module for module in reached if unit(module) == "records"} == {
+        "spdnn.records", "spdnn.records.fields", "spdnn.records.limits",
+    }  # fmt: skip
+    assert "spdnn.records.run_record" in provenance.reached("spdnn.measure.record")
+    assert "spdnn.records.run_record" in provenance.reached("spdnn.measure.judging")
 
 
 def test_code_digest_sees_kernels_and_templates(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def _show_plan(chosen) -> dict:
     device, work = calibration.from_record(record, fixed)
     if chosen.memory:
         device = replace(device, memory_bytes=chosen.memory)
-    messages = costs.Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
+    messages = costs.MessageCosts(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH)
     partition, per_node = chosen.partition or "rebalanced", chosen.per_node or 1
     seconds = statistics.median(record.seconds)
     print(f"calibrated by {record.case}: {seconds:.4g} s on one rank, measured; all below is predicted")

@@ -22,7 +22,7 @@ def problem_of(chosen) -> tuple:
     Raises:
         InputError: arguments that do not say what to compute, or what it costs.
     """
-    from spdnn.costmodel.costs import Messages
+    from spdnn.costmodel.costs import MessageCosts
     from spdnn.taskgraph.decomposition import ScheduleRequest
     from spdnn.taskgraph.simulation import sizes_of
 
@@ -32,7 +32,7 @@ def problem_of(chosen) -> tuple:
     if (chosen.layers is None) != (chosen.neurons is None):
         raise InputError("--neurons and --layers go together, and say which official network it is")
     priced = chosen.latency or chosen.bandwidth or not chosen.record
-    messages = Messages(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if priced else None
+    messages = MessageCosts(chosen.latency or LATENCY, chosen.bandwidth or BANDWIDTH) if priced else None
     problem = _recorded(chosen, request.devices, messages) if chosen.record else _by_hand(chosen, messages)
     name, costs, cores, priced = problem
     return name, request, costs, sizes_of(costs.work, costs.device), cores, priced
@@ -61,7 +61,7 @@ def _recorded(chosen, devices: int, messages) -> tuple:
 
 
 def _by_hand(chosen, messages) -> tuple:
-    from spdnn.costmodel.costs import Device
+    from spdnn.costmodel.costs import DeviceCosts
     from spdnn.taskgraph.simulation import TaskCosts
 
     if not (chosen.neurons or chosen.network):
@@ -71,7 +71,7 @@ def _by_hand(chosen, messages) -> tuple:
             "the cost of a layer is not known: give --record run.json, or --edges-per-second and, for weights that are "
             "streamed, --copy-bandwidth"
         )
-    device = Device(
+    device = DeviceCosts(
         (1 / chosen.edges_per_second,), 0.0, chosen.launch_seconds or 0.0, tiles=(TILE,),
         copy_bytes_per_second=chosen.copy_bandwidth,
     )  # fmt: skip

@@ -19,7 +19,9 @@ from spdnn.distributed.world import world
 from spdnn.engines.base import Options
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.measure import run as measure
-from spdnn.measure.run import Loaded, Measurement
+from spdnn.measure.judging import judge, named_truth
+from spdnn.measure.record import Measurement, record_of
+from spdnn.measure.run import Loaded
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
@@ -192,7 +194,7 @@ def _load(
         inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
     reading, read = read, read + staging + opening
     if chosen.truth not in (None, "oracle"):
-        measure.named_truth(chosen.truth, inputs.count)
+        named_truth(chosen.truth, inputs.count)
     if not chosen.prepared:
         prepared, spent = measure.timed(runner.prepare, network, reductions, chosen.memory)
         return Loaded(inputs, prepared, read, spent, reading)
@@ -223,13 +225,15 @@ def _measured(
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
         options = Options(threads, chosen.memory, _kept(chosen, loaded), request=request)
-        return loaded, *measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
+        measured, result = measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
+        return loaded, Measurement.of(measured), result
     from spdnn.distributed.run import Ranks
 
     several = Ranks(ranks, runner, chosen.partition, chosen.memory, request)
     loaded = several.load(load)
     kept = ranks.together(lambda: _kept(chosen, loaded) if ranks.rank == 0 else None)
-    return loaded, *several.measure(loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats)
+    measured, result = several.measure(loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats)
+    return loaded, Measurement.of(measured) if measured else None, result
 
 
 def _kept(chosen, loaded: Loaded) -> bool | np.ndarray:
@@ -255,8 +259,7 @@ def _judged(
         if chosen.record:
             raise InputError("the reference engine is the oracle itself, so its verdict proves nothing; give --truth")
         return None, measurement
-    judge = partial(measure.judge, seed=chosen.seed)
-    verdict, judging = measure.timed(judge, network, inputs, result, truth)
+    verdict, judging = measure.timed(partial(judge, seed=chosen.seed), network, inputs, result, truth)
     samples = measurement.samples
     read, prepare, first = samples.read_seconds[0], samples.prepare_seconds[0], samples.inference_seconds[0]
     spent = solution(
@@ -378,7 +381,7 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: Verdi
         command = ["mpiexec", "-n", measurement.ranks, *command, "--partition", chosen.partition]
         case += f".r{measurement.ranks}-{chosen.partition}"
     summary = measure.summary(result)
-    write_record(chosen.record, measure.record(case, measurement, summary, verdict, shlex.join(map(str, command))))
+    write_record(chosen.record, record_of(case, measurement, summary, verdict, shlex.join(map(str, command))))
 
 
 def _failed(verdict: Verdict) -> int:
@@ -391,7 +394,7 @@ def _verify(chosen) -> int:
 
     categories = read_categories(existing(chosen.categories, "list of categories"))
     official = chosen.truth.startswith("official:")
-    truth = measure.named_truth(chosen.truth, challenge.INPUTS if official else None)
+    truth = named_truth(chosen.truth, challenge.INPUTS if official else None)
     verdict = verify.judge_categories(categories, truth)
     if not verdict.passed:
         return _failed(verdict)

@@ -1,4 +1,4 @@
-"""The cost model's device and work from a run record of one rank, and how far off it is for records of several."""
+"""The cost model's device and work from a run record of one rank, and its errors against records of several ranks."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.costs import Device, Messages, Work
+from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.costmodel.official import official_shares
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.problem import challenge
@@ -19,7 +19,7 @@ WEIGHT_BYTES = 8  # in memory, of an edge: an index and a value
 LOG_TOLERANCE = 0.01  # relative: a log of passes that lacks more of the edges was cut, and is not used
 
 
-def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[Device, Work]:
+def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[DeviceCosts, Work]:
     """What a run record of one rank tells of the device and the work; predicting it again gives its median time.
 
     Args:
@@ -43,7 +43,7 @@ def from_record(record: RunRecord, run_seconds: float = 0.0) -> tuple[Device, Wo
         spent = spent * total / spent.sum()
     tile = record.engine.notes.tile
     tiles = (*(size for size in TILES if size < tile), tile) if tile else (1,)
-    device = Device(
+    device = DeviceCosts(
         (0.0,), (total - spent.sum()) / inputs, 0.0, run_seconds, tiles,
         record.memory_limit_bytes or record.environment.memory_bytes,
         cores=record.environment.cores, threads=record.threads,
@@ -68,8 +68,8 @@ def _logged(record: RunRecord, alive: np.ndarray) -> tuple[np.ndarray, np.ndarra
     layers, computed = alive.size, record.result.edges_computed
     log: Sequence = record.engine.notes.pass_log or ()
     if not all(len(one) == 5 and 0 <= one[0] < one[0] + one[1] <= layers for one in log):
-        told = "the passes that its engine noted are not of first layer, layers, rows, edges and seconds"
-        raise InputError(f"{record.case}: {told}; the model cannot be calibrated by it")
+        wrong = "the passes that its engine noted are not of first layer, layers, rows, edges and seconds"
+        raise InputError(f"{record.case}: {wrong}; the model cannot be calibrated by it")
     lanes, edges, seconds = np.zeros((3, layers))
     for first, count, rows, gone, spent in log:
         span = slice(int(first), int(first + count))
@@ -161,7 +161,7 @@ def _checked(record: RunRecord, source: RunRecord, few: RunRecord | None) -> Che
     what = (
         work,
         device,
-        Messages(several.messages.latency_seconds, several.messages.bytes_per_second),
+        MessageCosts(several.messages.latency_seconds, several.messages.bytes_per_second),
         ranks,
         several.partition,
     )

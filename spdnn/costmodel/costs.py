@@ -10,12 +10,12 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceCosts:
     """What one rank computes on.
 
     Attributes:
         seconds_per_edge: of one row through one edge, by layer; the last one holds for all deeper layers.
-        seconds_per_input: of each input, besides: closing gaps, looking for identical rows.
+        seconds_per_input: of each input, besides: closing gaps, searching for identical rows.
         seconds_per_layer: of each layer, whatever it computes: launches, synchronisation.
         seconds_per_run: of each run, on one thread.
         tiles: sizes of a tile, ascending: rows are padded to the first that holds them, or to a multiple of the last.
@@ -80,7 +80,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Messages:
+class MessageCosts:
     """What a message costs: latency + bytes / rate."""
 
     latency_seconds: float
@@ -97,7 +97,7 @@ class Messages:
         return math.ceil(math.log2(ranks)) * self.latency_seconds + nbytes / self.bytes_per_second
 
 
-FREE = Messages(0.0, math.inf)
+FREE = MessageCosts(0.0, math.inf)
 
 
 @dataclass(frozen=True)

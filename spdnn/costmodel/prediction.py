@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
 
 PARTITIONS = ("static", "cyclic", "rebalanced")
 CATEGORY_BYTES = 40  # of the outcome of an input that survives: number, sums, extremes, hash
@@ -65,8 +65,8 @@ class Prediction:
 
 def predict(
     work: Work,
-    device: Device,
-    messages: Messages = FREE,
+    device: DeviceCosts,
+    messages: MessageCosts = FREE,
     ranks: int = 1,
     partition: str = "rebalanced",
     *,
@@ -163,7 +163,7 @@ def _exchange(uneven: np.ndarray, even: np.ndarray, moving: np.ndarray) -> int:
     return even.size - int(np.argmin(ends[::-1]))  # of equal ends, the last: never exchanging
 
 
-def _batches(work: Work, device: Device, ranks: int, per_node: int) -> tuple[int, float, bool]:
+def _batches(work: Work, device: DeviceCosts, ranks: int, per_node: int) -> tuple[int, float, bool]:
     """(batches, bytes of a rank with all its inputs at once, whether what it always holds fits)."""
     held, features = work.memory(work.inputs / ranks, device.copy_bytes_per_second is not None)
     if device.memory_bytes is None:
@@ -173,7 +173,7 @@ def _batches(work: Work, device: Device, ranks: int, per_node: int) -> tuple[int
     return max(1, math.ceil(features / max(room, one))), held + features, bool(room >= min(one, features))
 
 
-def _parts(work: Work, device: Device, batches: int, ranks: int) -> dict[str, float]:
+def _parts(work: Work, device: DeviceCosts, batches: int, ranks: int) -> dict[str, float]:
     """Seconds of a rank with the mean of the rows, by cause; weights are what is left when the others are taken off."""
     rows = work.rows / ranks
     rates = work.edges * device.rates(work.layers)
@@ -190,8 +190,8 @@ def _parts(work: Work, device: Device, batches: int, ranks: int) -> dict[str, fl
 
 def enough(
     work: Work,
-    device: Device,
-    messages: Messages = FREE,
+    device: DeviceCosts,
+    messages: MessageCosts = FREE,
     partition: str = "rebalanced",
     *,
     order: Callable[[int], np.ndarray | None] = lambda ranks: None,

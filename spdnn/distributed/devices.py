@@ -1,4 +1,4 @@
-"""Which devices a rank takes, from what all ranks of its node see: pure."""
+"""Which devices a rank takes, from what all ranks of its node see. A pure function: it asks no driver and no rank."""
 
 from collections.abc import Sequence
 

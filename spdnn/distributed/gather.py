@@ -1,4 +1,4 @@
-"""What ranks tell rank 0 at the end of a run, and what their messages cost. All through host buffers."""
+"""What ranks send to rank 0 at the end of a run, and what their messages cost. All goes through host buffers."""
 
 import time
 from dataclasses import replace

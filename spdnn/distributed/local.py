@@ -1,4 +1,7 @@
-"""Copies of files on a disk of this node, by its leader alone, so that what is read again and again is near."""
+"""Copies of files on a disk of this node.
+
+The node's leader makes them, so that what is read again and again is near.
+"""
 
 import contextlib
 import os

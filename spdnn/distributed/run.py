@@ -4,13 +4,10 @@ A repeat is timed from a barrier to a barrier, and is as long as its slowest ran
 row sums is inside. Every rank tells how much of it was waiting for others and how much was communication.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
 import numpy as np
-from msgspec.structs import replace
 
 from spdnn.common import progress_output, provenance
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
@@ -27,21 +24,18 @@ from spdnn.measure import run as measure
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.records.run_record import (
-    Distribution,
-    Environment,
-    Messages,
-    OneRank,
-    RankImbalance,
-    Reductions,
-    RunSamples,
-    rank_imbalance,
-)  # fmt: skip
-from spdnn.records.run_record import Engine as EngineNotes
 from spdnn.taskgraph.decomposition import ScheduleRequest
 
 SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
+
+
+class _Times:
+    """Seconds of this rank, one of each for every repeat; and the largest proportional set size seen."""
+
+    def __init__(self):
+        self.inference, self.waiting, self.communication = [], [], []
+        self.proportional: int | None = None
 
 
 class Ranks:
@@ -118,9 +112,7 @@ class Ranks:
         world.local.Barrier()
         return Options(threads, max(1, mine), values, self.device, self.request)
 
-    def measure(
-        self, loaded: Loaded, options: Options, repeats: int
-    ) -> tuple[measure.Measurement | None, Result | None]:
+    def measure(self, loaded: Loaded, options: Options, repeats: int) -> tuple[dict | None, Result | None]:
         """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
 
         Raises:
@@ -144,7 +136,7 @@ class Ranks:
             result = with_values(world, result, mine, options.keep)
         rank = self._of_rank(exchange, mine, numbers, timer)
         rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
-        reduced = (session.found, session.span) if session is not None else None
+        reduced = (session.findings, session.span) if session is not None else None
         del session
         if exchange:
             exchange.comm.Free()
@@ -154,8 +146,8 @@ class Ranks:
         if world.rank:
             return None, None
         measurement = self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages)
-        total = opened + measurement.samples.inference_seconds[0]
-        return replace(measurement, aside_seconds=time.perf_counter() - begun - total), result
+        total = opened + measurement["samples"]["inference_seconds"][0]
+        return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result
 
     def _open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session | None:
         try:
@@ -231,9 +223,7 @@ class Ranks:
             "proportional_memory_bytes": timer.proportional,
         }
 
-    def _measurement(
-        self, prepared, inputs, options, result, digests, everyone, ceilings, messages
-    ) -> measure.Measurement:
+    def _measurement(self, prepared, inputs, options, result, digests, everyone, ceilings, messages) -> dict:
         """All ranks' figures together, on rank 0."""
         ranks = [row for row, _, _ in everyone]
         findings, spans = zip(*(reduced for _, reduced, _ in everyone if reduced), strict=True)
@@ -241,49 +231,46 @@ class Ranks:
             row["survivors"] = row["survivors"] or [0] * prepared.source.depth
             if self.log.exchanges:  # a rank without inputs takes part in no exchange
                 row["edges_from_exchange"] = row["edges_from_exchange"] or 0
-        ranks = [OneRank(**row) for row in ranks]
-        samples = RunSamples(
-            [max(rank.read_seconds for rank in ranks)],
-            [max(rank.prepare_seconds for rank in ranks)],
-            np.max([rank.inference_seconds for rank in ranks], axis=0).tolist(),
-        )
         streamed = STREAMED in spans
-        nodes = {rank.host: 0 for rank in ranks}
+        nodes = {row["host"]: 0 for row in ranks}
         windows = dict(zip(self.world.nodes, (shared for _, _, shared in everyone), strict=True))
-        for rank in ranks:
-            nodes[rank.host] += rank.peak_memory_bytes
+        for row in ranks:
+            nodes[row["host"]] += row["peak_memory_bytes"]
         log = self.log
-        return measure.Measurement(
-            problem=replace(measure.problem(prepared.source, inputs), prepared=prepared.digest),
-            engine=EngineNotes(self.engine.name, result.notes),
-            reductions=Reductions(
-                list(prepared.reductions),
-                {**prepared.found, **{name: _together(name, findings) for name in findings[0]}},
+        return {
+            "problem": {**measure.problem(prepared.source, inputs), "prepared": prepared.digest},
+            "engine": {"name": self.engine.name, "notes": result.notes},
+            "reductions": {
+                "requested": list(prepared.reductions),
+                "found": {**prepared.findings, **{name: _together(name, findings) for name in findings[0]}},
+            },
+            "threads": options.threads,
+            "memory_limit_bytes": self.memory,
+            "samples": measure.samples(
+                [max(row["read_seconds"] for row in ranks)],
+                [max(row["prepare_seconds"] for row in ranks)],
+                np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
             ),
-            threads=options.threads,
-            memory_limit_bytes=self.memory,
-            samples=samples,
-            span=STREAMED if streamed else spans[0],
-            digests=digests,
-            result_sha256=result.sha256,
-            peak_memory_bytes=max(own + windows[node] for node, own in nodes.items()),
-            machine=ceilings,
-            environment=Environment(**provenance.environment("", result.notes.get("device"))),
-            ranks=self.world.size,
-            distribution=Distribution(
-                partition=self.partition,
-                nodes=len(nodes),
-                weights="streamed by each rank" if streamed else self.weights,
-                shared_bytes=max(windows.values()),
-                messages=Messages(**messages),
-                meetings=log.comparisons,
-                exchanges=log.exchanges,
-                told=self._sentence(log, prepared),
-                rows_merged_across_ranks=log.merged,
-                imbalance=RankImbalance(**rank_imbalance(ranks)),
-                per_rank=ranks,
-            ),
-        )
+            "span": STREAMED if streamed else spans[0],
+            "digests": digests,
+            "result_sha256": result.sha256,
+            "peak_memory_bytes": max(own + windows[node] for node, own in nodes.items()),
+            "machine": ceilings,
+            "environment": provenance.environment("", result.notes.get("device")),
+            "ranks": self.world.size,
+            "distribution": {
+                "partition": self.partition,
+                "nodes": len(nodes),
+                "weights": "streamed by each rank" if streamed else self.weights,
+                "shared_bytes": max(windows.values()),
+                "messages": messages,
+                "meetings": log.comparisons,
+                "exchanges": [one._asdict() for one in log.exchanges],
+                "told": self._sentence(log, prepared),
+                "rows_merged_across_ranks": log.merged,
+                "per_rank": ranks,
+            },
+        }
 
     def _sentence(self, log: Log, prepared: Prepared) -> str:
         """Why rows were exchanged, or why not."""
@@ -305,15 +292,7 @@ class Ranks:
         )
 
 
-class _Times:
-    """Seconds of this rank, one of each for every repeat; and the largest proportional set size seen."""
-
-    def __init__(self):
-        self.inference, self.waiting, self.communication = [], [], []
-        self.proportional: int | None = None
-
-
 def _together(name: str, findings: list[dict]) -> dict:
-    """The findings of all sessions about one reduction: rows of all, seconds and looks of the rank that spent most."""
+    """One reduction's findings in all sessions: rows of all, seconds and searches of the rank that spent most."""
     mine = [notes[name] for notes in findings]
     return {key: (sum if key == "rows_merged" else max)(one[key] for one in mine) for key in mine[0]}

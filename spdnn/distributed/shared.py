@@ -161,7 +161,7 @@ def share_prepared(world: World, engine: Engine, prepared: Prepared | None) -> P
     notes = None
     if world.leader:
         network = prepared.network
-        notes = (prepared.reductions, prepared.found, network.description, network.depth)
+        notes = (prepared.reductions, prepared.findings, network.description, network.depth)
     reductions, findings, description, depth = _broadcast(world, notes)
     headers, arrays, windows = [], [], []
     groups = _groups(prepared.network, engine) if world.leader else None

@@ -81,7 +81,7 @@ class World:
             library = mpi.Get_library_version().split("\n")[0][:60].strip()
             raise Unavailable(
                 f"{size} processes were started, but mpi4py's MPI ({library}) sees {self.size}: start them with the "
-                f"mpiexec of that MPI (that of this Python is beside {sys.executable})"
+                f"mpiexec of that MPI (that of this Python is next to {sys.executable})"
             )
         progress_output.on_rank(self.rank, self.size)
         self.nodes = self.comm.allgather(self.node)

@@ -1,4 +1,7 @@
-"""The contract of every engine."""
+"""The contract of every engine: what it prepares, the session that it opens, and the options of a run.
+
+An engine is one way to run inference. A session is an inference that is ready to run; its `run` is what is timed.
+"""
 
 import abc
 from collections.abc import Sequence
@@ -62,7 +65,7 @@ class Prepared:
         source: the network before reductions.
         network: what the engine reads, layer by layer.
         reductions: the names that are on.
-        found: for each of them, its findings; fit for JSON.
+        findings: of each of them; fit for JSON.
         layout: of each layer, what Engine.layout gave for it, in memory already; None: `open` makes it.
         digest: of the store that the network was read from; None: it was prepared in this process.
     """
@@ -70,7 +73,7 @@ class Prepared:
     source: Network
     network: Network
     reductions: tuple[str, ...] = ()
-    found: dict = field(default_factory=dict)
+    findings: dict = field(default_factory=dict)
     layout: Sequence[tuple[np.ndarray, ...]] | None = None
     digest: str | None = None
 
@@ -94,7 +97,7 @@ class Prepared:
         """The first layer (0-based) before which dead rows may leave; the depth when they may not."""
         if "dead" not in self.reductions:
             return self.network.depth
-        return dead_from(self.found["dead"]["layers_that_revive_zeros"], self.network.depth)
+        return dead_from(self.findings["dead"]["layers_that_revive_zeros"], self.network.depth)
 
     def course(self) -> progress.Course:
         """The layers for progress; built when a session opens, for it reads every header."""
@@ -108,8 +111,8 @@ class Prepared:
         Raises:
             InputError: there are fewer.
         """
-        source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.found)
-        for name, note in self.found.items():
+        source, network, findings = self.source.first(depth), self.network.first(depth), dict(self.findings)
+        for name, note in self.findings.items():
             findings[name] = REDUCTIONS[name].first(note, source, network, self.network.depth)
         return Prepared(source, network, self.reductions, findings, digest=self.digest)
 
@@ -119,7 +122,7 @@ class Session(abc.ABC):
 
     Attributes:
         span: what the time of `run` includes, RESIDENT or STREAMED.
-        found: findings of the reductions that depend on how many layers run; fit for JSON.
+        findings: of the reductions that depend on how many layers run; fit for JSON.
         exchanges_rows: whether `run` takes an exchange, so that rows can move between ranks.
         batches: into how many batches the memory makes it split its inputs.
         least_batches: it makes no fewer, so that ranks make equally many; the last ones may be empty.
@@ -132,8 +135,8 @@ class Session(abc.ABC):
 
     def __init__(self, prepared: Prepared):
         notes = {name: REDUCTIONS[name].session_note(note, prepared.network.depth)
-                 for name, note in prepared.found.items()}  # fmt: skip
-        self.found: dict = {name: note for name, note in notes.items() if note is not None}
+                 for name, note in prepared.findings.items()}  # fmt: skip
+        self.findings: dict = {name: note for name, note in notes.items() if note is not None}
 
     @abc.abstractmethod
     def run(self, exchange: RowExchange | None = None) -> Result:

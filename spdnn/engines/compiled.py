@@ -1,4 +1,4 @@
-"""The base of the engines on the compiled CPU kernels, and reading layers ahead of the one in use."""
+"""What engines on the compiled CPU kernels share: their base class, reading layers ahead, the error of an overflow."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,7 @@
-"""How much memory an engine may take: what this process holds, what is free, what the caller allows."""
+"""How much memory an engine may take: what this process holds, what is free, what the caller allows.
+
+Linux tells these numbers in /proc.
+"""
 
 import contextlib
 import ctypes

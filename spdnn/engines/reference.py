@@ -1,4 +1,7 @@
-"""Engine `reference`: the float64 oracle behind the contract of the engines, for small cases and for comparison."""
+"""Engine `reference`: the float64 oracle behind the contract of the engines.
+
+It is for small cases and for comparison; the oracle itself is `spdnn.verify.oracle`.
+"""
 
 import numpy as np
 

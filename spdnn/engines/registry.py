@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from functools import cache
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Engine, Options, Prepared, Session
@@ -43,11 +44,17 @@ def engine(name: str, usable: bool = True) -> Engine:
         raise InputError(
             f"engine {name!r} is not known: it must be one of {', '.join(ENGINES)} (spdnn engines lists them)"
         )
-    module, kind = ENGINES[name].split(":")
-    one = getattr(importlib.import_module(module), kind)()
+    one = _made(ENGINES[name])
     if usable and (reason := one.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}")
     return one
+
+
+@cache
+def _made(where: str) -> Engine:
+    """The one engine of a class, `module:class`: what starting it has cost is paid once in a process."""
+    module, kind = where.split(":")
+    return getattr(importlib.import_module(module), kind)()
 
 
 def engines_that_cut() -> list[str]:

@@ -1,4 +1,7 @@
-"""Compiled kernels of the processor (`cpu/`, chosen in `dispatch`) and of NVIDIA GPUs (`cuda/`), with their layouts."""
+"""Compiled kernels and what chooses them: `cpu/` for the processor, `cuda/` for NVIDIA GPUs, `layouts/` for both.
+
+`dispatch` chooses the instruction-set level of the CPU kernels. Importing this loads none of them.
+"""
 
 import os
 

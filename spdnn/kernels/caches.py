@@ -1,4 +1,4 @@
-"""The data caches of this machine, as Linux tells them."""
+"""The data caches of this machine, as Linux lists them in sysfs: their sizes, and how many cores share each."""
 
 import os
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class Cache:
     shared_by: int
 
 
-# Where sysfs tells nothing: small guesses for what must fit a cache, a large one for what must not.
+# Where sysfs has nothing: small guesses for what must fit a cache, a large one for what must not.
 UNKNOWN = (Cache(1, 32 << 10, 1), Cache(2, 256 << 10, 1), Cache(3, 64 << 20, 1 << 10))
 
 
 @cache
 def caches(folder: Path = SYSFS) -> tuple[Cache, ...]:
-    """The data caches of a core, the nearest first, as Linux tells them in sysfs; empty where it does not."""
+    """The data caches of a core, the nearest first, as Linux lists them in sysfs; empty where it does not."""
     result = []
     first = min(os.sched_getaffinity(0))
     for index in sorted(folder.glob(f"cpu{first}/cache/index*")):

@@ -22,13 +22,13 @@ def missing() -> str | None:
     if sources:
         digests = "".join(hashlib.sha256(source.read_bytes()).hexdigest() for source in sources)
         if hashlib.sha256(digests.encode()).hexdigest() != _cpu.source_digest:
-            return "the compiled kernels are not those of the sources beside them; build them again with: make setup"
+            return "the compiled kernels are not those of the sources next to them; build them again with: make setup"
     return None
 
 
 @functools.cache
 def built():
-    """The compiled module, for what is the same at every level; None where it is not built."""
+    """The compiled module; None where it is absent or stale."""
     if missing() is not None:
         return None
     from spdnn.kernels import _cpu
@@ -51,12 +51,9 @@ def levels() -> list:
     Raises:
         Unavailable: the compiled module is absent or stale.
     """
-    reason = missing()
-    if reason:
+    if reason := missing():  # asked anew: sources may have changed since they were loaded
         raise Unavailable(reason)
-    from spdnn.kernels import _cpu
-
-    return _cpu.levels()
+    return built().levels()
 
 
 def level(name: str | None = None):

@@ -27,14 +27,14 @@ COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)
 LOAD_UNIT = 512  # the buffers of loads come in multiples of it
 
 
-def measure(threads: int, seconds: float = 0.2, memory: int | None = None, beside: int = 1) -> Machine:
+def measure(threads: int, seconds: float = 0.2, memory: int | None = None, together: int = 1) -> Machine:
     """Measure what this machine does at best on `threads` threads, at the kernels' instruction-set level.
 
     Args:
         seconds: that the windows take; making the arrays of the copy comes on top (256 MB: some 0.02 s).
         memory: bytes that the arrays of the copy may take together; by default an eighth of what is free.
-        beside: processes of this machine that measure at the same moment, this one included; the arrays of all
-            together are beyond the caches that they share.
+        together: processes of this machine that measure at the same moment, this one included; the arrays of all
+            are beyond the caches that they share.
 
     Raises:
         InputError: threads or seconds out of range.
@@ -44,10 +44,10 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, besid
     if not 0 < seconds <= LONGEST:
         raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
     began, level, quarter = time.perf_counter(), dispatch.level().name, seconds / 4
-    known = caches() or UNKNOWN
-    near, second = known[0], known[min(1, len(known) - 1)]
+    levels = caches() or UNKNOWN
+    near, second = levels[0], levels[min(1, len(levels) - 1)]
     allowed = (available_bytes() or 0) // FREE_SHARE if memory is None else memory
-    copied = _copied_bytes(known[-1], threads, allowed, beside)
+    copied = _copied_bytes(levels[-1], threads, allowed, together)
     from spdnn.kernels import _cpu
 
     source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
@@ -62,14 +62,14 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, besid
     return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=RateSamples(**samples))
 
 
-def _copied_bytes(last: Cache, threads: int, memory: int, beside: int) -> int:
+def _copied_bytes(last: Cache, threads: int, memory: int, together: int) -> int:
     """Bytes of each array of the copy, far more than the last-level caches that the threads can reach hold.
 
     Raises:
         Unavailable: they do not fit into `memory`.
     """
     instances = min(threads, -(-len(os.sched_getaffinity(0)) // last.shared_by))
-    held, unit = last.bytes * instances // beside, COPY_UNIT * threads
+    held, unit = last.bytes * instances // together, COPY_UNIT * threads
     size = min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
     if size < max(LEAST_CACHES * held, unit):
         raise Unavailable(

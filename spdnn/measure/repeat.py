@@ -19,6 +19,8 @@ from spdnn.common.validation import END, UNREADABLE, shortened
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -101,7 +103,8 @@ def rerun(
     options = Options(threads, record.memory_limit_bytes, kept, request=_request(record))
     prepared, spent = measure.timed(runner.prepare, network, reductions, record.memory_limit_bytes)
     repeats = min(len(record.seconds), REPEATS)
-    measurement, result = measure.measure(runner, prepared, inputs, options, repeats, 0.0, spent)
+    measured, result = measure.measure(runner, prepared, inputs, options, repeats, 0.0, spent)
+    measurement = Measurement.of(measured)
     outcome = Outcome([], [], [])
     _compare_outputs(record, measurement, measure.summary(result), outcome)
     _compare_times(record, measurement, outcome)
@@ -109,7 +112,7 @@ def rerun(
         outcome.open.append("the file that it was compared with is not repeated")
     elif record.engine.name != "reference":
         truth = "official" if problem.official else "oracle"
-        verdict = measure.judge(network, inputs, result, truth, seed=seed)
+        verdict = judge(network, inputs, result, truth, seed=seed)
         agreed, told = (outcome.same, "pass") if verdict.passed else (outcome.wrong, f"FAIL: {verdict.reasons}")
         agreed.append(f"verdict {told} ({verdict.truth.source}, {verdict.truth.checked} inputs)")
     return outcome
@@ -178,7 +181,7 @@ def _request(record: RunRecord) -> ScheduleRequest | None:
     return ScheduleRequest(schedule=notes.schedule, devices=notes.devices)
 
 
-def _compare_outputs(record: RunRecord, again: measure.Measurement, summary: dict, outcome: Outcome) -> None:
+def _compare_outputs(record: RunRecord, again: Measurement, summary: dict, outcome: Outcome) -> None:
     mine = record.result
     for name in ("categories", "categories_sha256", "survivors"):
         same = getattr(mine, name) == summary[name]
@@ -194,7 +197,7 @@ def _compare_outputs(record: RunRecord, again: measure.Measurement, summary: dic
     (outcome.same if 1 / WORK <= work <= WORK else outcome.wrong).append(told)
 
 
-def _other_bits(record: RunRecord, again: measure.Measurement) -> str | None:
+def _other_bits(record: RunRecord, again: Measurement) -> str | None:
     """Why two right outputs of the engine need not have the same bits."""
     mine, its = record.environment, again.environment
     if record.engine.notes.instruction_set != again.engine.notes.instruction_set or (mine.gpu or None) != its.gpu:
@@ -204,7 +207,7 @@ def _other_bits(record: RunRecord, again: measure.Measurement) -> str | None:
     return None if mine.versions == its.versions else "other versions of libraries"
 
 
-def _compare_times(record: RunRecord, again: measure.Measurement, outcome: Outcome) -> None:
+def _compare_times(record: RunRecord, again: Measurement, outcome: Outcome) -> None:
     theirs, ours = median(record.seconds), min(again.samples.inference_seconds)
     times = f"{shortened(f'{theirs:.4g}')} s in the record, {ours:.4g} s here"
     if differences := list(_other_machine(record, again)):
@@ -215,7 +218,7 @@ def _compare_times(record: RunRecord, again: measure.Measurement, outcome: Outco
         outcome.same.append(f"times: {times}")
 
 
-def _other_machine(record: RunRecord, again: measure.Measurement) -> Iterator[str]:
+def _other_machine(record: RunRecord, again: Measurement) -> Iterator[str]:
     mine, its = record.environment, again.environment
     if (mine.cpu, mine.cores, mine.gpu or None) != (its.cpu, its.cores, its.gpu):
         yield "another machine"

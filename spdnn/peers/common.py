@@ -14,6 +14,7 @@ from spdnn.common.files import check_ended
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.measure import run as measure
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.result import Result
 from spdnn.records.files import write_record
 from spdnn.records.run_record import RunRecord, Verdict
@@ -137,10 +138,10 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
 
 
 def judged_record(
-    case: str, measurement: measure.Measurement, result: Result, verdict: Verdict, comparison: Comparison
+    case: str, measurement: Measurement, result: Result, verdict: Verdict, comparison: Comparison
 ) -> RunRecord:
     """The record of a case of the comparison; SpdnnError when its verdict is fail."""
-    return measure.record(case, measurement, measure.summary(result), verdict, comparison.command, comparison.identity)
+    return record_of(case, measurement, measure.summary(result), verdict, comparison.command, comparison.identity)
 
 
 class Row(NamedTuple):

@@ -16,12 +16,14 @@ from spdnn.engines.registry import engine
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judged
+from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
 from spdnn.records.run_record import Engine as EngineNotes
-from spdnn.records.run_record import Reductions, RunRecord, RunSamples
+from spdnn.records.run_record import Problem, Reductions, RunRecord, RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -76,7 +78,7 @@ class _Ours(_Program):
 
     def dense(self, out: np.ndarray) -> np.ndarray:
         rows = np.empty((self.count, self.outputs), np.float32)
-        self.level.untile(out, rows, self.tile, self.threads)
+        self.level.take(out, self.tile, np.arange(len(rows)), rows, self.threads)
         return rows
 
 
@@ -128,13 +130,13 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     programs, spent = {}, {}
     programs[OURS], spent[OURS] = measure.timed(_Ours, layer, rows, threads)
     for name in comparison.libraries:
-        programs[name], spent[name] = measure.timed(_Theirs, engine(name).library, layer, rows, threads)
+        programs[name], spent[name] = measure.timed(_Theirs, engine(name), layer, rows, threads)
     results, outputs = {}, {}
     for name, program in programs.items():
         rows = program.dense(program.run())
         results[name], outputs[name] = _layer_result(program, rows), _row_digest(rows)
     verdicts = {
-        name: replace(verify.judge(result, truth), judged=measure.judged(network, inputs, result, outputs[name]))
+        name: replace(verify.judge(result, truth), judged=judged(network, inputs, result, outputs[name]))
         for name, result in results.items()
     }
     end = time.perf_counter() + comparison.seconds
@@ -146,8 +148,8 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
     ceilings, records = measure.ceilings(engine(OURS), Options(threads)), []
     for name, program in programs.items():
         check_same(name, digests[name], outputs[name])
-        measurement = measure.Measurement(
-            problem=measure.problem(network, inputs),
+        measurement = Measurement(
+            problem=Problem(**measure.problem(network, inputs)),
             engine=EngineNotes(name, program.notes),
             reductions=Reductions([], {}),
             threads=threads,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import SpdnnError
-from spdnn.engines.libraries.mkl import Mkl
+from spdnn.engines.libraries.mkl import MklEngine
 from spdnn.peers.product_base import SPARSE, DenseProgram, Product, Program, csr_bytes
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
@@ -25,7 +25,7 @@ class _Description(ctypes.Structure):
 
 def _started(threads: int) -> tuple[ctypes.CDLL, str, dict]:
     """(the library, its version, notes) with so many threads."""
-    notes = Mkl().start(threads)
+    notes = MklEngine().start(threads)
     library = ctypes.CDLL(os.environ["MKL_RT"])
     return library, notes["library"].split(", ")[-1], {"threads_set": notes["threads_set"]}
 
@@ -41,7 +41,7 @@ class MklSparse(Program):
 
     @staticmethod
     def missing() -> str | None:
-        return Mkl().missing()
+        return MklEngine().missing()
 
     def __init__(self, product: Product):
         topology = product.topology

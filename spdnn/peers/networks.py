@@ -8,10 +8,12 @@ from spdnn.common.errors import Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judged, truth_for
+from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.records.run_record import RunRecord, RunSamples
+from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
 
@@ -56,9 +58,9 @@ def compare_networks(
         except Unsuitable as error:
             refused[library] = str(error)
     results = {key: runner.session.run() for key, runner in runners.items()}
-    truth = measure.truth_for(network, inputs, results[OURS])
+    truth = truth_for(network, inputs, results[OURS])
     verdicts = {
-        key: replace(verify.judge(result, truth), judged=measure.judged(network, inputs, result))
+        key: replace(verify.judge(result, truth), judged=judged(network, inputs, result))
         for key, result in results.items()
     }
     samples, digests = alternated(
@@ -68,12 +70,12 @@ def compare_networks(
     measured = []
     for key, runner in runners.items():
         check_same(key, digests[key], results[key].digest)
-        spent = RunSamples([runner.read_seconds], [runner.prepare_seconds], samples[key])
-        measurement = measure.measured(
+        spent = measure.samples([runner.read_seconds], [runner.prepare_seconds], samples[key])
+        measured_run = measure.measured(
             runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
         )
         case = f"peers-{name}.{key}.t{options.threads}"
-        measured.append((case, measurement, results[key], verdicts[key]))
+        measured.append((case, Measurement.of(measured_run), results[key], verdicts[key]))
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {label: measure.ceilings(engine(runner.engine), options) for label, runner in runners.items()}
     records = [

@@ -21,6 +21,7 @@ from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.memory import available_bytes
 from spdnn.measure import machine
 from spdnn.measure import run as measure
+from spdnn.measure.record import now
 from spdnn.ops import dlmc
 from spdnn.ops.problems import Problem
 from spdnn.ops.topology import Topology
@@ -218,7 +219,7 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
     return {
         "schema": SCHEMA,
         "version": VERSION,
-        "created": measure.now(),
+        "created": now(),
         "comparison": comparison.identity,
         "operation": operation,
         "problem": OperationProblem(**about),

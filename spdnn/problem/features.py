@@ -1,4 +1,4 @@
-"""The inputs of an inference: the rows of the first Y, as bits, dense or sparse, and parts of them."""
+"""The inputs of an inference, the rows of the first Y: as bits, dense or sparse; and parts of them."""
 
 import copy
 import hashlib

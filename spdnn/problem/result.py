@@ -1,4 +1,7 @@
-"""What comes out of an inference: the inputs that are left, and of each last row its sum, extremes and a hash."""
+"""What comes out of an inference: the inputs that are left, and of each last row its sum, extremes and a hash.
+
+The values of the rows are kept only when they are asked for.
+"""
 
 import hashlib
 from collections.abc import Sequence

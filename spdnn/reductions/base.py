@@ -1,4 +1,7 @@
-"""The contract of an exact reduction: work that a network's own data lets one leave out without changing results."""
+"""The contract of an exact reduction: work that a network's own data lets one leave out without changing results.
+
+Engines offer reductions; `spdnn.reductions.registry` lists them.
+"""
 
 import abc
 

@@ -1,4 +1,4 @@
-"""The exact reductions, by name, in the order in which they are taken and counted."""
+"""The exact reductions, by name, in the order in which they are taken; and the names that a user may give."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,7 @@
-"""What tasks cost, from a run record: the rates that a simulation takes, and what of them the record does not tell."""
+"""What tasks cost, from a run record: the rates that a simulation takes.
+
+What a record does not have, such as the rate of copies, is taken from its machine, or given.
+"""
 
 import math
 from dataclasses import replace
@@ -7,7 +10,7 @@ import numpy as np
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import from_record, known_shares
-from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.records.notes import TaskgraphNotes
 from spdnn.records.run_record import RunRecord
 from spdnn.taskgraph.decomposition import Decomposition
@@ -17,7 +20,10 @@ from spdnn.taskgraph.timeline import Span
 
 
 def costs_of(
-    record: RunRecord, devices: int = 1, messages: Messages | None = None, copy_bytes_per_second: float | None = None
+    record: RunRecord,
+    devices: int = 1,
+    messages: MessageCosts | None = None,
+    copy_bytes_per_second: float | None = None,
 ) -> tuple[TaskCosts, int | None]:
     """(costs of tasks, cores that the devices share) as a record of one rank and one device tells them.
 
@@ -42,7 +48,7 @@ def costs_of(
     device = replace(device, copy_bytes_per_second=copy_bytes_per_second)
     on_gpu = bool(record.environment.gpu)
     if messages is None:
-        messages = FREE if on_gpu or not copy_bytes_per_second else Messages(0.0, copy_bytes_per_second)
+        messages = FREE if on_gpu or not copy_bytes_per_second else MessageCosts(0.0, copy_bytes_per_second)
     order = lambda batches: known_shares(record, work, batches, "static", batches)  # noqa: E731
     threads = None if on_gpu else max(1, record.threads // devices)
     waiting = 0.0 if on_gpu else _waiting(record)
@@ -63,7 +69,7 @@ def _waiting(record: RunRecord) -> float:
     return max(0.0, whole / used - 1) / (threads - 1)
 
 
-def _timed(device: Device, work: Work, record: RunRecord) -> tuple[Device, dict]:
+def _timed(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[DeviceCosts, dict]:
     """(the device with rates of its own for each stage, what else TaskCosts takes), where the record has the time of
     every task: what passes between two of them belongs to each task of layers, and what gaps cost to close to the rows
     that moved. All in all it is the time of the run still.

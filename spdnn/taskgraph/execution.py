@@ -1,4 +1,4 @@
-"""Which task may run now: shared by the executors and the simulator."""
+"""Which task may run now. Executors and simulator share it, so that a simulation follows the order of a run."""
 
 import heapq
 import threading

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.taskgraph.decomposition import Decomposition, Sizes
 from spdnn.taskgraph.execution import Execution, Lane
 from spdnn.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
@@ -42,8 +42,8 @@ class TaskCosts:
     """
 
     work: Work
-    device: Device
-    messages: Messages = FREE
+    device: DeviceCosts
+    messages: MessageCosts = FREE
     seconds_per_task: float = 0.0
     compact_bytes_per_second: float | None = None
     threads: int | None = None
@@ -130,7 +130,7 @@ class Simulated:
         return {lane: seconds / self.seconds if self.seconds else 0.0 for lane, seconds in sorted(spent.items())}
 
 
-def sizes_of(work: Work, device: Device) -> Sizes:
+def sizes_of(work: Work, device: DeviceCosts) -> Sizes:
     """What there is to cut, as the cost model knows it: engines that know their layouts better tell it themselves."""
     weights = tuple(math.ceil(one) for one in work.weight_bytes)
     held = math.ceil(work.inputs * work.input_bytes)

@@ -1,4 +1,7 @@
-"""What happened when, lane by lane: a list that a record can hold and a figure can show."""
+"""What happened when, lane by lane: a list that a record can hold and a figure can show.
+
+Long runs are coarsened: neighbours on a lane become one entry.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 Official truth (the twelve problems with the MNIST inputs): the set must be equal, and every survivor at 32
 everywhere; nothing is allowed. Otherwise the oracle, on all inputs or on a seeded sample; or a file that lists
-categories. Inputs that were drawn before the run (`draw`) are compared with the oracle value by value; of the other
-survivors, sum, projection, least and largest value. How far float32 may be off is found for each value
+categories. Inputs that were drawn before the run (verify/draw.py) are compared with the oracle value by value; of the
+other survivors, sum, projection, least and largest value. How far float32 may be off is found for each value
 (verify/oracle.py), and what may differ for a sum is what its values may differ together. An input that only one of the
 two keeps is *borderline* when its last row is within that of zero in both, or at most BORDERLINE (of the largest value,
 where all are below 1), or when its values cancel to a sum of nearly zero: float32 and float64 then differ by rounding
@@ -26,11 +26,11 @@ from spdnn.problem.result import Result
 from spdnn.records.run_record import VERDICT, Difference, Values, Verdict
 from spdnn.records.run_record import Truth as Against
 from spdnn.verify import oracle as reference
+from spdnn.verify.draw import draw
 from spdnn.verify.oracle import Tolerances
 
 BORDERLINE = 1e-5
 CANCELLED = 1e-4  # of the largest value: the mean of a row whose values cancel
-KEPT_BYTES = 16 << 20  # of values that a run keeps, to be compared one by one
 FIRST = 10  # differences that a verdict lists
 LEAST_SAMPLE = 32
 TINY = np.finfo(float).tiny
@@ -111,15 +111,6 @@ def oracle(network: Network, inputs: Inputs, rows: np.ndarray | None = None, see
     result, tolerances = reference.judged(network, inputs, rows, drawn, stage="verify")
     sampled = None if rows is None else seed
     return Truth("oracle", "float64 oracle", inputs.count, result.categories, rows, sampled, result, tolerances)
-
-
-def draw(count: int, outputs: int, seed: int) -> np.ndarray:
-    """int64: the inputs (0-based, of `count`) whose last rows a run keeps, in the order in which they are drawn.
-
-    They depend on the seed alone, never on a result, and their values take at most KEPT_BYTES.
-    """
-    most = max(1, KEPT_BYTES // (4 * outputs))
-    return np.random.default_rng([seed, 1]).choice(count, min(count, most), replace=False)
 
 
 def sample(result: Result, edges: list[int], budget: float, seed: int) -> np.ndarray | None:

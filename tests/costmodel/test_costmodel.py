@@ -18,7 +18,7 @@ from spdnn.records.files import write_record
 from tests.records.test_rank_checks import DISTRIBUTED, rank
 from tests.report.test_report import made_record, made_verdict, typed
 
-MESSAGES = costs.Messages(2e-6, 1e10)
+MESSAGES = costs.MessageCosts(2e-6, 1e10)
 RANKS = (1, 2, 3, 8, 60, 1000)
 
 
@@ -29,7 +29,7 @@ def work(inputs=60_000, layers=20, **changes):
 
 
 def device(**changes):
-    return costs.Device((1e-11, 2e-11), **{"tiles": (16, 64), "seconds_per_layer": 1e-6, **changes})
+    return costs.DeviceCosts((1e-11, 2e-11), **{"tiles": (16, 64), "seconds_per_layer": 1e-6, **changes})
 
 
 def record(layers=8, inputs=4000, seconds=0.5, log=True, **changes):
@@ -104,7 +104,7 @@ def test_rebalancing_helps_or_is_left_out():
     evened = prediction.predict(work(comparisons=0), device(), MESSAGES, 100)
     assert evened.seconds < apart.seconds
     assert evened.exchange_before_layer is not None
-    slow = prediction.predict(work(comparisons=0), device(), costs.Messages(10.0, 1e10), 100)
+    slow = prediction.predict(work(comparisons=0), device(), costs.MessageCosts(10.0, 1e10), 100)
     assert slow.exchange_before_layer is None
 
 

@@ -48,7 +48,7 @@ SETTINGS = (
             settings.SPARSE_TILES,
             settings.BEGIN,
             settings.NEXT_ROWS,
-            settings.SLOTS,
+            settings.ROW_INDEX,
             settings.RESOLVE,
             settings.PARK_ROWS,
         )

@@ -8,7 +8,7 @@ import pytest
 from spdnn.cli import main
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.mnist import mnist_inputs
 from spdnn.sources.radixnet import RadixNet
@@ -35,7 +35,7 @@ def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, nam
     inputs = mnist(neurons, mnist_file)
     prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
     found = chosen.open(prepared, inputs, Options()).run()
-    verdict = measure.judge(network, inputs, found)
+    verdict = judge(network, inputs, found)
     assert verdict.truth.kind == "official"
     assert verdict.passed, verdict.reasons
     assert found.survivors[0] > 50_000

@@ -98,7 +98,7 @@ def test_memory_that_is_not_enough_is_told_with_figures(on_shim, name):
     _, refused, _ = scarce(on_shim, lambda: opened(name, network, inputs))
     for told in ("the inputs take 160,400 bytes", "the weights of 3 layers take about", "the first 1 fit (--layers)"):
         assert any(told in sentence for sentence in refused)
-    assert any("bytes of memory left beside weights and inputs" in told for told in refused)
+    assert any("bytes of memory left besides weights and inputs" in told for told in refused)
     for told in refused:
         assert "\n" not in told
         assert any(character.isdigit() for character in told)

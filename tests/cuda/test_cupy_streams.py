@@ -13,8 +13,8 @@ from spdnn.kernels.cuda.cupy_device import CupyDevice
 
 def launch_of(device):
     """Some bound launch."""
-    rows, origin, slot_of = (device.empty(4, np.int32) for _ in range(3))
-    return device.bind(settings.SLOTS, 1, {"rows": rows, "origin": origin, "slot_of": slot_of})
+    rows, origin, index_of = (device.empty(4, np.int32) for _ in range(3))
+    return device.bind(settings.ROW_INDEX, 1, {"rows": rows, "origin": origin, "index_of": index_of})
 
 
 def test_work_goes_to_the_stream_that_is_current_when_it_is_asked_for(device, cuda):

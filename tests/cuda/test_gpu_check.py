@@ -17,6 +17,7 @@ from engine_cases import rows
 from stand_in_cupy import Memory, modules
 
 from spdnn.common.errors import SpdnnError
+from spdnn.engines import registry
 from spdnn.engines.cuda import choice, layers
 from spdnn.engines.libraries import cusparse
 from spdnn.engines.registry import ENGINES, infer
@@ -49,7 +50,7 @@ def vendor(on_shim, monkeypatch):
     monkeypatch.setattr(cusparse, "modules", modules)
     monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
     monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
-    monkeypatch.setattr(cusparse.CusparseEngine, "library", cusparse.Cusparse())
+    registry._made.cache_clear()
     return on_shim()
 
 
@@ -321,7 +322,7 @@ def test_the_benchmark_verifies_times_and_compares_kernels(gpu, vendor, tmp_path
 
 def test_nothing_but_launches_of_the_library_is_in_its_time(gpu, vendor, monkeypatch):
     kernels, done, found = gpu("cuda_kernels"), [], modules()
-    library = cusparse.CusparseEngine.library
+    library = registry.engine("cusparse")
 
     def product(*given):
         done.append("bind")

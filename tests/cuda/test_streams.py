@@ -25,7 +25,7 @@ class Pipe:
         self.told = device.pinned(32 * 10, np.uint32).reshape(10, 32)
         given = {"stored": device.upload(np.zeros(1, np.int32)), "batch": device.upload(np.array([0, 1], np.int32))}
         self.launches = [
-            device.bind(settings.WORDS, 1, {"bits": buffer, "found": found, "neurons": 32, **given})
+            device.bind(settings.WORDS, 1, {"bits": buffer, "words": found, "neurons": 32, **given})
             for buffer, found in zip(self.buffers, self.found, strict=True)
         ]
         self.events = {(name, i): device.event() for name in ("copied", "read", "computed", "told") for i in range(2)}

@@ -3,6 +3,7 @@
 import pytest
 from stand_in_cupy import modules
 
+from spdnn.engines import registry
 from spdnn.engines.libraries import cusparse
 from spdnn.kernels.cuda import cupy_device
 
@@ -16,5 +17,5 @@ def gpu(monkeypatch):
     monkeypatch.setattr(cusparse, "modules", lambda: found)
     monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
     monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
-    monkeypatch.setattr(cusparse.CusparseEngine, "library", cusparse.Cusparse())
+    registry._made.cache_clear()
     return found.array

@@ -37,7 +37,7 @@ def test_identical_rows_share_one_and_are_all_restored(monkeypatch):
     plain = infer(network, inputs, reductions="none", values=True)
     session = CpuEngine().open(CpuEngine().prepare(network, ("dead", "inputs")), inputs, Options(2, values=True))
     got = session.run()
-    found = session.found["inputs"]
+    found = session.findings["inputs"]
     assert found["rows_merged"] > 100
     assert 0 < found["looks"] < 20
     assert got.digest == plain.digest
@@ -67,7 +67,7 @@ def test_rows_of_equal_hash_and_other_values_stay_apart(monkeypatch):
 
     session.work.kernels = AllAlike(session.work.kernels)
     assert session.run().digest == plain.digest
-    assert session.found["inputs"]["looks"] > 0
+    assert session.findings["inputs"]["looks"] > 0
 
 
 def test_a_search_that_cannot_pay_is_not_made():
@@ -76,7 +76,7 @@ def test_a_search_that_cannot_pay_is_not_made():
     inputs = Inputs.from_array(rng.random((2000, 64)).astype(np.float32))
     session = CpuEngine().open(CpuEngine().prepare(from_matrices(matrices, 0.1), ("inputs",)), inputs, Options(1))
     session.run()
-    assert session.found["inputs"] == {"looks": 0, "rows_merged": 0, "seconds": 0.0}
+    assert session.findings["inputs"] == {"looks": 0, "rows_merged": 0, "seconds": 0.0}
 
 
 def test_merged_neurons_are_restored_and_rounding_is_all_that_changes():

@@ -59,7 +59,7 @@ def test_dead_rows_leave_only_while_no_later_bias_is_positive(name, random_netwo
     np.testing.assert_array_equal(got.survivors, expected.survivors)
     session = opened(name, network, rows(10, 30), ("dead",))
     session.run()
-    assert session.found["dead"]["rows_may_leave_before_layer"] == 3
+    assert session.findings["dead"]["rows_may_leave_before_layer"] == 3
 
 
 def test_a_bias_without_activation_keeps_dead_rows(name, random_network):

@@ -200,7 +200,7 @@ def test_mkl_without_its_library(monkeypatch):
 
     monkeypatch.delenv("MKL_RT", raising=False)
     monkeypatch.setattr(mkl.importlib.metadata, "files", lambda package: [])
-    assert "libmkl_rt is not found" in mkl.Mkl().missing()
+    assert "libmkl_rt is not found" in mkl.MklEngine().missing()
 
 
 def test_values_past_float32_are_refused_before_they_appear():

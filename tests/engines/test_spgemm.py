@@ -16,7 +16,10 @@ from spdnn.engines.registry import engine, infer
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
+from spdnn.kernels.layouts.tiles import bind_inputs
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
 from spdnn.records.files import check_record
@@ -90,8 +93,8 @@ def test_a_record_takes_its_numbers():
     inputs = rows(300, 1024, kind="bits", density=np.linspace(0, 0.35, 300)[:, None])
     prepared = runner.prepare(network, ("dead", "inputs"))
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
-    verdict = measure.judge(network, inputs, result)
-    record = measure.record("case", measured, measure.summary(result), verdict, "spdnn")
+    verdict = judge(network, inputs, result)
+    record = record_of("case", Measurement.of(measured), measure.summary(result), verdict, "spdnn")
     check_record(record, "record")
     assert record.reductions.requested == ["dead", "inputs"]
     assert record.reductions.found["inputs"]["rows_merged"] > 0
@@ -110,12 +113,12 @@ def test_equal_rows_share_one_and_change_nothing():
     np.testing.assert_array_equal(merged.row_projection, plain.row_projection)
     assert plain.alive.size > 0
     assert merged.edges_computed < plain.edges_computed / 2
-    found = session.found["inputs"]
+    found = session.findings["inputs"]
     assert found["looks"] >= 1
     assert found["seconds"] > 0
     alone = opened("spgemm", network, inputs, ("inputs",))
     assert alone.run().digest == plain.digest
-    assert 440 <= alone.found["inputs"]["rows_merged"] <= 499
+    assert 440 <= alone.findings["inputs"]["rows_merged"] <= 499
 
 
 def test_only_rows_that_are_equal_are_merged():
@@ -146,7 +149,7 @@ def test_rows_differ_by_columns_values_and_length():
     dense = np.zeros((6, 9), np.float32)
     dense[0, [1, 3]], dense[1, [1, 4]], dense[2, [1, 3]], dense[3, [1, 3]], dense[4, 1] = 2, 2, 2, (2, 3), 2
     level, memory = layers.level(), Buffer(6, 9)
-    level.load_dense(dense, np.arange(6), memory.rows(slice(0, 6)), 1)
+    level.load(bind_inputs(Inputs(dense)), np.arange(6), memory.rows(slice(0, 6)), 1)
     hashes, every = np.empty(6, np.uint64), memory.rows(slice(0, 6))
     level.hashes(every, hashes, 2)
     assert hashes[0] == hashes[2]
@@ -252,4 +255,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="outside of its buffer"):
         level.hashes(full.rows(slice(0, 4)), np.empty(4, np.uint64), 1)
     with pytest.raises(ValueError, match="row number is out of range"):
-        level.load_dense(np.zeros((2, 64), np.float32), np.array([2]), full.rows(slice(0, 1)), 1)
+        level.load(bind_inputs(Inputs(np.zeros((2, 64), np.float32))), np.array([2]), full.rows(slice(0, 1)), 1)

@@ -26,8 +26,9 @@ from spdnn import cli
 from spdnn.common.errors import SpdnnError
 from spdnn.formats import container, inputs, lines, readers, store, tensors
 from spdnn.formats.categories import read_categories
-from spdnn.measure.run import judge as make_verdict
-from spdnn.measure.run import read_result, read_samples
+from spdnn.measure.judging import judge as make_verdict
+from spdnn.measure.record import read_samples
+from spdnn.measure.run import read_result
 from spdnn.ops import SparseMatrix
 from spdnn.pipeline import config as configuration
 from spdnn.problem.features import Inputs

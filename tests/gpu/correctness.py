@@ -196,7 +196,7 @@ def _no_memory() -> None:
 
 def _no_kernel() -> None:
     """The compiler's log is the sentence."""
-    broken = Kernel("rows.cu", "slots", settings.SIMPLE, (("blockIdx", "nothing_of_that_name"),))
+    broken = Kernel("rows.cu", "row_index", settings.SIMPLE, (("blockIdx", "nothing_of_that_name"),))
     device = cupy_device.open_device()
     one = device.upload(np.zeros(1, np.int32))
     arguments = dict.fromkeys((parameter.name for parameter in broken.parameters), one)

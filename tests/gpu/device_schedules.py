@@ -131,7 +131,7 @@ def kept(memory: Sequence[int], promise: int) -> None:
 def gaps(device: Device) -> dict[str, float]:
     """Seconds from one launch of a kernel that does nothing to the next: from Python, and in a graph."""
     rows_, origin = device.upload(np.zeros(1, np.int32)), device.empty(32, np.int32)
-    launch = device.bind(settings.SLOTS, 1, {"rows": rows_, "origin": origin, "slot_of": origin})
+    launch = device.bind(settings.ROW_INDEX, 1, {"rows": rows_, "origin": origin, "index_of": origin})
 
     def several() -> None:
         for _ in range(LAUNCHES):

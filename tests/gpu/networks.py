@@ -10,6 +10,8 @@ from tally import Tally
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.records.run_record import RunRecord
@@ -126,11 +128,12 @@ class Networks:
         deep, spent = self.prepared(runner, case, max(depth or 0, problem.layers))
         prepared, repeats = deep.first(problem.layers), REPEATS[case.reductions]
         options = replace(self.options, request=case.request)
-        measurement, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
+        measured, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
+        measurement = Measurement.of(measured)
         if case.reductions != "all" and problem.edges >= TELLING:
             opened = measurement.samples.read_seconds[0] - read
             self.opening = SLOWER * opened / problem.edges
-        verdict = measure.judge(prepared.source, inputs, result)
+        verdict = judge(prepared.source, inputs, result)
         assert verdict.passed, "; ".join(verdict.reasons)
         name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
         command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
@@ -141,7 +144,7 @@ class Networks:
             for key, value in given.items():
                 command += [f"--{key.replace('_', '-')}", value]
         told = shlex.join(map(str, [*command, "--record", "run.json"]))
-        record = measure.record(name, measurement, measure.summary(result), verdict, told)
+        record = record_of(name, measurement, measure.summary(result), verdict, told)
         self.store(record)
         return row(case, record)
 

@@ -6,6 +6,7 @@ import pytest
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 
 
@@ -29,7 +30,7 @@ def test_a_stale_build_is_refused(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "kernels.cpp").write_text("other\n")
     monkeypatch.setattr(dispatch, "__file__", str(tmp_path / "__init__.py"))
-    assert "not those of the sources beside them" in dispatch.missing()
+    assert "not those of the sources next to them" in dispatch.missing()
     with pytest.raises(Unavailable, match="make setup"):
         dispatch.levels()
 
@@ -37,6 +38,7 @@ def test_a_stale_build_is_refused(tmp_path, monkeypatch):
 def test_what_does_not_fit_is_refused():
     level, layer = dispatch.level(), layouts.bind(Layer.from_matrix(np.eye(4)))
     small, masks = layouts.buffer(1, 4, 16), np.zeros((1, 1), np.uint64)
+    stored = layouts.bind_inputs(Inputs(np.zeros((2, 4), np.float32)))
     with pytest.raises(ValueError, match="dst is too small"):
         level.layers([layer], layouts.buffer(64, 4, 16), small, 64, 16, 1, np.zeros((1, 4), np.uint64), 1)
     with pytest.raises(ValueError, match="tile must be 1, 16, 32 or 64"):
@@ -48,4 +50,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="active must be"):
         level.layers([layer, layer], small, small, 1, 16, 1, masks, 1)
     with pytest.raises(ValueError, match="row number is out of range"):
-        level.layers_dense([layer], np.zeros((2, 4), np.float32), np.array([2]), small, 16, 1, masks, 1)
+        level.layers_stored([layer], stored, np.array([2]), small, 16, 1, masks, 1)

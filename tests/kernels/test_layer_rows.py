@@ -51,7 +51,7 @@ def test_without_the_dead_those_alive_go_through(name, before):
 @pytest.mark.parametrize(("name", "batches"), [("cpu", 0), ("cpu", 3), ("tiled", 0), ("taskgraph", 0)])
 def test_rows_are_between_the_distinct_ones_and_the_inputs_alive(name, batches, before, monkeypatch):
     rows, alive, session = told(name, ("dead", "inputs"), batches, monkeypatch)
-    assert session.found["inputs"]["rows_merged"] > 50
+    assert session.findings["inputs"]["rows_merged"] > 50
     assert alive == [300, *(living for living, _ in before)]
     assert all(row <= living for row, living in zip(rows, alive, strict=True))
     assert all(row >= distinct for row, (_, distinct) in zip(rows[1:], before, strict=True))

@@ -8,6 +8,7 @@ from ladders import LEVELS, each_level
 
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import IDENTITY, Layer
 from spdnn.sources.radixnet import RadixNet
 
@@ -22,19 +23,23 @@ def level(request):
     return dispatch.level(request.param)
 
 
+def stored(rows, neurons=None):
+    return layouts.bind_inputs(Inputs(rows, neurons))
+
+
 def tiled(level, rows, tile):
     """The rows (count, neurons) in tiles, through a layer that changes nothing."""
     count, neurons = rows.shape
     identity = layouts.bind(Layer.from_matrix(np.eye(neurons), 0.0, IDENTITY))
     out = layouts.buffer(count, neurons, tile)
     active = np.zeros((1, layouts.tiles_of(count, tile)), np.uint64)
-    assert level.layers_dense([identity], rows, np.arange(count), out, tile, 1, active, 2) == -1
+    assert level.layers_stored([identity], stored(rows), np.arange(count), out, tile, 1, active, 2) == -1
     return out, active
 
 
 def untiled(level, features, count, neurons, tile):
     out = np.empty((count, neurons), np.float32)
-    level.untile(features, out, tile, 2)
+    level.take(features, tile, np.arange(count), out, 2)
     return out
 
 
@@ -116,7 +121,7 @@ def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
     for tile, threads, cut in itertools.product(TILES, (1, 3), (3, 1, 2)):  # one pass, or two
         source, target = layouts.buffer(150, 90, tile), layouts.buffer(150, 90, tile)
         masks = np.zeros((3, layouts.tiles_of(150, tile)), np.uint64)
-        done = level.layers_dense(layers[:cut], rows, np.arange(150), source, tile, 3, masks[:cut], threads)
+        done = level.layers_stored(layers[:cut], stored(rows), np.arange(150), source, tile, 3, masks[:cut], threads)
         if cut < 3:
             assert done == -1
             done = level.layers(layers[cut:], source, target, 150, tile, 3, masks[cut:], threads)
@@ -138,12 +143,9 @@ def test_bits_are_the_rows_that_they_stand_for(level, tile):
         numbers = rng.integers(0, 150, 90)
         matrix = rng.normal(size=(neurons, 20)).astype(np.float32) * (rng.random((neurons, 20)) < 0.5)
         layer, outputs = layouts.bind(Layer.from_matrix(matrix, 0.1)), []
-        for run, data in (
-            (level.layers_bits, np.packbits(bits, axis=1)),
-            (level.layers_dense, bits.astype(np.float32)),
-        ):
+        for data in (stored(np.packbits(bits, axis=1), neurons), stored(bits.astype(np.float32))):
             out, masks = layouts.buffer(90, 20, tile), np.zeros((1, layouts.tiles_of(90, tile)), np.uint64)
-            assert run([layer], data, numbers, out, tile, 1, masks, 2) == -1
+            assert level.layers_stored([layer], data, numbers, out, tile, 1, masks, 2) == -1
             outputs.append(untiled(level, out, 90, 20, tile))
         np.testing.assert_array_equal(*outputs, err_msg=f"{neurons} neurons")
 
@@ -167,7 +169,7 @@ def test_lanes_without_an_input_may_overflow(level, tile):
     rows = np.full((tile + 3, 1), 1e35, np.float32)
     out, masks = layouts.buffer(len(rows), 1, tile), np.zeros((2, layouts.tiles_of(len(rows), tile)), np.uint64)
     for threads in (1, 2):
-        assert level.layers_dense(layers, rows, np.arange(len(rows)), out, tile, 2, masks, threads) == -1
+        assert level.layers_stored(layers, stored(rows), np.arange(len(rows)), out, tile, 2, masks, threads) == -1
         source = layouts.tiled(rows, tile)
         assert level.layers(layers, source, out, len(rows), tile, 2, masks, threads) == -1
         source[0] = 0  # and this one is an input
@@ -199,8 +201,8 @@ def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neuro
     for first in (0, 1, 15, 64, 100):
         out = layouts.buffer(300, neurons, tile)
         out[:] = np.nan
-        level.place(rows[:first], out, tile, 0, 2)
-        level.place(rows[first:], out, tile, first, 2)
+        level.insert(rows[:first], out, tile, 0, 2)
+        level.insert(rows[first:], out, tile, first, 2)
         np.testing.assert_array_equal(untiled(level, out, 200, neurons, tile), rows)
     end = layouts.tiles_of(200, tile) * tile  # the lanes of a new tile past the last row are zero
     assert not untiled(level, out, end, neurons, tile)[200:].any()
@@ -209,7 +211,7 @@ def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neuro
 def test_places_that_do_not_fit_are_refused():
     level, rows = dispatch.level(), np.zeros((20, 3), np.float32)
     with pytest.raises(ValueError, match="dst is too small"):
-        level.place(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
+        level.insert(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
     with pytest.raises(ValueError, match="a row number is out of range"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
     with pytest.raises(ValueError, match="as many as indices"):
@@ -220,8 +222,8 @@ def test_places_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("degree", [255, 256, 300, 511])
 def test_inputs_that_are_all_on_are_counted_past_a_byte(level, degree):
     layer = Layer.from_matrix(np.full((degree, 20), 0.25), -0.5)
-    bits = np.packbits(np.ones((70, degree), np.uint8), axis=1)
+    bits = stored(np.packbits(np.ones((70, degree), np.uint8), axis=1), degree)
     for tile in layouts.TILES:
         out, active = layouts.buffer(70, 20, tile), np.zeros((1, layouts.tiles_of(70, tile)), np.uint64)
-        assert level.layers_bits([layouts.bind(layer)], bits, np.arange(70), out, tile, 1, active, 1) == -1
+        assert level.layers_stored([layouts.bind(layer)], bits, np.arange(70), out, tile, 1, active, 1) == -1
         assert (untiled(level, out, 70, 20, tile) == degree / 4 - 0.5).all()

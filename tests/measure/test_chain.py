@@ -10,6 +10,8 @@ from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, infer
 from spdnn.formats.store import write_prepared
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge, judged, truth_for
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import MemoryNetwork
@@ -52,7 +54,7 @@ def test_official_is_asked_of_the_layers_and_not_of_their_digests(official_input
     for k, change in ((7, {"bias": np.float32(-0.15)}), (119, {"indices": np.roll(layers[119].indices, 32)})):
         forged = Named([*layers[:k], with_parts(layers[k], **change), *layers[k + 1 :]], whole)
         assert measure.official(forged, official_inputs) is None
-        refuses(rf"no official problem.*layer {k + 1} is not the official one", measure.truth_for, forged,
+        refuses(rf"no official problem.*layer {k + 1} is not the official one", truth_for, forged,
                 official_inputs, None, "official")  # fmt: skip
 
 
@@ -65,10 +67,10 @@ def test_what_is_configured_as_official_is_never_judged_by_the_oracle(official_i
         (RadixNet(1024, 30), official_inputs, "1024 neurons x 30 layers are none of the twelve"),
     ):
         for truth in ("official", "official:1024"):
-            refuses(f"no official problem, as it should be: {told}", measure.judge, network, inputs, result, truth)
+            refuses(f"no official problem, as it should be: {told}", judge, network, inputs, result, truth)
         if network.depth == 120:
-            assert measure.truth_for(network, inputs, result).kind == "oracle"
-    refuses("official:4096 is not 1024 neurons", measure.judge, RadixNet(1024, 120), official_inputs, result,
+            assert truth_for(network, inputs, result).kind == "oracle"
+    refuses("official:4096 is not 1024 neurons", judge, RadixNet(1024, 120), official_inputs, result,
             "official:4096")  # fmt: skip
 
 
@@ -86,16 +88,17 @@ def test_statistics_of_another_run_make_no_record(random_network):
     network, runner = random_network([6, 5, 4]), engine("cpu")
     inputs = Inputs.from_array(np.random.default_rng(0).random((9, 6)))
     options = Options(1, values=measure.drawn(network, inputs))
-    measurement, result = measure.measure(runner, runner.prepare(network, ()), inputs, options, 1, 0.1, 0.2)
-    summary, verdict = measure.summary(result), measure.judge(network, inputs, result)
+    measured, result = measure.measure(runner, runner.prepare(network, ()), inputs, options, 1, 0.1, 0.2)
+    measurement = Measurement.of(measured)
+    summary, verdict = measure.summary(result), judge(network, inputs, result)
     assert verdict.values.every == result.alive.size > 0
-    assert measure.record("case", measurement, summary, verdict, "").seal
+    assert record_of("case", measurement, summary, verdict, "").seal
     for part in ("row_sum", "row_max", "values"):
         other = with_parts(result, **{part: getattr(result, part) * np.float32(1 + 1e-7)})
         assert other.digest == result.digest
-        judged = replace(verdict, judged=measure.judged(network, inputs, other))
+        of_other = replace(verdict, judged=judged(network, inputs, other))
         told = "verdict.judged: result_sha256 of another run"
-        refuses(told, measure.record, "case", measurement, summary, judged, "")
+        refuses(told, record_of, "case", measurement, summary, of_other, "")
 
 
 def test_a_stored_result_is_whole(random_network, tmp_path):

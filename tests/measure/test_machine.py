@@ -13,6 +13,7 @@ from spdnn.kernels import dispatch
 from spdnn.kernels.layouts.tiles import buffer
 from spdnn.measure import machine
 from spdnn.measure import run as measure
+from spdnn.measure.record import Measurement, read_samples
 from spdnn.problem.features import Inputs
 from spdnn.records import limits
 from spdnn.records.limits import LOADS, MEMORY
@@ -154,7 +155,8 @@ def test_negative_work(edges, moved):
 def measured(name="cpu", **options):
     runner, network = engine(name), RadixNet(1024, 2)
     inputs = Inputs.from_array(np.random.default_rng(0).random((40, 1024)) < 0.3)
-    return measure.measure(runner, runner.prepare(network, ()), inputs, Options(**options), 1, 0.1, 0.1)
+    measured, result = measure.measure(runner, runner.prepare(network, ()), inputs, Options(**options), 1, 0.1, 0.1)
+    return Measurement.of(measured), result
 
 
 def test_a_measurement_holds_its_machine(tmp_path):
@@ -163,7 +165,7 @@ def test_a_measurement_holds_its_machine(tmp_path):
     assert measurement.machine.instruction_set == result.notes["instruction_set"]
     assert measurement.peak_memory_bytes > 0
     measure.write_samples(tmp_path / "samples.json", measurement, result)
-    read, summary = measure.read_samples(tmp_path / "samples.json")
+    read, summary = read_samples(tmp_path / "samples.json")
     assert read == measurement
     assert summary["bytes_moved"] == result.bytes_moved
 

@@ -12,6 +12,8 @@ from spdnn.common.validation import builtins
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement, read_samples, record_of
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.records.files import check_record
@@ -25,8 +27,8 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     measure.write_samples(tmp_path / "samples.json", measurement, result)
     here = provenance.environment("")
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
-    read, summary = measure.read_samples(tmp_path / "samples.json")
-    record = measure.record("case", read, summary, measure.judge(network, inputs, result), "again")
+    read, summary = read_samples(tmp_path / "samples.json")
+    record = record_of("case", read, summary, judge(network, inputs, result), "again")
     check_record(record, "record")
     assert builtins(record.environment) == {**here, "command": "again"}
 
@@ -40,15 +42,15 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
         for i, given in enumerate(inputs):
             prepared = runner.prepare(network, ())
             measurement, result = measure.measure(runner, prepared, given, Options(1), 1, 0.1, 0.2)
-            runs[n, i] = measurement, measure.summary(result), measure.judge(network, given, result)
+            runs[n, i] = Measurement.of(measurement), measure.summary(result), judge(network, given, result)
     for one, (measurement, summary, _) in runs.items():
         for other, (*_, verdict) in runs.items():
             if one == other:
-                check_record(measure.record("case", measurement, summary, verdict, ""), "r")
+                check_record(record_of("case", measurement, summary, verdict, ""), "r")
             else:
                 with pytest.raises(InputError, match=r"verdict\.judged: [a-z0-9_, ]+ of another run than this one"):
-                    measure.record("case", measurement, summary, verdict, "")
-    record = measure.record("case", *runs[0, 0], "")
+                    record_of("case", measurement, summary, verdict, "")
+    record = record_of("case", *runs[0, 0], "")
     record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
     with pytest.raises(InputError, match=r"verdict\.judged: edges of another run"):
         check_record(record, "r")
@@ -101,4 +103,4 @@ def test_samples_with_another_summary_are_refused(change, result, tmp_path):
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "result": {**content["result"], **change}}))
     with pytest.raises(InputError, match=rf"s\.json: result: .*{next(iter(change))}"):
-        measure.read_samples(path)
+        read_samples(path)

@@ -28,6 +28,7 @@ from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import schedule as spgemm_plan
 from spdnn.engines.spgemm.exchange import SpgemmRows
 from spdnn.measure import run as measure
+from spdnn.measure.record import Measurement
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
@@ -88,7 +89,8 @@ def run(ranks, name, reductions, network, inputs, partitions):
     loaded = several.load(lambda _: Loaded(inputs, runner.prepare(network, chosen), 0.0, 0.0))
     options = several.options(1, True)
     for several.partition in partitions:
-        yield several.partition, *several.measure(loaded, options, 2)
+        measured, result = several.measure(loaded, options, 2)
+        yield several.partition, Measurement.of(measured) if measured else None, result
 
 
 def check(what, name, got, told, alone):

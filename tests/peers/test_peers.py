@@ -5,7 +5,7 @@ import pytest
 
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.statistics import ratios
-from spdnn.engines.libraries.scipy import Scipy
+from spdnn.engines.libraries.scipy import ScipyEngine
 from spdnn.engines.registry import PEERS
 from spdnn.peers import common
 from spdnn.peers import compare as peers
@@ -61,8 +61,8 @@ def test_widths_and_the_default_count(monkeypatch):
 
 
 def test_a_wrong_output_has_no_record(monkeypatch):
-    step = Scipy.block_step
-    monkeypatch.setattr(Scipy, "block_step", lambda self, *given: step(self, *given) * np.float32(1.001))
+    step = ScipyEngine.block_step
+    monkeypatch.setattr(ScipyEngine, "block_step", lambda self, *given: step(self, *given) * np.float32(1.001))
     with pytest.raises(SpdnnError, match="peers-layer-1024.random-67.scipy.t2: the verdict is fail"):
         layers()
     with pytest.raises(SpdnnError, match="peers-net.scipy.t2: the verdict is fail"):
@@ -70,13 +70,13 @@ def test_a_wrong_output_has_no_record(monkeypatch):
 
 
 def test_an_output_that_changes_while_it_is_timed_has_no_record(monkeypatch):
-    step, calls = Scipy.block_step, []
+    step, calls = ScipyEngine.block_step, []
 
     def drifts(self, *given):
         calls.append(1)
         return step(self, *given) * np.float32(1 + 1e-6 * (len(calls) > 1))
 
-    monkeypatch.setattr(Scipy, "block_step", drifts)
+    monkeypatch.setattr(ScipyEngine, "block_step", drifts)
     with pytest.raises(SpdnnError, match="engine scipy gave an output, while it was timed, that is not the one"):
         layers()
 

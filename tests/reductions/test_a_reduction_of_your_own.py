@@ -12,6 +12,8 @@ from spdnn.engines.base import Options
 from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.registry import engine, infer
 from spdnn.measure import run as measure
+from spdnn.measure.judging import judge
+from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.network import MemoryNetwork
 from spdnn.records.files import read_record, write_record
 from spdnn.reductions.registry import REDUCTIONS
@@ -41,7 +43,8 @@ def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_pa
     inputs, runner = rows(40, 60), engine("cpu")
     prepared = runner.prepare(pruned, ("zeros",))
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 1, 0.0, 0.0)
-    record = measure.record("toy", measured, measure.summary(result), measure.judge(pruned, inputs, result), "spdnn")
+    verdict = judge(pruned, inputs, result)
+    record = record_of("toy", Measurement.of(measured), measure.summary(result), verdict, "spdnn")
     write_record(tmp_path / "toy.json", record)
     assert read_record(tmp_path / "toy.json").reductions.found["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     assert main(["report", str(tmp_path / "toy.json"), "-o", str(tmp_path / "page.html")]) == 0

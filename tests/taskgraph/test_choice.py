@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError, MemoryTooSmall
-from spdnn.costmodel.costs import Device, Messages, Work
+from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.taskgraph.choice import EQUAL, choose
 from spdnn.taskgraph.decomposition import ScheduleRequest, Sizes
 from spdnn.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024
 SIZES = Sizes(INPUTS, 16, (1000,) * LAYERS, 8)
-SLOW_MESSAGES = Messages(1.0, 1.0)
+SLOW_MESSAGES = MessageCosts(1.0, 1.0)
 
 
 def costs(copy=None, rows=None, **settings):
     rows = np.full(LAYERS, float(INPUTS)) if rows is None else rows
     each = [np.full(LAYERS, value) for value in (1.0, 4.0, 1000.0)]
     work = Work(INPUTS, each[0], rows, rows, each[1], each[2], 0.0)
-    return TaskCosts(work, Device((1e-3,), tiles=(16,), copy_bytes_per_second=copy), **settings)
+    return TaskCosts(work, DeviceCosts((1e-3,), tiles=(16,), copy_bytes_per_second=copy), **settings)
 
 
 def chosen(devices, memory, costs, **asked):
@@ -92,6 +92,6 @@ def test_no_run_is_faster_than_its_least(drawn, cores, threads):
     rows = np.full(sizes.layers, float(sizes.inputs))
     weights = np.array(sizes.weights, float)
     work = Work(sizes.inputs, np.ones(sizes.layers), rows, rows, np.ones(sizes.layers), weights, 0.0)
-    device = Device((1.0,), copy_bytes_per_second=0.5, threads=2, cores=2)
+    device = DeviceCosts((1.0,), copy_bytes_per_second=0.5, threads=2, cores=2)
     told = TaskCosts(work, device, threads=threads)
     assert least_seconds(decomposition, told, cores) <= simulate(decomposition, told, cores).seconds * (1 + 1e-9)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError
-from spdnn.costmodel.costs import FREE, Device, Messages, Work
+from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.graph import Kind
 from spdnn.taskgraph.simulation import TaskCosts, simulate, sizes_of
@@ -29,7 +29,7 @@ def whole(stages=3, batches=2, batch=10, schedule="stream", **settings):
 def costs(copy=None, messages=FREE, what=None, **settings):
     """A row through a layer takes a second, so ten rows ten; copies take weight / `copy` seconds."""
     device = settings.pop("device", {})
-    return TaskCosts(what or work(), Device((1.0,), copy_bytes_per_second=copy, **device), messages, **settings)
+    return TaskCosts(what or work(), DeviceCosts((1.0,), copy_bytes_per_second=copy, **device), messages, **settings)
 
 
 def spans(found, kind):
@@ -74,7 +74,7 @@ def test_weights_that_stay_are_there():
 def test_a_pipeline_fills_and_drains():
     """Three batches through two devices of one layer and two: 10 s, then 20 s each; moves take a second."""
     d = whole(batches=3, schedule="pipeline", ranges=((0, 1), (1, 3)), slots=2)
-    found = simulate(d, costs(messages=Messages(1.0, float("inf")), what=work(30)))
+    found = simulate(d, costs(messages=MessageCosts(1.0, float("inf")), what=work(30)))
     assert found.seconds == 10 + 1 + 3 * 20
     assert [(begin, end) for *_, begin, end in spans(found, Kind.MOVE)] == [(10, 11), (20, 21), (31, 32)]
     assert found.parts == {"layer": 70, "move": 1}
@@ -84,7 +84,7 @@ def test_a_place_is_waited_for():
     """The second device has one slot, so the second batch moves when the first is through, and the first device keeps
     it until then."""
     d = whole(batches=3, schedule="pipeline", ranges=((0, 1), (1, 3)))
-    found = simulate(d, costs(messages=Messages(1.0, float("inf")), what=work(30)))
+    found = simulate(d, costs(messages=MessageCosts(1.0, float("inf")), what=work(30)))
     assert [begin for *_, begin, _ in spans(found, Kind.MOVE)] == [10, 31, 52]
     assert found.seconds == 52 + 1 + 20
 
@@ -148,7 +148,7 @@ def test_merged_rows_grow_less_than_their_inputs():
     alive = np.full(3, 1000.0)
     what = Work(1000, np.ones(3), np.array([1000.0, 500.0, 2.0]), alive, np.ones(3), np.ones(3), 1.0, merged=True)
     d = whole(batches=2, batch=500)
-    rows = TaskCosts(what, Device((1.0,))).rows(d)
+    rows = TaskCosts(what, DeviceCosts((1.0,))).rows(d)
     assert rows[0].tolist() == rows[1].tolist() == what.of(500).rows.tolist()
     assert rows[0, 2] == pytest.approx(2, rel=1e-6)
 
@@ -172,8 +172,9 @@ def test_whatever_is_simulated(drawn, cores, seed):
     rows = sizes.inputs * np.cumprod(random.uniform(0.5, 1, sizes.layers))
     what = Work(sizes.inputs, random.uniform(1, 9, sizes.layers), rows, rows, np.ones(sizes.layers),
                 np.array(sizes.weights, float), 0.0)  # fmt: skip
-    device = Device((1.0,), tiles=(4, sizes.tile), copy_bytes_per_second=random.uniform(0.01, 10), threads=2, cores=2)
-    told = TaskCosts(what, device, Messages(0.1, 1.0), 0.5)
+    tiles, rate = (4, sizes.tile), random.uniform(0.01, 10)
+    device = DeviceCosts((1.0,), tiles=tiles, copy_bytes_per_second=rate, threads=2, cores=2)
+    told = TaskCosts(what, device, MessageCosts(0.1, 1.0), 0.5)
     found = simulate(decomposition, told, cores)
     tasks = found.tasks
     assert wrong(decomposition, tasks) == []
@@ -204,7 +205,7 @@ def test_whatever_is_simulated(drawn, cores, seed):
 
 
 def test_sizes_are_those_of_the_work():
-    sizes = sizes_of(work(weight=10.5), Device((1.0,), tiles=(4, 16)))
+    sizes = sizes_of(work(weight=10.5), DeviceCosts((1.0,), tiles=(4, 16)))
     assert (sizes.inputs, sizes.tile, sizes.weights, sizes.row_bytes, sizes.held_bytes) == (20, 16, (11,) * 3, 8, 20)
 
 

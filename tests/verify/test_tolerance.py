@@ -14,6 +14,7 @@ from spdnn.problem.result import RowStatistics
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference
 from spdnn.verify import verdict as verify
+from spdnn.verify.draw import KEPT_BYTES, draw
 
 
 def inputs_of(width, count=100, seed=0):
@@ -83,17 +84,17 @@ def test_one_wrong_value_in_65536_is_found(wrong):
 
 
 def test_inputs_are_drawn_by_seed_within_bounded_bytes():
-    assert verify.draw(10**9, 65_536, 0).size * 4 * 65_536 == verify.KEPT_BYTES
-    assert verify.draw(10, 1024, 0).size == 10
-    assert verify.draw(10, 10**8, 0).size == 1
-    first, again, other = (verify.draw(60_000, 4096, seed) for seed in (3, 3, 4))
+    assert draw(10**9, 65_536, 0).size * 4 * 65_536 == KEPT_BYTES
+    assert draw(10, 1024, 0).size == 10
+    assert draw(10, 10**8, 0).size == 1
+    first, again, other = (draw(60_000, 4096, seed) for seed in (3, 3, 4))
     assert (first == again).all()
     assert (first != other).any()
 
 
 def test_a_run_that_kept_other_rows_is_not_judged():
     network, inputs = RadixNet(256, 3, -0.1), inputs_of(256)
-    drawn = np.sort(verify.draw(inputs.count, 256, 0))
+    drawn = np.sort(draw(inputs.count, 256, 0))
     kept = infer(network, inputs, "cpu", "none", values=drawn[:-20])
     assert kept.valued.size == drawn.size - 20
     with pytest.raises(InputError, match="lacks rows of inputs that were drawn"):
@@ -102,8 +103,8 @@ def test_a_run_that_kept_other_rows_is_not_judged():
 
 def test_a_sample_begins_with_what_was_drawn():
     network, inputs = RadixNet(256, 3, -0.1), inputs_of(256, 500)
-    result = infer(network, inputs, "cpu", "none", values=np.sort(verify.draw(500, 256, 7)))
+    result = infer(network, inputs, "cpu", "none", values=np.sort(draw(500, 256, 7)))
     rows = verify.sample(result, [1000] * 3, 2e5, 7)
     assert rows.size < 500
-    assert np.isin(verify.draw(500, 256, 7)[:32], rows).all()
+    assert np.isin(draw(500, 256, 7)[:32], rows).all()
     assert verify.judge(result, verify.oracle(network, inputs, rows, 7)).values.every >= 32

@@ -18,6 +18,6 @@ rule benchmark:
         case=lambda wildcards: CASES[wildcards.case],
         memory=config["memory"],
         configfiles=[str(path) for path in workflow.overwrite_configfiles],
-        code=code_digest("spdnn.measure.run"),
+        code=code_digest("spdnn.measure.record"),
     script:
         "../scripts/benchmark.py"

@@ -21,6 +21,6 @@ rule verify:
         ),
         edges=float(config["verify"]["edges"]),
         seed=config["verify"]["seed"],
-        code=code_digest("spdnn.measure.run"),
+        code=code_digest("spdnn.measure.judging"),
     script:
         "../scripts/verify.py"

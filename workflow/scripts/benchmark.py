@@ -8,7 +8,7 @@ with logged(snakemake.log[0]):
     from msgspec.structs import replace
 
     from spdnn.common.errors import SpdnnError
-    from spdnn.measure.run import read_samples, record
+    from spdnn.measure.record import read_samples, record_of
     from spdnn.records.files import read_verdict, write_record
     from spdnn.records.time_to_solution import WORKFLOW, solution, stage_seconds
 
@@ -42,4 +42,4 @@ with logged(snakemake.log[0]):
     verdict = read_verdict(snakemake.input.verdict)
     if not verdict.judged:
         raise SpdnnError(f"{snakemake.input.verdict}: it does not tell what it judged; remove it, and it is made anew")
-    write_record(snakemake.output[0], record(case.name, measurement, summary, verdict, shlex.join(command)))
+    write_record(snakemake.output[0], record_of(case.name, measurement, summary, verdict, shlex.join(command)))

@@ -5,7 +5,8 @@ from spdnn.pipeline.jobs import logged
 with logged(snakemake.log[0]):
     from spdnn.formats.inputs import read_inputs
     from spdnn.formats.readers import open_network
-    from spdnn.measure.run import judge, read_result
+    from spdnn.measure.judging import judge
+    from spdnn.measure.run import read_result
     from spdnn.records.files import write_verdict
 
     case = snakemake.params.case

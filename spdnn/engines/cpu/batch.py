@@ -1,5 +1,6 @@
-"""A batch of inputs on its way through the layers, in tiles on the CPU kernels: what engine `cpu` and the task graph do
-with it, a step at a time.
+"""One batch of inputs on its way through the layers, in tiles on the CPU kernels, a step at a time.
+
+The engine `cpu` and the task graph take these steps: the first layers, a pass, closing gaps, merging rows, the outcome.
 """
 
 import time
@@ -14,12 +15,12 @@ from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
-from spdnn.kernels.layouts.tiles import active_indices, best_tile, tiles_of
+from spdnn.kernels.layouts.tiles import active_indices, best_tile, bind_inputs, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, searched
 
-LOGGED = 512  # passes whose cost a run tells
+LOGGED = 512  # passes whose cost a run notes
 
 
 @dataclass
@@ -76,9 +77,7 @@ class CpuWork:
         self.last = LastLayer(network)
         self.widest = int(self.costs.outputs.max())
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
-        if inputs.kind == "csr":
-            data = inputs.data
-            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
+        self.stored = bind_inputs(inputs)
 
     @property
     def depth(self) -> int:
@@ -112,7 +111,7 @@ class CpuWork:
         active = np.empty((len(layers), rows.tiles), np.uint64)
         rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads)
         if k == 0:
-            failed = self._first(layers, rows.inputs.numbers, *rest)
+            failed = self.kernels.layers_stored(layers, self.stored, self.inputs.stored(rows.inputs.numbers), *rest)
         else:
             failed = self.kernels.layers(layers, rows.source, rest[0], rows.count, *rest[1:])
         if failed >= 0:
@@ -126,7 +125,7 @@ class CpuWork:
         filled = rows.tile - (rows.tiles * rows.tile - size)
         active[:, -1] &= np.uint64((1 << filled) - 1)
         alive = np.bitwise_count(active).sum(axis=1, dtype=np.int64)
-        inputs = rows.stood_for(active) if rows.merged else alive
+        inputs = rows.inputs_behind(active) if rows.merged else alive
         tally.survivors[k : k + len(layers)] += inputs
         rows.left = inputs[-1]
         span = slice(k, k + len(layers))
@@ -140,14 +139,6 @@ class CpuWork:
         if len(tally.log) < LOGGED:
             tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
         return indices
-
-    def _first(self, layers: list, numbers: np.ndarray, *rest) -> int:
-        """The first pass, with the kernel that takes this kind of inputs."""
-        stored = self.inputs.stored(numbers)
-        if self.inputs.kind == "csr":
-            return self.kernels.layers_csr(layers, *self.rows, stored, *rest)
-        run = self.kernels.layers_bits if self.inputs.kind == "bits" else self.kernels.layers_dense
-        return run(layers, self.inputs.data, stored, *rest)
 
     def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
         """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
@@ -206,7 +197,7 @@ class CpuWork:
         return LastRows(inputs.numbers, inputs.row_of, statistics, kept, rows.take(kept, neurons, spare=False))
 
     def note(self, tally: Tally, findings: dict) -> None:
-        """Add to Session.found the findings of a run about the reductions that depend on the inputs."""
+        """Add to Session.findings the findings of a run about the reductions that depend on the inputs."""
         if "dead" in self.reductions:
             findings["dead"]["seconds"] = tally.closing
         if "inputs" in self.reductions:

@@ -1,10 +1,10 @@
 """Engine `cpu`: the fused sparse product + bias + activation on tiled features, with all three exact reductions.
 
-Algorithm: the inputs of a batch, in tiles, pass through as many layers as their features stay in the cache, tile by
-tile; between passes, rows that died leave (*dead*) and rows that became identical share one representative (*inputs*),
-when that pays; what is left moves to fewer, at last to smaller tiles. *neurons* is done in `prepare`. Batches are as
-large as the memory allows; weights stay in memory when they fit, else the next layer is read while one is computed.
-Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
+Algorithm: the inputs of a batch, in tiles, pass tile by tile through as many layers as keep their features in the
+cache. Between passes, rows that died leave (*dead*), and rows that became identical share one representative
+(*inputs*), when that pays. What is left moves to fewer, at last to smaller tiles. *neurons* is done in `prepare`.
+Batches are as large as the memory allows. Weights stay in memory when they fit; else the next layer is read while one
+is computed. Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compaction, streamed weights).
 """
 
 from spdnn.engines.base import Options, Prepared, Session

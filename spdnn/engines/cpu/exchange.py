@@ -1,4 +1,4 @@
-"""The rows of the engine `cpu` between two passes, as other ranks see them."""
+"""The rows of the engine `cpu` between two passes, as other ranks see them (`spdnn.engines.exchange.HeldRows`)."""
 
 import time
 from collections.abc import Callable

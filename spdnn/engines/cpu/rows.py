@@ -1,4 +1,7 @@
-"""The rows of one batch on their way through the layers: in tiles, let go when dead, merged when identical."""
+"""The rows of one batch in tiles, and which inputs each represents.
+
+Rows that died leave, rows that became identical merge, and the others close the gaps.
+"""
 
 import time
 from collections.abc import Callable
@@ -23,7 +26,7 @@ class Rows:
         inputs: which row represents which inputs.
         merged: whether any row represents more than one.
         alive: rows that were nonzero after the last pass; `deaths`: the share of them that died in each of its layers.
-        left: the inputs that these stood for.
+        left: the inputs that these represent.
         wasted: work on dead rows since gaps were last closed.
     """
 
@@ -56,7 +59,7 @@ class Rows:
         """Rows that a layer goes through: those of whole tiles."""
         return self.tiles * self.tile
 
-    def stood_for(self, active: np.ndarray) -> np.ndarray:
+    def inputs_behind(self, active: np.ndarray) -> np.ndarray:
         """int64 (layers,): the inputs whose row is active; masks as the kernels give them, uint64 (layers, tiles)."""
         layers = active.shape[0]
         bits = np.unpackbits(active.view(np.uint8).reshape(layers, -1, 8), axis=2, bitorder="little")
@@ -100,7 +103,7 @@ class Rows:
         self.left = numbers.size
         self.tile, self.alive, self.deaths = self.tile_for(len(values)), len(values), 0.0
         self.merged = bool((self.inputs.weights != 1).any())
-        self.level.place(values, self.source, self.tile, 0, self.threads)
+        self.level.insert(values, self.source, self.tile, 0, self.threads)
 
     def _let_go(self, indices: np.ndarray) -> None:
         kept = np.zeros(self.count, bool)
@@ -132,7 +135,7 @@ class Rows:
             values = values.copy() if np.shares_memory(values, self.target) else values
             self.close(indices, neurons, tile)
         spent = time.perf_counter() - begun
-        self.level.place(values, self.source, self.tile, indices.size, self.threads)
+        self.level.insert(values, self.source, self.tile, indices.size, self.threads)
         self.alive, self.merged = count, bool((self.inputs.weights != 1).any())
         return spent
 

@@ -79,7 +79,7 @@ class CpuSession(Session):
         tally = work.tally()
         with progress.Inference(self.course, work.inputs.count, count) as stage:
             parts = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
-        work.note(tally, self.found)
+        work.note(tally, self.findings)
         return work.result(parts, tally, {"batch_inputs": size})
 
     def _batch(

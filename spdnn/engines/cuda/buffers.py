@@ -17,7 +17,7 @@ from spdnn.common.errors import past_float32
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
-from spdnn.engines.cuda.layers import DeviceLayer, widths
+from spdnn.engines.cuda.layers import LaidLayer, widths
 from spdnn.engines.cuda.rows import DeviceRows, Launch, Pool
 from spdnn.engines.cuda.schedule import BITS, EARLY, PERSISTENT, Pass, passes, variants
 from spdnn.kernels.cuda.device import Device
@@ -89,7 +89,7 @@ class DevicePart:
         layers: by their numbers; inputs: None if batches come from another device.
 
     Attributes:
-        table: uint64, a row (DeviceLayer.row) for each of the network's layers; zeros for layers without one.
+        table: uint64, a row (LaidLayer.row) for each of the network's layers; zeros for layers without one.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class DevicePart:
         plan: Plan,
         parts: Sequence[Pass],
         stages: Sequence[tuple[int, int]],
-        layers: Mapping[int, DeviceLayer],
+        layers: Mapping[int, LaidLayer],
         inputs: DeviceInputs | None,
     ):
         self.device, self.plan, self.parts, self.stages = device, plan, parts, stages

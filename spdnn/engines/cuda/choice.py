@@ -1,4 +1,7 @@
-"""Which kernel each layer gets: those that suit are timed on the device, on layers of the network itself."""
+"""Which kernel each layer gets: those that suit are timed on the device, on layers of the network itself.
+
+Layers of one shape get the same kernel, early ones perhaps another than late ones, which have few rows left.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall, Unsuitable
-from spdnn.engines.cuda.layers import COLUMNS, DeviceLayer, Run, arranged, to_device, widths
+from spdnn.engines.cuda.layers import COLUMNS, LaidLayer, Run, arranged, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.cuda.settings import staged_outputs
@@ -119,9 +122,9 @@ def room_for(properties: Properties, layers: Sequence[Layer]) -> int:
 
 def _laid_out(
     device: Device, layer: Layer, kinds: Sequence[str], room: int, refused: dict[str, str]
-) -> list[DeviceLayer]:
+) -> list[LaidLayer]:
     """The layer for each kind of kernel. What there is no memory for is `refused`."""
-    layers: list[DeviceLayer] = []
+    layers: list[LaidLayer] = []
     try:
         for name in kinds:
             layers.append(to_device(device, arranged(layer, name, room)))
@@ -134,7 +137,7 @@ def _refuse(refused: dict[str, str], kinds: Sequence[str], error: MemoryTooSmall
     refused.update(dict.fromkeys(kinds, f"not timed: {error}"))
 
 
-def _seconds(device: Device, layers: Sequence[DeviceLayer], tiles: int, refused: dict[str, str]) -> dict[str, float]:
+def _seconds(device: Device, layers: Sequence[LaidLayer], tiles: int, refused: dict[str, str]) -> dict[str, float]:
     """The least seconds of one layer with each kind of kernel, on features without zeros, the kinds alternating.
     What there is no memory for is `refused`.
 
@@ -167,7 +170,7 @@ def _seconds(device: Device, layers: Sequence[DeviceLayer], tiles: int, refused:
 
 
 def several_layers(
-    device: Device, laid: DeviceLayer, source: Any, target: Any, rows: Any, tiles: int, times: int
+    device: Device, laid: LaidLayer, source: Any, target: Any, rows: Any, tiles: int, times: int
 ) -> Callable[[], None]:
     """What takes `tiles` full tiles of features, none of whose rows leaves, through one layer so many times."""
     run, count = idle_run(device, tiles, times), 32 * tiles
@@ -182,7 +185,7 @@ def several_layers(
     else:
         launch = run.layer(0, laid, source, target, rows)
 
-    def work(held: DeviceLayer = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
+    def work(held: LaidLayer = laid) -> None:  # `table` has the addresses of its arrays, and does not hold them
         for _ in range(times // inside):
             launch()
 

@@ -1,7 +1,7 @@
-"""Engine `cuda`, fused kernels on one NVIDIA GPU with all three exact reductions, and the rungs below it.
+"""Engine `cuda`: fused kernels on one NVIDIA GPU with all three exact reductions; and the rungs of the ladder below it.
 
-The kernels and their layouts are described where they are (spdnn/kernels/cuda), when they are launched in `schedule`,
-and how they are chosen in `choice`. Importing this needs neither CuPy nor a driver.
+`spdnn/kernels/cuda` describes kernels and layouts, `schedule` when they are launched, `choice` how they are chosen.
+Importing this needs neither CuPy nor a driver.
 """
 
 from spdnn.common.errors import Unsuitable

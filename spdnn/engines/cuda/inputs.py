@@ -1,4 +1,4 @@
-"""The inputs on a device, and what makes of them what the first layer reads."""
+"""The inputs on a device, and the launches that make of them what the first layer reads: words of bits, or features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ class DeviceInputs:
         arguments = {"stored": self.stored, "batch": rows.batch, "neurons": self.neurons}
         blocks = rows.run.blocks(rows.tiles * -(-self.neurons // TILE))
         if self.kind == "bits":
-            arguments |= {"bits": self.data[0], "found": words}
+            arguments |= {"bits": self.data[0], "words": words}
             return [self.device.bind(settings.WORDS, blocks, arguments)]
         arguments["features"] = features
         if self.kind == "dense":

@@ -1,8 +1,11 @@
-"""Layers on a device, each laid out for one kind of kernel, and the launches that take features through them."""
+"""Layers on a device, each laid out for one kind of kernel, and the launches that take features through them.
+
+A layer is first arranged on the host, then copied. `Run` binds the launches of one batch.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,11 @@ MOST_CHUNKS = 2**28  # of a layer: kernels count two loads for each output of a 
 
 
 @dataclass(frozen=True)
-class DeviceLayer:
-    """A layer on the device.
+class LaidLayer:
+    """A layer laid out for one kind of kernel, on the host or, once its arrays are copied, on a device.
 
     Attributes:
-        arrays: its arrays and numbers, by the names of its kernel's arguments.
+        arrays, numbers: by the names of its kernel's arguments.
         valued: whether its edges have values of their own.
         entries: outputs in its order, with padding; padding: the share of entries without an edge.
         copy_seconds: that its arrays took to the device.
@@ -36,33 +39,22 @@ class DeviceLayer:
     outputs: int
     valued: bool
     arrays: dict[str, Any]
+    numbers: dict[str, Any]
     entries: int
     padding: float
-    copy_seconds: float
+    copy_seconds: float = 0.0
 
     def row(self, device: Device) -> np.ndarray:
         """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
         row = np.zeros(COLUMNS, np.uint64)
         for i, name in enumerate(("starts", "indices", "values", "order", "bias")):
             row[i] = device.address(self.arrays[name])
-        row.view(np.int32)[10:13] = self.arrays["bias_step"], self.entries, self.outputs
-        row.view(np.float32)[14:16] = self.arrays["low"], self.arrays["high"]
+        row.view(np.int32)[10:13] = self.numbers["bias_step"], self.entries, self.outputs
+        row.view(np.float32)[14:16] = self.numbers["low"], self.numbers["high"]
         return row
 
 
-@dataclass(frozen=True)
-class HostLayer:
-    """A layer laid out for one kind of kernel, on the host: DeviceLayer before its `arrays` are copied."""
-
-    layer: Layer
-    kind: str
-    arrays: dict[str, np.ndarray]
-    numbers: dict[str, Any]
-    entries: int
-    padding: float
-
-
-def arranged(layer: Layer, kind: str, room: int = 0) -> HostLayer:
+def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
     """The layer for kernels of that kind; `room`: neurons of a stage.
 
     Raises:
@@ -90,25 +82,23 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> HostLayer:
         host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
         entries, padding = slices.order.size, slices.padding
     arrays = {name: np.ascontiguousarray(array).reshape(-1) for name, array in host.items()}
-    return HostLayer(layer, kind, arrays, numbers, entries, padding)
+    return LaidLayer(kind, layer.inputs, layer.outputs, valued, arrays, numbers, entries, padding)
 
 
-def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[HostLayer]:
+def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[LaidLayer]:
     """`arranged` of each of the layers, in order, by so many threads, which are at most that many layers ahead."""
     return in_order(lambda one: arranged(*one, room), zip(layers, kinds, strict=True), threads, threads + 1)
 
 
-def to_device(device: Device, host: HostLayer) -> DeviceLayer:
+def to_device(device: Device, host: LaidLayer) -> LaidLayer:
     """The layer on the device.
 
     Raises:
         MemoryTooSmall: the device has no room for it.
     """
-    begun, layer = time.perf_counter(), host.layer
+    begun = time.perf_counter()
     arrays = {name: device.upload(array) for name, array in host.arrays.items()}
-    spent = time.perf_counter() - begun
-    of_device, valued = {**arrays, **host.numbers}, not layer.single_value
-    return DeviceLayer(host.kind, layer.inputs, layer.outputs, valued, of_device, host.entries, host.padding, spent)
+    return replace(host, arrays=arrays, copy_seconds=time.perf_counter() - begun)
 
 
 @dataclass(frozen=True)
@@ -136,12 +126,13 @@ class Run:
         """Blocks for so many items, `each` of which fill one: at most what all multiprocessors hold."""
         return max(1, min(-(-items // each), WAITING * self.device.properties.multiprocessors))
 
-    def layer(self, k: int, layer: DeviceLayer, source: Any, target: Any, rows: Any) -> Callable[[], None]:
+    def layer(self, k: int, layer: LaidLayer, source: Any, target: Any, rows: Any) -> Callable[[], None]:
         """The launch of one layer; `source`: features, or words for BITS; `rows`: int32 (1,), how many there are."""
         size = 32 * self.tiles
         shared, sizes = 0, {"target": size * layer.outputs}
         common = {"target": target, "rows": rows, "inputs": layer.inputs, "outputs": layer.outputs}
-        common |= {"active": self.marks(k), "work": self.work, "failed": self.failed, "layer": k, **layer.arrays}
+        common |= {"active": self.marks(k), "work": self.work, "failed": self.failed, "layer": k}
+        common |= layer.arrays | layer.numbers
         if layer.kind == BITS:
             kernel, common["words"] = "csr_bits", source
             sizes["words"] = self.tiles * layer.inputs
@@ -149,9 +140,9 @@ class Run:
             kernel, common["source"], common["list"] = f"{layer.kind}_layer", source, self.list
         if layer.kind == STAGED:
             chosen = settings.staged(layer.valued)
-            shared = (layer.arrays["room"] + 1) * 32 * 4
-            blocks = self.blocks(self.tiles * layer.arrays["parts"], 1)
-            if self.tiles * layer.arrays["parts"] >= 2**31:
+            shared = (layer.numbers["room"] + 1) * 32 * 4
+            blocks = self.blocks(self.tiles * layer.numbers["parts"], 1)
+            if self.tiles * layer.numbers["parts"] >= 2**31:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
             chosen = settings.layer(kernel, layer.arrays["indices"].dtype.itemsize, layer.valued)
@@ -164,7 +155,7 @@ class Run:
         last: int,
         table: Any,
         variant: Variant,
-        layers: Sequence[DeviceLayer],
+        layers: Sequence[LaidLayer],
         source: Any,
         target: Any,
         rows: Any,
@@ -189,7 +180,7 @@ class Run:
         return self.device.bind(kernel, min(variant.blocks, groups), arguments, variant.shared, sizes)
 
 
-def widths(layers: Sequence[DeviceLayer]) -> tuple[int, int]:
+def widths(layers: Sequence[LaidLayer]) -> tuple[int, int]:
     """(width, entries): of the widest features of these layers, and of the layer with most outputs."""
     width = max(layers[0].inputs, *(layer.outputs for layer in layers))
     return width, max(layer.entries for layer in layers)

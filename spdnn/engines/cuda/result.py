@@ -1,4 +1,4 @@
-"""The result of a run, from the outcomes of its batches."""
+"""The result of a run of the CUDA engines, from the outcomes of its batches."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""The rows of a batch on the device: what is counted, which go on after a pass, and what is read at the end."""
+"""The rows of a batch on the device: counters, which rows go on after a pass, and what is read at the end.
+
+Everything here is a list of launches, bound once; how many rows there are, only the device knows.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +57,7 @@ class DeviceRows:
         self.list, self.parent, self.weight = (device.empty(size, np.int32) for _ in range(3))
         self.origins = [device.empty(size, np.int32) for _ in range(2)]
         self.arrived = self.state
-        self.row_of, self.slot_of = (device.empty(size, np.int32) for _ in range(2))
+        self.row_of, self.index_of = (device.empty(size, np.int32) for _ in range(2))
         self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
         self.last_statistics = device.empty(size * COLUMNS, np.uint64)
@@ -65,7 +68,7 @@ class DeviceRows:
             self.keep = device.empty(tiles, np.uint32)
             self.capacity = 1 << (2 * size - 1).bit_length()
             self.keys, self.firsts = device.empty(self.capacity, np.uint64), device.empty(self.capacity, np.int32)
-            self.hashes, self.place_of = device.empty(size, np.uint64), device.empty(size, np.int32)
+            self.hashes, self.entry_of = device.empty(size, np.uint64), device.empty(size, np.int32)
 
     @property
     def state(self) -> list[Any]:
@@ -109,7 +112,7 @@ class DeviceRows:
         origin = self.origins[0]
         common = {"open": self.open, "rows": rows, "keep": self.keep}
         rest = {"features": features, "neurons": neurons, "origin": origin, "weight": self.weight}
-        table = {"firsts": self.firsts, "place_of": self.place_of}
+        table = {"firsts": self.firsts, "entry_of": self.entry_of}
         hashed = {"tiles": self.tiles, "first": part.first, "last": part.last, "active": self.active}
         hashed |= {"may_leave": may_leave, "settled": SETTLED, "hashes": self.hashes, "survivors": self.survivors}
         inserted = {"hashes": self.hashes, "mask": self.capacity - 1, "keys": self.keys}
@@ -126,7 +129,7 @@ class DeviceRows:
     def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Launch]:
         """The launch that brings the rows that go into layer k to the pool, from `pool.next_row` on."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(k)}
-        arguments |= {"origin": self.origins[0], "weight": self.weight, "place": pool.next_row}
+        arguments |= {"origin": self.origins[0], "weight": self.weight, "next": pool.next_row}
         arguments |= {"pool": pool.features, "pool_weight": pool.weights}
         return [self.device.bind(settings.PARK_ROWS, self.run.blocks(self.tiles, 1), arguments)]
 
@@ -157,17 +160,21 @@ class DeviceRows:
     def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""
         arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(self.depth)}
-        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "found": self.last_statistics}
+        arguments |= {"counts": self.class_counts, "weights": self.class_weights, "statistics": self.last_statistics}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
     def resolve(self, k: int | None = None) -> list[Launch]:
         """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
-        placed = {"rows": self.into(self.depth if k is None else k), "origin": self.origins[0], "slot_of": self.slot_of}
-        followed = {"batch": self.batch, "parent": self.parent, "slot_of": self.slot_of, "row_of": self.row_of}
+        indexed = {
+            "rows": self.into(self.depth if k is None else k),
+            "origin": self.origins[0],
+            "index_of": self.index_of,
+        }
+        followed = {"batch": self.batch, "parent": self.parent, "index_of": self.index_of, "row_of": self.row_of}
         return [
-            lambda: self.device.fill(self.slot_of, 0xFF),
-            self.device.bind(settings.SLOTS, blocks, placed),
+            lambda: self.device.fill(self.index_of, 0xFF),
+            self.device.bind(settings.ROW_INDEX, blocks, indexed),
             self.device.bind(settings.RESOLVE, blocks, followed),
         ]
 

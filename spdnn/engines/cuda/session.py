@@ -18,7 +18,7 @@ from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
-from spdnn.engines.cuda.layers import DeviceLayer, arranged_ahead, to_device
+from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead, to_device
 from spdnn.engines.cuda.result import result
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.tiles import tiles_of
@@ -110,7 +110,7 @@ class CudaSession(Session):
         most = min(needed, free // each, 2**30 // TILE)
         if not most:
             raise MemoryTooSmall(
-                f"{self.device.properties.name} has {free:,} bytes of memory left beside weights and inputs, and "
+                f"{self.device.properties.name} has {free:,} bytes of memory left besides weights and inputs, and "
                 f"{TILE} inputs of this network need {each:,} there; fewer layers (--layers) or inputs (--count) fit",
                 each,
             )
@@ -134,13 +134,13 @@ def padding(plan: Plan, layers) -> float:
     return 1 - float(plan.edges.sum()) / max(1.0, sum(entries))
 
 
-def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, DeviceLayer]:
+def _upload_layers(device: Device, network, kinds: list[str], room: int, threads: int) -> dict[int, LaidLayer]:
     """All layers on the device, by their numbers, laid out by so many threads.
 
     Raises:
         MemoryTooSmall: they do not fit; the sentence says how many do.
     """
-    layers: dict[int, DeviceLayer] = {}
+    layers: dict[int, LaidLayer] = {}
     try:
         with closing(arranged_ahead(network.layers(), kinds, room, threads)) as arranged:
             for layer in progress.bar(arranged, "weights to the device", network.depth):

@@ -1,8 +1,8 @@
-"""What the libraries that multiply a sparse matrix with dense features share: blocks of columns.
+"""Dense features in blocks of columns: what the libraries share that multiply a sparse matrix with dense features.
 
-Features are a list of C-ordered (neurons, inputs) arrays of at most `block_inputs` inputs each, and the weights are
-W^T by row (CSR, outputs x inputs): one weight then scales a run of neighbouring numbers. All inputs in one array, as
-one would first write it, took SciPy and MKL 1.5 to 2.5 times as long from 1024 to 65536 neurons: a block fits a cache.
+Features are a list of C-ordered (neurons, inputs) arrays of at most `block_inputs` inputs each. Weights are W^T by row
+(CSR, outputs x inputs), so that one weight scales a run of neighbouring numbers. A block fits a cache: with all inputs
+in one array, SciPy and MKL took 1.5 to 2.5 times as long from 1024 to 65536 neurons.
 """
 
 import abc

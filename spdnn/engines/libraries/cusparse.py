@@ -23,7 +23,6 @@ import scipy.sparse as sp
 
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import EDGE_BYTES, Weights
 from spdnn.problem.network import Network
 
@@ -107,7 +106,7 @@ def block_inputs(neurons: int) -> int:
     return max(1, min(MOST_COLUMNS, MOST_VALUES // neurons))
 
 
-class Cusparse(Columns):
+class CusparseEngine(Columns):
     name = "cusparse"
     summary = "cuSPARSE: the vendor's CSR product with dense features on a GPU, through CuPy"
     holds = "the first and the last features and one layer, the rest on the device"
@@ -125,6 +124,11 @@ class Cusparse(Columns):
         from spdnn.kernels.cuda import cupy_device
 
         return cupy_device.missing()
+
+    def device_identities(self) -> tuple[str, ...] | None:
+        from spdnn.kernels.cuda import driver
+
+        return driver.identities()
 
     def devices(self) -> int:
         from spdnn.kernels.cuda import cupy_device
@@ -319,12 +323,3 @@ def fastest(loaded: Modules) -> tuple[str, int]:
         raise SpdnnError(f"cuSPARSE repeats itself to the bit with none of {', '.join(ALGORITHMS)} on this device")
     best = min(seconds, key=seconds.get)
     return best, ALGORITHMS[best]
-
-
-class CusparseEngine(LibraryEngine):
-    library = Cusparse()
-
-    def device_identities(self) -> tuple[str, ...] | None:
-        from spdnn.kernels.cuda import driver
-
-        return driver.identities()

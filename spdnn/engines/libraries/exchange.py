@@ -1,11 +1,12 @@
-"""The rows of an engine around a library between two layers, as other ranks see them."""
+"""The rows of an engine around a library between two layers, as other ranks see them
+(`spdnn.engines.exchange.HeldRows`).
+"""
 
 from typing import Any
 
 import numpy as np
 
 from spdnn.engines.exchange import HeldRows, Parcel
-from spdnn.engines.libraries.library import Library
 from spdnn.problem.result import row_hashes
 from spdnn.reductions.inputs import Representatives
 
@@ -14,6 +15,7 @@ class LibraryRows(HeldRows):
     """In the library's layout until one of them moves.
 
     Args:
+        library: a Library (library.py).
         features: in the library's layout; numbers: int64, the inputs that they are of.
         others: attributes of HeldRows.
 
@@ -21,7 +23,7 @@ class LibraryRows(HeldRows):
         rows: float32 (count, neurons) once the ranks have exchanged some, else None.
     """
 
-    def __init__(self, library: Library, features: Any, numbers: np.ndarray, **others):
+    def __init__(self, library: Any, features: Any, numbers: np.ndarray, **others):
         self._library, self._features, self._inputs = library, features, Representatives(numbers)
         self.rows: np.ndarray | None = None
         vars(self).update(others)

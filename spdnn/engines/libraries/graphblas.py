@@ -17,12 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.common.errors import Unsuitable
-from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import Library, Weights, degree, uniform
 from spdnn.problem.network import Header, Layer
 
 
-class Graphblas(Library):
+class GraphblasEngine(Library):
     name = "graphblas"
     summary = "SuiteSparse:GraphBLAS: sparse product with sparse features"
     value_bytes = 12  # a 64-bit index and a value
@@ -120,7 +119,3 @@ def _parts(rows: sp.csr_array) -> dict:
         "values": np.array(rows.data, np.float32),
         "sorted_cols": True,
     }
-
-
-class GraphblasEngine(LibraryEngine):
-    library = Graphblas()

@@ -16,11 +16,10 @@ import scipy.sparse as sp
 
 from spdnn.common.errors import InputError
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import Weights
 
 
-class Jax(Columns):
+class JaxEngine(Columns):
     name = "jax"
     summary = "JAX: compiled BCSR product with dense features on the CPU"
     offers = ()
@@ -33,15 +32,16 @@ class Jax(Columns):
         return None
 
     def start(self, threads: int) -> dict:
-        if Jax.started not in (None, threads):
+        if JaxEngine.started not in (None, threads):
             raise InputError(
-                f"JAX runs with {Jax.started} threads since it started in this process; {threads} need another process"
+                f"JAX runs with {JaxEngine.started} threads since it started in this process; "
+                f"{threads} need another process"
             )
         os.environ["NPROC"], os.environ["JAX_PLATFORMS"] = str(threads), "cpu"
         import jax
 
         jax.devices()  # the pool begins here
-        Jax.started = threads
+        JaxEngine.started = threads
         return {"library": f"JAX {jax.__version__}", "layout": "blocks of columns", "threads_set": f"NPROC={threads}"}
 
     def matrix(self, rows: sp.csr_array) -> Any:
@@ -79,7 +79,3 @@ def _compiled() -> tuple:
         return jax.numpy.clip(matrix @ block + bias, low, high)
 
     return jax.jit(step), jax.jit(lambda block: (block != 0).any(axis=0))
-
-
-class JaxEngine(LibraryEngine):
-    library = Jax()

@@ -1,4 +1,7 @@
-"""What another library must be able to do: compute one layer, in the orientation and layout that is fastest for it."""
+"""The engine around another library, and what the library must be able to do: compute one layer.
+
+Each library has a subclass in a file of its own, with the orientation and layout that is fastest for it.
+"""
 
 import abc
 import math
@@ -7,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.libraries.session import LibrarySession
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Header, Layer, Network
 
 FEATURE_COPIES = 3  # of the features at the peak: the first ones, and two that alternate
@@ -33,29 +39,28 @@ class Weights:
     edges: int
 
 
-class Library(abc.ABC):
+class Library(Engine):
     """One other library. Importing its module imports nothing but NumPy and SciPy.
 
     Attributes:
-        name, summary: as `spdnn engines` prints them.
         offers: ("dead",) when rows that became all zero can leave between layers.
         value_bytes: of one feature, at most.
         holds: what it keeps in this machine's memory, for the sentence on what does not fit.
         compiles: whether the first run compiles, so that one is made before the clock starts.
-        on_device: as Engine.on_device.
     """
 
-    name: str
-    summary: str
     offers: tuple[str, ...] = ("dead",)
     value_bytes = 4
     holds = "all weights and features"
     compiles = False
-    on_device = False
 
-    @abc.abstractmethod
-    def missing(self) -> str | None:
-        """None when the library is installed, else one sentence; nothing is imported to find out."""
+    def prepare(self, network: Network, reductions: tuple[str, ...], memory: int | None = None) -> Prepared:
+        for k in range(network.depth):
+            self.check(network.header(k), reductions)
+        return Prepared.reduced(network, reductions)
+
+    def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
+        return LibrarySession(self, prepared, inputs, options)
 
     @abc.abstractmethod
     def start(self, threads: int) -> dict:
@@ -65,7 +70,7 @@ class Library(abc.ABC):
             InputError: its threads were set before, and cannot be set again in this process.
         """
 
-    def use(self, device: int | None) -> None:  # noqa: B027  most libraries run on the processor
+    def use(self, device: int | None) -> None:
         """Work on that device from here on; None: on the first, where the library needs one.
 
         Raises:
@@ -76,10 +81,10 @@ class Library(abc.ABC):
         """Bytes of this machine's memory that weights and features of `count` inputs take at the peak."""
         return FEATURE_COPIES * self.value_bytes * count * network.width + EDGE_BYTES * network.edges
 
-    def check_device(self, network: Network, count: int) -> None:  # noqa: B027
+    def check_device(self, network: Network, count: int) -> None:
         """Raise MemoryTooSmall when they do not fit the device; the library is started."""
 
-    def check(self, header: Header, reductions: tuple[str, ...]) -> None:  # noqa: B027  most libraries run every layer
+    def check(self, header: Header, reductions: tuple[str, ...]) -> None:
         """Raise Unsuitable when the library cannot run a layer with these reductions."""
 
     @abc.abstractmethod

@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import Weights
 
 # MKL's waiting threads spin for 200 ms by default, on cores that the next program timed needs.
 BLOCKTIME = "1"
 
 
-class Mkl(Columns):
+class MklEngine(Columns):
     name = "mkl"
     summary = "oneMKL through sparse_dot_mkl: CSR product with dense features"
 
@@ -71,7 +70,3 @@ def _runtime() -> Path | None:
 def _short(version: str) -> str:
     """MKL's name and version, without the rest of its sentence."""
     return version.split("-Product")[0].replace("Intel(R) oneAPI Math Kernel Library Version", "oneMKL").strip()
-
-
-class MklEngine(LibraryEngine):
-    library = Mkl()

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import Weights
 
 
-class Scipy(Columns):
+class ScipyEngine(Columns):
     name = "scipy"
     summary = "SciPy: CSR product with dense features, one thread"
 
@@ -29,7 +28,3 @@ class Scipy(Columns):
         product = weights.matrix @ block
         product += weights.bias
         return np.clip(product, weights.low, weights.high, out=product)
-
-
-class ScipyEngine(LibraryEngine):
-    library = Scipy()

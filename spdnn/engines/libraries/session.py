@@ -15,7 +15,6 @@ from spdnn.common.errors import InputError, Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.libraries.exchange import LibraryRows
-from spdnn.engines.libraries.library import Library
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
 from spdnn.problem.result import LastLayer, Result
@@ -28,11 +27,11 @@ SHRINK_SHARE = 0.5
 
 
 class LibrarySession(Session):
-    """All weights, and the features of all inputs, in the library's layout."""
+    """All weights, and the features of all inputs, in the library's layout; `library`: a Library (library.py)."""
 
     exchanges_rows = True
 
-    def __init__(self, library: Library, prepared: Prepared, inputs: Inputs, options: Options):
+    def __init__(self, library: Any, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
@@ -129,7 +128,7 @@ def bound(layer: Layer, largest: float, k: int, name: str) -> float:
     return min(product, layer.activation.high)
 
 
-def _check_memory(library: Library, network: Network, inputs: Inputs, options: Options) -> None:
+def _check_memory(library: Any, network: Network, inputs: Inputs, options: Options) -> None:
     """Refuse what would not fit this machine's memory, of which a device's is no part."""
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -11,11 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.engines.libraries.columns import Columns
-from spdnn.engines.libraries.engine import LibraryEngine
 from spdnn.engines.libraries.library import Weights
 
 
-class Torch(Columns):
+class TorchEngine(Columns):
     name = "torch"
     summary = "PyTorch: sparse CSR product with dense features on the CPU"
 
@@ -55,7 +54,3 @@ class Torch(Columns):
 
     def block_alive(self, block: Any, signed: bool) -> np.ndarray:
         return (block != 0).any(dim=0).numpy() if signed else (block.amax(dim=0) > 0).numpy()
-
-
-class TorchEngine(LibraryEngine):
-    library = Torch()

@@ -1,4 +1,4 @@
-"""The rows of the engine `spgemm` between two layers, as other ranks see them."""
+"""The rows of the engine `spgemm` between two layers, as other ranks see them (`spdnn.engines.exchange.HeldRows`)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Layers by input neuron, as the sparse-sparse kernels take them, and what these need besides."""
+"""Layers by input neuron, as the sparse-sparse kernels take them, and the memory that these kernels work in."""
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def bind(network: Network, k: int, arrays: tuple[np.ndarray, ...] | None = None)
     header = network.header(k)
     low, high = header.activation.low, header.activation.high
     bias, arrays = np.atleast_1d(header.bias), arrays or by_input(network.layer(k))
-    return _cpu.BoundInputLayer(header.inputs, header.outputs, *arrays, bias, low, high, header.keeps_zero)
+    return _cpu.BoundLayer(header.inputs, header.outputs, *arrays, bias, low, high, True, header.keeps_zero)
 
 
 def bytes_by_input(header: Header) -> int:

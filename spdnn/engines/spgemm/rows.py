@@ -1,4 +1,7 @@
-"""The sparse rows of one batch of the engine `spgemm`: reached by index, so that rows leave without a copy."""
+"""The sparse rows of one batch of the engine `spgemm`.
+
+Rows are reached by index, so that some of them leave without a copy of the others.
+"""
 
 import numpy as np
 

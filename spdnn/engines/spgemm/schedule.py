@@ -1,4 +1,4 @@
-"""What the engine `spgemm` decides before it runs: batches within the memory. What a search for equal rows costs."""
+"""What the engine `spgemm` decides before it runs: batches within the memory, the cost of a search for equal rows."""
 
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options

@@ -15,6 +15,7 @@ from spdnn.engines.exchange import RowExchange
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm.exchange import SpgemmRows
 from spdnn.engines.spgemm.rows import Buffer, SparseRows
+from spdnn.kernels.layouts.tiles import bind_inputs
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, representatives, searched
@@ -65,9 +66,7 @@ class SpgemmSession(Session):
         self.ahead = np.concatenate([np.cumsum(self.edges[::-1])[::-1], [0]])
         self.workspace = layers.workspace(network, self.kernels.panel, self.threads)
         self.last = LastLayer(network)
-        if inputs.kind == "csr":
-            data = inputs.data
-            self.rows = (*(array.astype(np.int64, copy=False) for array in (data.indptr, data.indices)), data.data)
+        self.stored = bind_inputs(inputs)
 
     @property
     def batches(self) -> int:
@@ -78,7 +77,7 @@ class SpgemmSession(Session):
         size = -(-self.inputs.count // count)
         tally = Tally(np.zeros(self.network.depth, np.int64), np.zeros(len(ACCUMULATORS), np.int64))
         if self.searches:
-            self.found["inputs"] = searched()
+            self.findings["inputs"] = searched()
         with progress.Inference(self.course, self.inputs.count, count) as stage:
             batches = [self._batch(i * size, size, tally, stage, exchange) for i in range(count)]
         notes = {
@@ -96,23 +95,13 @@ class SpgemmSession(Session):
         """The layers in order: from memory, or each read and transposed while the one before it is computed."""
         yield from self.layers or read_ahead(self.network.depth, lambda k: layers.bind(self.network, k))
 
-    def _load(self, numbers: np.ndarray, target: Buffer):
-        """The inputs `numbers` as sparse rows in `target`."""
-        stored, rows = self.inputs.stored(numbers), target.rows(slice(0, numbers.size))
-        if self.inputs.kind == "csr":
-            self.kernels.load_csr(*self.rows, self.inputs.neurons, stored, rows, self.threads)
-        elif self.inputs.kind == "bits":
-            self.kernels.load_bits(self.inputs.data, self.inputs.neurons, stored, rows, self.threads)
-        else:
-            self.kernels.load_dense(self.inputs.data, stored, rows, self.threads)
-
     def _batch(
         self, start: int, size: int, tally: Tally, stage: progress.Inference, exchange: RowExchange | None
     ) -> LastRows:
         """One batch through all layers."""
         numbers, depth = self.inputs.numbered(start, start + size), self.network.depth
         rows, search = SparseRows(numbers, *self.buffers), DuplicateSearch(schedule.SEARCH_SHARE)
-        self._load(numbers, rows.source)
+        self.kernels.load(self.stored, self.inputs.stored(numbers), rows.features(), self.threads)
         stage.begin(numbers.size, lambda k: (tally.edges, rows.nonzeros / self.widths[min(k, depth - 1)]))
         exchange_at = exchange.first(1, depth, numbers.size) if exchange else depth
         with contextlib.closing(self._layers()) as stream:
@@ -169,7 +158,7 @@ class SpgemmSession(Session):
 
         merged = rows.merge(representatives(self._hashes(rows), same))
         search.ended(k, before, merged)
-        findings = self.found["inputs"]
+        findings = self.findings["inputs"]
         findings["looks"] += 1
         findings["rows_merged"] += merged
         findings["seconds"] += time.perf_counter() - begun
@@ -184,7 +173,7 @@ class SpgemmSession(Session):
     def _held(self, k: int, rows: SparseRows, edges: int, searched: bool) -> SpgemmRows:
         """The rows before layer k as other ranks see them."""
         return SpgemmRows(
-            rows, lambda: self._hashes(rows), self.edges, self.found.get("inputs", {}), searched=searched,
+            rows, lambda: self._hashes(rows), self.edges, self.findings.get("inputs", {}), searched=searched,
             may_leave=k >= self.dead_from, neurons=self.network.header(k - 1).outputs, capacity=self.batch, edges=edges,
         )  # fmt: skip
 

@@ -1,7 +1,6 @@
-"""Engines `taskgraph` and `taskgraph-cuda`: the inference as a graph of tasks (spdnn/taskgraph), run on parts of the
-processor, or on NVIDIA GPUs.
+"""Engines `taskgraph` and `taskgraph-cuda`: the inference as a graph of tasks (`spdnn.taskgraph`).
 
-Importing this needs neither CuPy nor a driver.
+The first runs it on parts of the processor, the second on NVIDIA GPUs. Importing this needs neither CuPy nor a driver.
 """
 
 from msgspec.structs import asdict, replace

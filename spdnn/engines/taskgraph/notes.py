@@ -1,4 +1,4 @@
-"""What a run of a task graph tells of how it was cut and what happened when, fit for a record."""
+"""The notes of a run of the task graph, fit for a record: how it was cut, and what happened when."""
 
 from collections.abc import Sequence
 

@@ -183,17 +183,8 @@ void weighted_rows(const float* weights, const float* v, int64_t stride, const I
 }
 
 template <class Index>
-using WeightedRows = void (*)(const float*, const float*, int64_t, const Index*, int64_t, float*);
-
-template <class Index>
-WeightedRows<Index> weighted_rows_of(int vectors) {
-    switch (vectors) {
-        case 1: return weighted_rows<1, Index>;
-        case 2: return weighted_rows<2, Index>;
-        case 4: return weighted_rows<4, Index>;
-        case 8: return weighted_rows<8, Index>;
-        default: return weighted_rows<kMostVectors, Index>;
-    }
+auto weighted_rows_of(int vectors) {
+    return by_vectors(vectors, [](auto count) { return weighted_rows<count, Index>; });
 }
 
 // A matrix of one batch entry as the kernels read it: as given, or packed chunk by chunk.
@@ -281,14 +272,14 @@ struct Rows {
             }
     }
 
-    // One group in one panel; its rows are rows `place` .. of the tile.
+    // One group in one panel; its rows are rows `from` .. of the tile.
     void segment(const Segment<Index>& segment, int64_t panel, const Operand& k, const float* transposed, const Operand& v, const Room& room,
-                 int64_t place) const {
+                 int64_t from) const {
         int64_t blocks[64], count = 0;
         for (uint64_t left = segment.dense; left; left &= left - 1)
             blocks[count++] = segment.panel * panel + __builtin_ctzll(left) * kBlock;
         if (count) score_blocks(transposed, blocks, count, room);
-        float* const sums = room.sums + place * sum_stride;
+        float* const sums = room.sums + from * sum_stride;
         // Each step for all rows: they do not wait for each other.
         for (int r = 0; r < kGroup; ++r) {
             float* const scores = room.scores + r * room.score_stride + count * kBlock;
@@ -300,7 +291,7 @@ struct Rows {
         }
         for (int r = 0; r < kGroup; ++r)
             if (const int64_t all = count * kBlock + padded(segment.count[r]))
-                weigh(room.scores + r * room.score_stride, all, sums + r * sum_stride, room.tops[place + r], room.totals[place + r]);
+                weigh(room.scores + r * room.score_stride, all, sums + r * sum_stride, room.tops[from + r], room.totals[from + r]);
         if (count) add_blocks(v, blocks, count, room, sums);
         for (int r = 0; r < kGroup; ++r)
             for (const Chunk& chunk : values)
@@ -309,7 +300,7 @@ struct Rows {
                                                            segment.columns[r], segment.count[r], sums + r * sum_stride + chunk.first);
     }
 
-    bool finish(int64_t b, int64_t row, const Room& room, int64_t place) const {
+    bool finish(int64_t b, int64_t row, const Room& room, int64_t from) const {
         Vec nan = {};
         for (int64_t r = 0; r < std::min<int64_t>(kGroup, work.pattern.rows - row); ++r) {
             Real* out = work.out + (b * work.pattern.rows + row + r) * work.value_depth;
@@ -317,10 +308,10 @@ struct Rows {
                 std::fill(out, out + work.value_depth, Real{});
                 continue;
             }
-            const Vec total = broadcast(room.totals[place + r]);
+            const Vec total = broadcast(room.totals[from + r]);
             for (int64_t d = 0; d < work.value_depth; d += kLanes) {
                 const int64_t left = work.value_depth - d;
-                const Vec y = load(room.sums + (place + r) * sum_stride + d) / total;
+                const Vec y = load(room.sums + (from + r) * sum_stride + d) / total;
                 store_part(y, out + d, left);
                 nan = y != y ? y : nan;  // lanes past the last are 0 / total: NaN only where the row is
             }

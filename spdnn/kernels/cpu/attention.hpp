@@ -17,13 +17,6 @@ struct Attention {
     int64_t tile;  // rows that go through the panels of K and V together, 0: as many as suit
 };
 
-struct AttentionLevel {
-    const char* name;
-    // Threads' processor seconds go to busy (threads); the result is whether any number given out is NaN.
-    bool (*single)(const Attention<float>&, double* busy, int threads);
-    bool (*half)(const Attention<uint16_t>&, double* busy, int threads);
-    bool run(const Attention<float>& work, double* busy, int threads) const { return single(work, busy, threads); }
-    bool run(const Attention<uint16_t>& work, double* busy, int threads) const { return half(work, busy, threads); }
-};
+using AttentionLevel = OnNumbers<Attention>;  // the result: whether any output is NaN
 
 }  // namespace spdnn

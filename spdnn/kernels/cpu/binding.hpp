@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace nb = nanobind;
@@ -35,6 +36,10 @@ inline void require(bool true_, const char* what) {
     if (!true_) throw std::invalid_argument(what);
 }
 
+inline void check_rows(const Array<const int64_t, 1>& numbers, int64_t rows) {
+    for (size_t i = 0; i < numbers.size(); ++i) require(numbers.data()[i] >= 0 && numbers.data()[i] < rows, "a row number is out of range");
+}
+
 // Bytes of an index: input neurons are numbered in 16 or 32 bits.
 template <class Indices_>
 int index_bytes(const Indices_& indices) {
@@ -44,13 +49,22 @@ int index_bytes(const Indices_& indices) {
     return bytes;
 }
 
+// work(pointer) for the indices, as uint16 or uint32.
+template <class Indices_, class Work>
+auto with_indices(const Indices_& indices, const Work& work) {
+    constexpr bool kRead = std::is_const_v<std::remove_pointer_t<decltype(indices.data())>>;
+    using Narrow = std::conditional_t<kRead, const uint16_t, uint16_t>;
+    using Wide = std::conditional_t<kRead, const uint32_t, uint32_t>;
+    return index_bytes(indices) == 2 ? work(static_cast<Narrow*>(indices.data())) : work(static_cast<Wide*>(indices.data()));
+}
+
 // The one of `works` at the level of that name, which must be one that this processor can run.
 template <class Work, size_t count>
 const Work& at_level(const Work* const (&works)[count], const std::string& level) {
     static const std::vector<std::string> usable = [] {
         std::vector<std::string> names;
-        for (nb::handle found : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
-            names.push_back(nb::cast<std::string>(found.attr("name")));
+        for (nb::handle usable_level : nb::module_::import_("spdnn.kernels._cpu").attr("levels")())
+            names.push_back(nb::cast<std::string>(usable_level.attr("name")));
         return names;
     }();
     for (const std::string& name : usable)

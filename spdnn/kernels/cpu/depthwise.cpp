@@ -40,24 +40,16 @@ int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
 thread_local KeptMemory kept;
 
-// Lanes 0, 2, 4, ... of two vectors side by side, or with `odd` 1, 3, 5, ...
-inline Vec every_second(Vec a, Vec b, bool odd) {
-#if SPDNN_VECTOR_BYTES == 64
-    const IntVec even = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
-#elif SPDNN_VECTOR_BYTES == 32
-    const IntVec even = {0, 2, 4, 6, 8, 10, 12, 14};
-#else
-    const IntVec even = {0, 2, 4, 6};
-#endif
-    return odd ? __builtin_shuffle(a, b, even + 1) : __builtin_shuffle(a, b, even);
-}
+// Of the lanes of two vectors side by side.
+constexpr int even_lane(int i) { return 2 * i; }
+constexpr int odd_lane(int i) { return 2 * i + 1; }
 
-// A plane with zeros around it, as float32; with stride 2 a row is its even places, then its odd ones. Pixel x is at
-// place x + 1. The whole plane is copied before it is read: loads across stores still under way would wait for these.
+// A plane with zeros around it, as float32; with stride 2 a row is its even positions, then its odd ones. Pixel x is at
+// position x + 1. The whole plane is copied before it is read: loads across stores still under way would wait for these.
 template <class Real>
 struct Plane {
     const Depthwise<Real>& work;
-    // With room behind the even places for the zeros of a whole vector, which would else fall onto odd ones.
+    // With room behind the even positions for the zeros of a whole vector, which would else fall onto odd ones.
     const int64_t half = padded((work.width + 1) / work.stride + 2) + (work.stride - 1) * kLanes, pitch = half * work.stride;
 
     int64_t floats() const { return (work.height + 2) * pitch + 2 * kLanes; }  // loads and stores pass the end of a row
@@ -72,8 +64,8 @@ struct Plane {
                 for (int64_t x = 0; x < work.width; x += 2 * kLanes) {
                     const Vec a = load_part(from + x, work.width - x);
                     const Vec b = work.width - x > kLanes ? load_part(from + x + kLanes, work.width - x - kLanes) : Vec{};
-                    store(every_second(a, b, true), row + x / 2 + 1);
-                    store(every_second(a, b, false), row + half + x / 2);
+                    store(shuffled<odd_lane>(a, b), row + x / 2 + 1);
+                    store(shuffled<even_lane>(a, b), row + half + x / 2);
                 }
             }
         }

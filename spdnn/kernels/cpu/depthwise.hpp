@@ -19,13 +19,6 @@ struct Depthwise {
     int64_t out_width() const { return (width - 1) / stride + 1; }
 };
 
-struct DepthwiseLevel {
-    const char* name;
-    // Threads' processor seconds go to busy (threads); the result is whether any number was NaN before the activation.
-    bool (*single)(const Depthwise<float>&, double* busy, int threads);
-    bool (*half)(const Depthwise<uint16_t>&, double* busy, int threads);
-    bool run(const Depthwise<float>& work, double* busy, int threads) const { return single(work, busy, threads); }
-    bool run(const Depthwise<uint16_t>& work, double* busy, int threads) const { return half(work, busy, threads); }
-};
+using DepthwiseLevel = OnNumbers<Depthwise>;  // the result: whether any number was NaN before the activation
 
 }  // namespace spdnn

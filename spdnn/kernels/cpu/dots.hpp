@@ -64,55 +64,58 @@ void row_dots(const float* q, const float* k, int64_t stride, const Index* colum
     for (int v = 0; v < kVectors; ++v) query[v] = load(q + v * kLanes);
     // Four nonzeros at a time: a chain of one would wait for itself. (From the first-level cache 0.73 cycles a vector at
     // v4 on Zen 5, 0.82 one after the other; from the second, 1.10 and 1.23, where 1 is what it can deliver.)
-    auto group = [&](auto several, const Index* places) __attribute__((always_inline)) {
+    auto group = [&](auto several, const Index* rows) __attribute__((always_inline)) {
         constexpr int kCount = decltype(several)::value;
         return lane_sums([&](auto first, Vec(&sum)[4]) __attribute__((always_inline)) {
-            constexpr int kPlaces[4] = {first, first + kFar, first + kNear, first + kFar + kNear};
+            constexpr int kDots[4] = {first, first + kFar, first + kNear, first + kFar + kNear};
             const float* row[4];
 #pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
-                row[i] = k + static_cast<int64_t>(places[kPlaces[i]]) * stride;
-                sum[i] = kPlaces[i] < kCount ? query[0] * load(row[i]) : Vec{};
+                row[i] = k + static_cast<int64_t>(rows[kDots[i]]) * stride;
+                sum[i] = kDots[i] < kCount ? query[0] * load(row[i]) : Vec{};
             }
 #pragma GCC unroll 16
             for (int v = 1; v < kVectors; ++v) {
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; ++i)
-                    if (kPlaces[i] < kCount) sum[i] = multiply_add(query[v], load(row[i] + v * kLanes), sum[i]);
+                    if (kDots[i] < kCount) sum[i] = multiply_add(query[v], load(row[i] + v * kLanes), sum[i]);
             }
         });
     };
     int64_t e = 0;
     for (; e + kLanes <= count; e += kLanes) {
-        const Vec found = group(std::integral_constant<int, kLanes>{}, columns + e);
-        store(add ? load(sums + e) + found : found, sums + e);
+        const Vec dots = group(std::integral_constant<int, kLanes>{}, columns + e);
+        store(add ? load(sums + e) + dots : dots, sums + e);
     }
     const int64_t left = count - e;
     if (left == 0) return;
-    Index places[kLanes];  // nonzeros past the last repeat it, up to a multiple of 4
-    for (int i = 0; i < kLanes; ++i) places[i] = columns[e + std::min<int64_t>(i, left - 1)];
-    Vec found;
+    Index rows[kLanes];  // nonzeros past the last repeat it, up to a multiple of 4
+    for (int i = 0; i < kLanes; ++i) rows[i] = columns[e + std::min<int64_t>(i, left - 1)];
+    Vec dots;
     if (kLanes > 8 && left > 8)
-        found = group(std::integral_constant<int, kLanes>{}, places);
+        dots = group(std::integral_constant<int, kLanes>{}, rows);
     else if (kLanes > 4 && left > 4)
-        found = group(std::integral_constant<int, kLanes < 8 ? kLanes : 8>{}, places);
+        dots = group(std::integral_constant<int, kLanes < 8 ? kLanes : 8>{}, rows);
     else
-        found = group(std::integral_constant<int, 4>{}, places);
-    store_part(add ? load_part(sums + e, left) + found : found, sums + e, left);
+        dots = group(std::integral_constant<int, 4>{}, rows);
+    store_part(add ? load_part(sums + e, left) + dots : dots, sums + e, left);
+}
+
+// chosen(vectors) for the vectors of a chunk, a constant.
+template <class Chosen>
+auto by_vectors(int vectors, Chosen chosen) {
+    switch (vectors) {
+        case 1: return chosen(std::integral_constant<int, 1>{});
+        case 2: return chosen(std::integral_constant<int, 2>{});
+        case 4: return chosen(std::integral_constant<int, 4>{});
+        case 8: return chosen(std::integral_constant<int, 8>{});
+        default: return chosen(std::integral_constant<int, kMostVectors>{});
+    }
 }
 
 template <class Index>
-using RowDots = void (*)(const float*, const float*, int64_t, const Index*, int64_t, float*, bool);
-
-template <class Index>
-RowDots<Index> row_dots_of(int vectors) {
-    switch (vectors) {
-        case 1: return row_dots<1, Index>;
-        case 2: return row_dots<2, Index>;
-        case 4: return row_dots<4, Index>;
-        case 8: return row_dots<8, Index>;
-        default: return row_dots<kMostVectors, Index>;
-    }
+auto row_dots_of(int vectors) {
+    return by_vectors(vectors, [](auto count) { return row_dots<count, Index>; });
 }
 
 }  // namespace SPDNN_LEVEL

@@ -1,10 +1,11 @@
 // The inputs' own rows as what the first layer of a tile reads: words of bits, or floats.
 #pragma once
 
+#include "kernels.hpp"
+#include "level.hpp"
+
 #include <algorithm>
 #include <cstring>
-
-#include "vectors.hpp"
 
 namespace spdnn {
 namespace SPDNN_LEVEL {

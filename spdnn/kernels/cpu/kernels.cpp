@@ -13,14 +13,10 @@
 // Source     The fused SpMM + bias + ReLU of Hidayetoglu et al., "At-Scale Sparse Deep Neural Network Inference with
 //            Efficient GPU Implementation", HPEC 2020, section III, with a CPU's caches in place of shared memory.
 #include "inputs.hpp"
-#include "vectors.hpp"
+#include "ops.hpp"
+#include "rows.hpp"
 
-#include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <new>
 
 namespace spdnn {
 namespace SPDNN_LEVEL {
@@ -196,10 +192,10 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     Epilogue<Vec, kVectors> epilogue{layer};
     // Every 8 bytes of a vector hold the whole word: lane i takes the byte with its bit from the 16 bytes around it.
-    ByteVec place[kCounters], bit;
+    ByteVec from_byte[kCounters], bit;
     for (int i = 0; i < kBytes; ++i) bit[i] = static_cast<uint8_t>(1u << (i % 8));
     for (int c = 0; c < kCounters; ++c)
-        for (int i = 0; i < kBytes; ++i) place[c][i] = static_cast<uint8_t>(i / 16 * 16 + (c * kBytes + i) / 8 % 8);
+        for (int i = 0; i < kBytes; ++i) from_byte[c][i] = static_cast<uint8_t>(i / 16 * 16 + (c * kBytes + i) / 8 % 8);
     auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
         constexpr int kTogether = decltype(together)::value;
         Vec sum[kTogether][kVectors] = {}, none[kVectors] = {};
@@ -211,7 +207,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
                 for (int o = 0; o < kTogether; ++o) {
                     const ByteVec word = reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
                     for (int c = 0; c < kCounters; ++c)
-                        count[o][c] -= reinterpret_cast<ByteVec>((__builtin_shuffle(word, place[c]) & bit) == bit);
+                        count[o][c] -= reinterpret_cast<ByteVec>((__builtin_shuffle(word, from_byte[c]) & bit) == bit);
                 }
             }
             for (int o = 0; o < kTogether; ++o)
@@ -266,33 +262,14 @@ TileBlock choose(const Layer& layer) {
 }
 
 TileBlock choose(const Layer& layer, int tile) {
-    return tile == 1 ? choose<1, false>(layer) : tile == 16 ? choose<16, false>(layer)
-         : tile == 32 ? choose<32, false>(layer) : choose<64, false>(layer);
+    return by_tile(tile, [&](auto size) { return choose<size, false>(layer); });
 }
 
-TileBlock choose_bits(const Layer& layer, int tile) {
-    return tile == 16 ? choose<16, true>(layer) : tile == 32 ? choose<32, true>(layer) : choose<64, true>(layer);
+TileBlock choose_bits(const Layer& layer, int tile) {  // of 16 inputs or more
+    return by_tile(tile, [&](auto size) { return choose<(size == 1 ? 16 : int{size}), true>(layer); });
 }
 
-// Memory that a thread keeps for the next call; only ever grows.
-struct Scratch {
-    float* data = nullptr;
-    size_t size = 0;
-
-    float* reserve(size_t floats) {
-        if (floats > size) {
-            std::free(data);
-            size = 0;
-            const size_t bytes = (floats * sizeof(float) + 4095) / 4096 * 4096;
-            data = static_cast<float*>(std::aligned_alloc(4096, bytes));
-            if (!data) throw std::bad_alloc();
-            size = bytes / sizeof(float);
-        }
-        return data;
-    }
-    ~Scratch() { std::free(data); }
-};
-thread_local Scratch scratch;
+thread_local KeptMemory scratch;
 
 // The first layer of tile t, from the inputs' own rows; `room` holds (inputs, tile) floats, or a word an input.
 Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
@@ -332,7 +309,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
     for (int64_t t = 0; t < tiles; ++t) {
         float* memory = nullptr;
         try {
-            memory = scratch.reserve(room + 2 * buffer);
+            memory = scratch.floats(room + 2 * buffer);
         } catch (const std::bad_alloc&) {
             starved = true;
             continue;
@@ -364,7 +341,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
 int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
     std::atomic<uint64_t> failed{kNoLayer};
     const int64_t tiles = tiles_of(pass), buffer = widest * pass.tile * tiles;
-    float* const memory = scratch.reserve(2 * buffer);
+    float* const memory = scratch.floats(2 * buffer);
     std::fill(pass.active, pass.active + pass.depth * tiles, uint64_t{0});
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
@@ -413,8 +390,7 @@ int64_t run(const Pass& pass, int threads) {
 
 extern const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL);
 const Kernels SPDNN_JOIN(kernels_, SPDNN_LEVEL) = {
-    SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,       SPDNN_LEVEL::run,            SPDNN_LEVEL::compact,
-    SPDNN_LEVEL::row_hashes,   SPDNN_LEVEL::rows_differ, SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::untile,
-    SPDNN_LEVEL::take,         SPDNN_LEVEL::place};
+    SPDNN_STRING(SPDNN_LEVEL), SPDNN_VECTOR_BYTES,          SPDNN_LEVEL::run,  SPDNN_LEVEL::compact, SPDNN_LEVEL::row_hashes,
+    SPDNN_LEVEL::rows_differ,  SPDNN_LEVEL::row_statistics, SPDNN_LEVEL::take, SPDNN_LEVEL::insert};
 
 }  // namespace spdnn

@@ -1,7 +1,7 @@
 // The CPU kernels' interface, the same at every instruction-set level.
 //
 // Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (1, 16, 32 or 64) side by side, so that the value of
-// one neuron for a whole tile is contiguous. A layer is given by output neuron (CSC of W): output j reads
+// one neuron for a whole tile is contiguous. A layer is stored by output neuron (CSC of W): output j reads
 // indices[offsets[j] .. offsets[j+1]).
 #pragma once
 
@@ -11,14 +11,15 @@ namespace spdnn {
 
 struct Layer {
     int64_t inputs, outputs;
-    const int64_t* offsets;  // outputs + 1
-    const void* indices;     // uint16 or uint32 by index_bytes
+    const int64_t* offsets;  // outputs + 1; by input neuron (spgemm.hpp): inputs + 1
+    const void* indices;     // uint16 or uint32 by index_bytes, ascending in each row
     int index_bytes;
     const float* values;  // one an edge, or null: every weight is `value`
     float value;
     const float* bias;  // outputs, or 1 with bias_stride 0
     int bias_stride;
     float low, high;  // activation: min(max(y, low), high)
+    bool keeps_zero;  // activation(bias) is 0 for every output; set by input neuron alone
 };
 
 // The rows of the first layer's features, not yet tiled. Exactly one kind is not null.
@@ -71,12 +72,10 @@ struct Kernels {
                         uint8_t* differs, int threads);
     // Sums, least, largest and hash of each of the first `count` rows.
     void (*row_statistics)(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics&, int threads);
-    // dst (count, neurons) <- the first `count` rows.
-    void (*untile)(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads);
     // rows (count, neurons) <- inputs indices[k] of src.
     void (*take)(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads);
     // Inputs first .. first + count of dst <- rows (count, neurons); the lanes of a new tile past them become zero.
-    void (*place)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
+    void (*insert)(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t first, int threads);
 };
 
 }  // namespace spdnn

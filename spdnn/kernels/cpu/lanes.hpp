@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -66,40 +67,22 @@ inline Vec multiply_add(Vec a, Vec b, Vec c) {
 
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }  // b where either is NaN
 
+// Lane i of the result is lane kFrom(i) of a, or kFrom(i) - kLanes of b.
+template <int (*kFrom)(int), int... i>
+inline Vec shuffled(Vec a, Vec b, std::integer_sequence<int, i...>) { return __builtin_shufflevector(a, b, kFrom(i)...); }
+template <int (*kFrom)(int)>
+inline Vec shuffled(Vec a, Vec b) { return shuffled<kFrom>(a, b, std::make_integer_sequence<int, kLanes>{}); }
+
 // One step of a sum across lanes: vectors that hold sums of 2 kStep lanes each become one that holds sums of kStep
 // lanes, those of `a` before those of `b`; below a step of 4, within each block of 4 lanes.
 template <int kStep>
-inline Vec fold(Vec a, Vec b) {
-#if SPDNN_VECTOR_BYTES == 64
-    if constexpr (kStep == 8)
-        return __builtin_shuffle(a, b, IntVec{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}) +
-               __builtin_shuffle(a, b, IntVec{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
-    if constexpr (kStep == 4)
-        return __builtin_shuffle(a, b, IntVec{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}) +
-               __builtin_shuffle(a, b, IntVec{4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31});
-    if constexpr (kStep == 2)
-        return __builtin_shuffle(a, b, IntVec{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}) +
-               __builtin_shuffle(a, b, IntVec{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
-    if constexpr (kStep == 1)
-        return __builtin_shuffle(a, b, IntVec{0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30}) +
-               __builtin_shuffle(a, b, IntVec{1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31});
-#elif SPDNN_VECTOR_BYTES == 32
-    if constexpr (kStep == 4)
-        return __builtin_shuffle(a, b, IntVec{0, 1, 2, 3, 8, 9, 10, 11}) +
-               __builtin_shuffle(a, b, IntVec{4, 5, 6, 7, 12, 13, 14, 15});
-    if constexpr (kStep == 2)
-        return __builtin_shuffle(a, b, IntVec{0, 1, 8, 9, 4, 5, 12, 13}) +
-               __builtin_shuffle(a, b, IntVec{2, 3, 10, 11, 6, 7, 14, 15});
-    if constexpr (kStep == 1)
-        return __builtin_shuffle(a, b, IntVec{0, 2, 8, 10, 4, 6, 12, 14}) +
-               __builtin_shuffle(a, b, IntVec{1, 3, 9, 11, 5, 7, 13, 15});
-#else
-    if constexpr (kStep == 2)
-        return __builtin_shuffle(a, b, IntVec{0, 1, 4, 5}) + __builtin_shuffle(a, b, IntVec{2, 3, 6, 7});
-    if constexpr (kStep == 1)
-        return __builtin_shuffle(a, b, IntVec{0, 2, 4, 6}) + __builtin_shuffle(a, b, IntVec{1, 3, 5, 7});
-#endif
+constexpr int folded_lane(int i) {
+    return kStep >= 4 ? i / kStep * 2 * kStep + i % kStep : i / 4 * 4 + i % 4 / 2 * kLanes + i % 2 * (2 / kStep);
 }
+template <int kStep>
+constexpr int added_lane(int i) { return folded_lane<kStep>(i) + kStep; }
+template <int kStep>
+inline Vec fold(Vec a, Vec b) { return shuffled<folded_lane<kStep>>(a, b) + shuffled<added_lane<kStep>>(a, b); }
 
 // Lane i of the result is the sum of the lanes of the i-th of kCount vectors (a multiple of 4, at most kLanes), and 0
 // behind them. four(f, sums) makes vectors f, f + kFar, f + kNear, f + kFar + kNear: those that are folded first, so that
@@ -118,28 +101,18 @@ inline __attribute__((always_inline)) Vec lane_sums(const Four& four) {
     }
 }
 
+template <int kStep = kLanes / 2>
 inline float lane_sum(Vec x) {  // the same order
-#if SPDNN_VECTOR_BYTES == 64
-    x = fold<8>(x, Vec{});
-#endif
-#if SPDNN_VECTOR_BYTES >= 32
-    x = fold<4>(x, Vec{});
-#endif
-    return fold<1>(fold<2>(x, Vec{}), Vec{})[0];
+    if constexpr (kStep == 0) return x[0];
+    else return lane_sum<kStep / 2>(fold<kStep>(x, Vec{}));
 }
 
+template <int kDistance>
+constexpr int swapped_lane(int i) { return i ^ kDistance; }
+template <int kDistance = kLanes / 2>
 inline float largest_lane(Vec x) {  // of lanes that are no NaN
-#if SPDNN_VECTOR_BYTES == 64
-    x = larger(x, __builtin_shuffle(x, IntVec{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7}));
-    x = larger(x, __builtin_shuffle(x, IntVec{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11}));
-    x = larger(x, __builtin_shuffle(x, IntVec{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13}));
-#elif SPDNN_VECTOR_BYTES == 32
-    x = larger(x, __builtin_shuffle(x, IntVec{4, 5, 6, 7, 0, 1, 2, 3}));
-    x = larger(x, __builtin_shuffle(x, IntVec{2, 3, 0, 1, 6, 7, 4, 5}));
-#else
-    x = larger(x, __builtin_shuffle(x, IntVec{2, 3, 0, 1}));
-#endif
-    return x[0] > x[1] ? x[0] : x[1];
+    if constexpr (kDistance == 0) return x[0];
+    else return largest_lane<kDistance / 2>(larger(x, shuffled<swapped_lane<kDistance>>(x, x)));
 }
 
 inline bool any_nan(Vec x) {

@@ -6,14 +6,12 @@
 //         moment when the last has ended. Such a sample may be too low, where a thread lost its core, but never too high.
 // The best sample of several is the limit.
 #include <nanobind/stl/vector.h>
-#include <omp.h>
-#include <time.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "binding.hpp"
 #include "machine.hpp"
+#include "ops.hpp"
 
 using namespace nb::literals;
 
@@ -22,7 +20,7 @@ namespace spdnn {
 SPDNN_LEVELS(MachineWork, machine);
 
 constexpr int kWindows = 16;
-// Work between two looks at the clock (some 30 ns): 5 to 50 us.
+// Work between two readings of the clock (some 30 ns): 5 to 50 us.
 constexpr int64_t kCopyFloats = 1 << 16, kLoadedFloats = 1 << 21, kMultiplyAdds = 1 << 21;
 
 using Memory = Array<float, 1>;
@@ -35,18 +33,12 @@ static void check(const Memory& memory, int threads) {
 
 enum class Resource { kAlone, kShared };
 
-static double processor_seconds() {  // of this thread
-    timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return now.tv_sec + 1e-9 * now.tv_nsec;
-}
-
 // Samples of amount / second, where each call of chunk(thread, step) does `amount`; steps of a thread count from 0.
 template <class Chunk>
 std::vector<double> samples(Resource resource, int threads, double seconds, double amount, const Chunk& chunk) {
-    std::vector<double> found;
+    std::vector<double> rates;
     std::vector<int64_t> steps(threads, 0);
-    // Threads that take turns on one core have that core's rate together.
+    // Threads that share one core have that core's rate together.
     const double cores = std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
     for (int window = -1; window < kWindows; ++window) {  // the first fills caches and wakes cores: no sample
         double chunks = 0, own_rates = 0, spent = 0;
@@ -69,9 +61,9 @@ std::vector<double> samples(Resource resource, int threads, double seconds, doub
             own_rates = chunks / (own > 0 ? std::min(own, spent) : spent);
             steps[thread] = step;
         }
-        if (window >= 0) found.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / spent));
+        if (window >= 0) rates.push_back(amount * (resource == Resource::kAlone ? own_rates * cores : chunks / spent));
     }
-    return found;
+    return rates;
 }
 
 // Where thread `thread` of `threads` begins in `floats`, in multiples of `unit`.
@@ -92,8 +84,8 @@ static std::vector<double> copy_samples(const std::string& level, Memory source,
     }
     return samples(Resource::kShared, threads, seconds, 8.0 * kCopyFloats, [&](int thread, int64_t step) {
         const int64_t first = begin(floats, kCopyFloats, thread, threads), last = begin(floats, kCopyFloats, thread + 1, threads);
-        const int64_t place = first + step % ((last - first) / kCopyFloats) * kCopyFloats;
-        at.copy(from + place, to + place, kCopyFloats);
+        const int64_t offset = first + step % ((last - first) / kCopyFloats) * kCopyFloats;
+        at.copy(from + offset, to + offset, kCopyFloats);
     });
 }
 

@@ -50,34 +50,34 @@ uint64_t hash_of(const char* from, int64_t bytes, uint64_t sum) {
 // A number for each hash; as small as what is in it, so that it stays in the cache.
 class HashTable {
   public:
-    // Where the number of that hash is: kNone until it is set.
-    uint32_t& place(uint64_t hash) {
-        if (2 * used >= slots.size()) grow();
-        Slot& slot = find(slots, hash);
-        if (slot.number == kNone) slot.hash = hash, ++used;
-        return slot.number;
+    // The number of that hash: kNone until it is set.
+    uint32_t& number_of(uint64_t hash) {
+        if (2 * used >= entries.size()) grow();
+        Entry& entry = find(entries, hash);
+        if (entry.number == kNone) entry.hash = hash, ++used;
+        return entry.number;
     }
 
   private:
-    struct Slot {
+    struct Entry {
         uint64_t hash = 0;
         uint32_t number = kNone;
     };
 
-    static Slot& find(std::vector<Slot>& slots, uint64_t hash) {
-        size_t place = hash >> 20 & (slots.size() - 1);
-        while (slots[place].number != kNone && slots[place].hash != hash) place = (place + 1) & (slots.size() - 1);
-        return slots[place];
+    static Entry& find(std::vector<Entry>& entries, uint64_t hash) {
+        size_t at = hash >> 20 & (entries.size() - 1);
+        while (entries[at].number != kNone && entries[at].hash != hash) at = (at + 1) & (entries.size() - 1);
+        return entries[at];
     }
 
     void grow() {
-        std::vector<Slot> more(4 * slots.size());
-        for (const Slot& slot : slots)
-            if (slot.number != kNone) find(more, slot.hash) = slot;
-        slots.swap(more);
+        std::vector<Entry> more(4 * entries.size());
+        for (const Entry& entry : entries)
+            if (entry.number != kNone) find(more, entry.hash) = entry;
+        entries.swap(more);
     }
 
-    std::vector<Slot> slots = std::vector<Slot>(1024);
+    std::vector<Entry> entries = std::vector<Entry>(1024);
     size_t used = 0;
 };
 
@@ -89,7 +89,7 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
     check(offsets, indices, values);
     const int64_t rows = offsets.size() - 1, bytes = index_bytes(indices);
     require(static_cast<int64_t>(classes.size()) == rows && static_cast<int64_t>(firsts.size()) == rows,
-            "classes and firsts must have a place for each output");
+            "classes and firsts must have room for each output");
     require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == rows, "bias must be one or one an output");
     require(rows < static_cast<int64_t>(kNone), "too many outputs");
     nb::gil_scoped_release release;
@@ -117,12 +117,12 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
             classes.data()[j] = next++;
             continue;
         }
-        uint32_t& known = table.place(hash_of_row(j));
-        if (known != kNone && equal(firsts.data()[known], j)) {
-            classes.data()[j] = known, next = known + 1;
+        uint32_t& number = table.number_of(hash_of_row(j));
+        if (number != kNone && equal(firsts.data()[number], j)) {
+            classes.data()[j] = number, next = number + 1;
             continue;
         }
-        if (known == kNone) known = count;
+        if (number == kNone) number = count;
         firsts.data()[count] = j;
         classes.data()[j] = count++, next = 0;
     }
@@ -145,10 +145,10 @@ void take_rows(Offsets offsets, ReadIndices indices, Floats values, Array<const 
     require(to.data()[0] == 0 && to.data()[count] == static_cast<int64_t>(new_indices.size()), "offsets must end at the number of edges");
     nb::gil_scoped_release release;
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t from = offsets.data()[rows.data()[i]], place = to.data()[i], degree = to.data()[i + 1] - place;
-        std::memcpy(static_cast<char*>(new_indices.data()) + place * bytes, static_cast<const char*>(indices.data()) + from * bytes,
+        const int64_t from = offsets.data()[rows.data()[i]], start = to.data()[i], degree = to.data()[i + 1] - start;
+        std::memcpy(static_cast<char*>(new_indices.data()) + start * bytes, static_cast<const char*>(indices.data()) + from * bytes,
                     degree * bytes);
-        if (valued) std::memcpy(new_values.data() + place, values.data() + from, degree * 4);
+        if (valued) std::memcpy(new_values.data() + start, values.data() + from, degree * 4);
     }
 }
 
@@ -179,11 +179,11 @@ class ClassCounts {
         for (auto& level : bits) level.resize(classes = (classes + 63) / 64);
     }
 
-    void add(uint32_t found) {
-        if (counts[found]++) return;
+    void add(uint32_t index) {
+        if (counts[index]++) return;
         for (auto& level : bits) {
-            level[found / 64] |= uint64_t{1} << found % 64;
-            found /= 64;
+            level[index / 64] |= uint64_t{1} << index % 64;
+            index /= 64;
         }
     }
 
@@ -193,7 +193,7 @@ class ClassCounts {
         for (size_t top = 0; top < bits[2].size(); ++top)
             pass(bits[2], top, [&](size_t middle) {
                 pass(bits[1], middle, [&](size_t low) {
-                    pass(bits[0], low, [&](size_t found) { take(static_cast<uint32_t>(found), counts[found]), counts[found] = 0; });
+                    pass(bits[0], low, [&](size_t index) { take(static_cast<uint32_t>(index), counts[index]), counts[index] = 0; });
                 });
             });
     }
@@ -218,11 +218,11 @@ struct RowOnClasses {
 
     template <class From, class To>
     int64_t run(const From* row, const float* weights, int64_t degree, To* to, float* sums) {
-        int64_t count = 0, placed = 0;
+        int64_t count = 0, terms_before = 0;
         for (int64_t e = 0; e < degree; ++e) counted.add(classes[row[e]]);
         counted.each([&](uint32_t own, uint32_t edges) {
             to[count++] = static_cast<To>(own);
-            next[own] = std::exchange(placed, placed + edges);
+            next[own] = std::exchange(terms_before, terms_before + edges);
         });
         terms.resize(degree);
         for (int64_t e = 0; e < degree; ++e) terms[next[classes[row[e]]]++] = weights[e];
@@ -280,7 +280,8 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
                    Indices new_indices, Array<float, 1> sums) {
     check(offsets, indices, values);
     const int64_t rows = offsets.size() - 1, edges = indices.size(), inputs = classes.size();
-    const int from_bytes = index_bytes(indices), to_bytes = index_bytes(new_indices);
+    index_bytes(indices);
+    const int to_bytes = index_bytes(new_indices);
     require(static_cast<int64_t>(to.size()) == rows + 1 && static_cast<int64_t>(new_indices.size()) == edges &&
                 static_cast<int64_t>(sums.size()) == edges,
             "results must have room for each output and edge");
@@ -304,14 +305,11 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
         }
         return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
     };
-    auto wide = [&](const auto* read) {
-        return to_bytes == 2 ? all(read, static_cast<uint16_t*>(new_indices.data())) : all(read, static_cast<uint32_t*>(new_indices.data()));
-    };
-    return from_bytes == 2 ? wide(static_cast<const uint16_t*>(indices.data())) : wide(static_cast<const uint32_t*>(indices.data()));
+    return with_indices(indices, [&](auto* read) { return with_indices(new_indices, [&](auto* written) { return all(read, written); }); });
 }
 
 // The rows of a RadiX-Net's layer (spdnn/sources/radixnet.py): row i of `groups` (classes, 16), ascending, merged with the
-// row `shift` places on, for each class; and all of that once for each of the 16 outputs of a class.
+// row `shift` rows on, for each class; and all of that once for each of the 16 outputs of a class.
 template <class T>
 void merged_groups(const T* groups, int64_t classes, int64_t width, int64_t shift, T* to) {
     for (int64_t i = 0; i < classes; ++i) {

@@ -23,6 +23,17 @@ struct Pattern {
     int64_t nonzeros() const { return offsets[rows]; }
 };
 
+// A kernel for numbers of either type, at one level. Threads' processor seconds go to busy (threads); what the result
+// says, the file of `Work` has.
+template <template <class> class Work>
+struct OnNumbers {
+    const char* name;
+    bool (*single)(const Work<float>&, double* busy, int threads);
+    bool (*half)(const Work<uint16_t>&, double* busy, int threads);
+    bool run(const Work<float>& work, double* busy, int threads) const { return single(work, busy, threads); }
+    bool run(const Work<uint16_t>& work, double* busy, int threads) const { return half(work, busy, threads); }
+};
+
 // All below is each file's own: files of several instruction-set levels include it, and where the linker is given one
 // function several times it keeps any, so that one made for the best level would run on a processor without it. That is
 // why vectors have an allocator of their own, too.
@@ -85,7 +96,7 @@ private:
         int thread;
         bool operator<(const Load& other) const { return work < other.work || (work == other.work && thread < other.thread); }
     };
-    // The least loaded thread, the root, gets more work and sinks to its place.
+    // The least loaded thread, the root, gets more work and sinks to its position.
     static void add(Vector<Load>& heap, int64_t work) {
         heap[0].work += work;
         for (size_t at = 0, child; (child = 2 * at + 1) < heap.size(); at = child) {

@@ -44,7 +44,7 @@ struct Products {
           packed(work.packed || sizeof(Real) == 2 || work.depth % kLanes != 0),
           tile(work.tile > 0 ? work.tile : work.pattern.width), shares(work.pattern, 1, threads) {}
 
-    // All sums of batch entry b of this thread's rows; `next` has a place for each of them.
+    // All sums of batch entry b of this thread's rows; `next` has an entry for each of them.
     bool run(int64_t b, const float* keys, float* sums, int thread, Vector<int64_t>& next) const {
         const int64_t rows = shares.end(thread) - shares.begin(thread);
         const int64_t* offsets = work.pattern.offsets;
@@ -160,9 +160,9 @@ bool softmax(const Softmax<Real>& work, double* busy, int threads) {
         const int64_t last = first_row(work.offsets, work.rows, t + 1, threads);
         for (int64_t b = 0; b < work.batch; ++b)
             for (int64_t i = first; i < last; ++i) {
-                const int64_t place = b * nonzeros + work.offsets[i], count = work.offsets[i + 1] - work.offsets[i];
+                const int64_t start = b * nonzeros + work.offsets[i], count = work.offsets[i + 1] - work.offsets[i];
                 if (count == 0) continue;
-                nan |= softmax_row(work.values + place, count, work.scale, scratch + t * longest, work.out + place);
+                nan |= softmax_row(work.values + start, count, work.scale, scratch + t * longest, work.out + start);
             }
     });
     return nan;

@@ -27,7 +27,7 @@ struct Softmax {
     Real* out;  // (batch, nonzeros), may be `values`
 };
 
-// Threads' processor seconds go to busy (threads); the result is whether any number given out is NaN.
+// Threads' processor seconds go to busy (threads); the result is whether any output is NaN.
 template <class Real>
 struct SddmmKernels {
     bool (*sddmm)(const Sddmm<Real>&, double* busy, int threads);

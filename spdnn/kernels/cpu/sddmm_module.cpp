@@ -62,9 +62,8 @@ static std::vector<std::pair<int64_t, bool>> sddmm_settings(const std::string& l
 }
 
 static std::vector<int64_t> dealt_nonzeros(Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int group, int threads) {
-    require(offsets.size() >= 1 && order.size() == offsets.size() - 1, "offsets must be one more than the rows, and order as many");
     require(group >= 1 && threads >= 1, "groups have rows, and teams have threads");
-    const Shares shares({static_cast<int64_t>(order.size()), 0, offsets.data(), nullptr, 2, order.data()}, group, threads);
+    const Shares shares(rows_of(offsets, order), group, threads);
     return {shares.nonzeros.begin(), shares.nonzeros.end()};
 }
 
@@ -77,7 +76,7 @@ void bind_sddmm(nb::module_& m) {
           "out[b, e] = values[b, permutation[e]]; the permutation is trusted.");
     m.def("sddmm_settings", &sddmm_settings, "level"_a, "(tile, packed) of sddmm worth a try, the best default first.");
     m.def("dealt_nonzeros", &dealt_nonzeros, "offsets"_a, "order"_a, "group"_a, "threads"_a,
-          "How many nonzeros each thread is given when rows are dealt out in `order`, in groups of `group` neighbours.");
+          "How many nonzeros each thread gets when rows are dealt out in `order`, in groups of `group` neighbours.");
 }
 
 }  // namespace spdnn

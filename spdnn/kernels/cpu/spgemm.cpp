@@ -12,14 +12,14 @@
 // Order      Every output adds its products in ascending order of inputs, whatever the accumulator: a panel adds 0 * w
 //            for rows without that input, which changes no sum.
 // Threads    Blocks of rows, dealt out dynamically; a block writes its rows one after the other from its first row's
-//            place in a buffer that has room for full rows, so blocks need neither locks nor a second pass.
+//            offset in a buffer that has room for full rows, so blocks need neither locks nor a second pass.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Ellis and Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos Kernels", HPEC
 //            2019 (sparse-sparse product, accumulators by density, fused bias and ReLU); Gustavson, "Two Fast Algorithms
 //            for Sparse Matrices", ACM TOMS 4(3), 1978.
 #include "spgemm.hpp"
 
-#include "level.hpp"
+#include "half.hpp"
 
 #include <omp.h>
 
@@ -45,12 +45,6 @@ constexpr double kPanelFrom = 0.5;     // panel: nonzeros of its rows >= kPanelF
 constexpr double kPanelMeet = 2.5;     //        and >= kPanelMeet * the inputs that they reach
 
 static_assert(kGroup % kLanes == 0, "a marked group must be whole vectors");
-
-inline Vec load_vector(const float* from) {
-    Vec v;
-    std::memcpy(&v, from, sizeof v);
-    return v;
-}
 
 // A row while it is written.
 struct Writer {
@@ -87,7 +81,7 @@ struct Epilogue {
     float poison = 0.0f;  // sum of 0 * y: 0 while every y is finite, else NaN
     Vec poisons = {};
 
-    explicit Epilogue(const InputLayer& layer)
+    explicit Epilogue(const Layer& layer)
         : value(layer.value), low(layer.low), high(layer.high), bias(layer.bias), bias_stride(layer.bias_stride) {}
 
     inline float one(float sum, int64_t output) {
@@ -104,7 +98,7 @@ struct Epilogue {
     }
     // kLanes neighbouring outputs of one row.
     inline Vec many(Vec sum, int64_t output) {
-        return activated(sum, bias_stride ? load_vector(bias + output) : broadcast(bias[0]));
+        return activated(sum, bias_stride ? load<Vec>(bias + output) : broadcast(bias[0]));
     }
     // One output of kLanes rows.
     inline Vec across(Vec sum, int64_t output) { return activated(sum, broadcast(bias[output * bias_stride])); }
@@ -122,13 +116,13 @@ inline void emit(Epilogue<kValued>& epilogue, float* sums, int64_t first, int64_
     Epilogue<kValued> local = epilogue;
     int64_t output = first;
     for (; output + kLanes <= last; output += kLanes) {
-        const Vec sum = load_vector(sums + sum_place(output));
-        std::memset(sums + sum_place(output), 0, sizeof sum);
+        const Vec sum = load<Vec>(sums + sum_index(output));
+        std::memset(sums + sum_index(output), 0, sizeof sum);
         writer.add(output, local.many(sum, output));
     }
     for (; output < last; ++output) {
-        writer.add(static_cast<uint32_t>(output), local.one(sums[sum_place(output)], output));
-        sums[sum_place(output)] = 0.0f;
+        writer.add(static_cast<uint32_t>(output), local.one(sums[sum_index(output)], output));
+        sums[sum_index(output)] = 0.0f;
     }
     out = writer, epilogue = local;
 }
@@ -142,7 +136,7 @@ struct Row {
 
 // Calls product(output, x * w) for all products of a row, inputs ascending. With one weight for all, w is left out.
 template <class Index, bool kValued, class Product>
-inline void products(const InputLayer& layer, const Row& row, Product product) {
+inline void products(const Layer& layer, const Row& row, Product product) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     for (int64_t k = 0; k < row.length; ++k) {
         if (k + kAhead < row.length) {
@@ -158,22 +152,22 @@ inline void products(const InputLayer& layer, const Row& row, Product product) {
 
 // Adds the products of a row to the sums of their outputs, and calls mark(output) for each.
 template <class Index, bool kValued, class Mark>
-inline void scatter(const InputLayer& layer, const Row& row, float* __restrict sums, Mark mark) {
-    if (sum_place(layer.outputs - 1) == layer.outputs - 1) {  // every output is in its own place: spare the arithmetic
+inline void scatter(const Layer& layer, const Row& row, float* __restrict sums, Mark mark) {
+    if (sum_index(layer.outputs - 1) == layer.outputs - 1) {  // indices are the outputs themselves: spare the arithmetic
         products<Index, kValued>(layer, row, [&](Index output, float y) { sums[output] += y, mark(output); });
     } else {
-        products<Index, kValued>(layer, row, [&](Index output, float y) { sums[sum_place(output)] += y, mark(output); });
+        products<Index, kValued>(layer, row, [&](Index output, float y) { sums[sum_index(output)] += y, mark(output); });
     }
 }
 
 template <class Index, bool kValued>
-void sweep(const InputLayer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
+void sweep(const Layer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
     scatter<Index, kValued>(layer, row, scratch.sums, [](Index) {});
     emit(epilogue, scratch.sums, 0, layer.outputs, out);
 }
 
 template <class Index, bool kValued>
-void touched(const InputLayer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
+void touched(const Layer& layer, const Row& row, const Scratch& scratch, Epilogue<kValued>& epilogue, Writer& out) {
     float* sums = scratch.sums;
     uint8_t* __restrict marks = scratch.marks;
     scatter<Index, kValued>(layer, row, sums, [&](Index output) { marks[output / kGroup] = 1; });
@@ -190,27 +184,27 @@ void touched(const InputLayer& layer, const Row& row, const Scratch& scratch, Ep
 }
 
 template <class Index, bool kValued>
-void hash(const InputLayer& layer, const Row& row, int64_t most, const Scratch& scratch, Epilogue<kValued>& epilogue,
+void hash(const Layer& layer, const Row& row, int64_t most, const Scratch& scratch, Epilogue<kValued>& epilogue,
           Writer& out) {
     int bits = 4;
     while ((int64_t{1} << bits) < 2 * most) ++bits;
     const uint32_t mask = (1u << bits) - 1;
-    int64_t found = 0;
+    int64_t outputs = 0;
     products<Index, kValued>(layer, row, [&](Index output, float y) {
-        uint32_t slot = (static_cast<uint32_t>(output) * 0x9e3779b1u) >> (32 - bits);
-        while (scratch.keys[slot] != output && scratch.keys[slot] != kFree) slot = (slot + 1) & mask;
-        if (scratch.keys[slot] == kFree) {
-            scratch.keys[slot] = output;
-            scratch.order[found++] = uint64_t{output} << 32 | slot;
+        uint32_t entry = (static_cast<uint32_t>(output) * 0x9e3779b1u) >> (32 - bits);
+        while (scratch.keys[entry] != output && scratch.keys[entry] != kFree) entry = (entry + 1) & mask;
+        if (scratch.keys[entry] == kFree) {
+            scratch.keys[entry] = output;
+            scratch.order[outputs++] = uint64_t{output} << 32 | entry;
         }
-        scratch.key_sums[slot] += y;
+        scratch.key_sums[entry] += y;
     });
     // A comparison of our own keeps this instance of std::sort apart from those of other levels.
-    std::sort(scratch.order, scratch.order + found, [](uint64_t a, uint64_t b) { return a < b; });
-    for (int64_t k = 0; k < found; ++k) {
-        const uint32_t output = scratch.order[k] >> 32, slot = static_cast<uint32_t>(scratch.order[k]);
-        out.add(output, epilogue.one(scratch.key_sums[slot], output));
-        scratch.keys[slot] = kFree, scratch.key_sums[slot] = 0.0f;
+    std::sort(scratch.order, scratch.order + outputs, [](uint64_t a, uint64_t b) { return a < b; });
+    for (int64_t k = 0; k < outputs; ++k) {
+        const uint32_t output = scratch.order[k] >> 32, entry = static_cast<uint32_t>(scratch.order[k]);
+        out.add(output, epilogue.one(scratch.key_sums[entry], output));
+        scratch.keys[entry] = kFree, scratch.key_sums[entry] = 0.0f;
     }
 }
 
@@ -236,7 +230,7 @@ inline void transpose(Vec (&block)[kLanes]) {
 
 // `filled` neighbouring rows; each is written to a Writer of its own. Their values are spread out for 64 inputs at a time.
 template <class Index, bool kValued>
-void panel(const InputLayer& layer, const Row* rows, int filled, const Scratch& scratch, Epilogue<kValued>& epilogue,
+void panel(const Layer& layer, const Row* rows, int filled, const Scratch& scratch, Epilogue<kValued>& epilogue,
            Writer* out) {
     constexpr int kBits = 64;
     alignas(64) float spread[kBits * kLanes];
@@ -260,16 +254,16 @@ void panel(const InputLayer& layer, const Row* rows, int filled, const Scratch& 
         }
         for (; reached; reached &= reached - 1) {
             const int64_t input = start + __builtin_ctzll(reached), end = layer.offsets[input + 1];
-            const Vec x = load_vector(spread + (input - start) * kLanes);
+            const Vec x = load<Vec>(spread + (input - start) * kLanes);
             for (int64_t e = layer.offsets[input]; e < end; ++e)
-                sums[panel_place(indices[e])] += kValued ? x * broadcast(layer.values[e]) : x;
+                sums[panel_index(indices[e])] += kValued ? x * broadcast(layer.values[e]) : x;
         }
     }
     int64_t output = 0;
     for (; output + kLanes <= layer.outputs; output += kLanes) {
         Vec block[kLanes];
         for (int i = 0; i < kLanes; ++i) {
-            Vec& sum = sums[panel_place(output + i)];
+            Vec& sum = sums[panel_index(output + i)];
             block[i] = epilogue.across(sum, output + i);
             sum = Vec{};
         }
@@ -277,21 +271,21 @@ void panel(const InputLayer& layer, const Row* rows, int filled, const Scratch& 
         for (int r = 0; r < filled; ++r) out[r].add(output, block[r]);
     }
     for (; output < layer.outputs; ++output) {
-        Vec& sum = sums[panel_place(output)];
+        Vec& sum = sums[panel_index(output)];
         const Vec y = epilogue.across(sum, output);
         sum = Vec{};
         for (int r = 0; r < filled; ++r) out[r].add(static_cast<uint32_t>(output), y[r]);
     }
 }
 
-inline int64_t products_of(const InputLayer& layer, const Row& row) {
+inline int64_t products_of(const Layer& layer, const Row& row) {
     int64_t sum = 0;
     for (int64_t k = 0; k < row.length; ++k) sum += layer.offsets[row.columns[k] + 1] - layer.offsets[row.columns[k]];
     return sum;
 }
 
 // Whether a panel pays for these rows: whether their nonzeros meet often enough in the same inputs.
-inline bool panel_pays(const InputLayer& layer, const Row* rows, int filled, const Scratch& scratch) {
+inline bool panel_pays(const Layer& layer, const Row* rows, int filled, const Scratch& scratch) {
     int64_t nonzeros = 0, reached = 0;
     for (int r = 0; r < filled; ++r) nonzeros += rows[r].length;
     if (static_cast<double>(nonzeros) < kPanelFrom * static_cast<double>(layer.inputs)) return false;
@@ -302,22 +296,22 @@ inline bool panel_pays(const InputLayer& layer, const Row* rows, int filled, con
     return static_cast<double>(nonzeros) >= kPanelMeet * static_cast<double>(reached);
 }
 
-inline Accumulator accumulator(const InputLayer& layer, int64_t products, int choice) {
+inline Accumulator accumulator(const Layer& layer, int64_t products, int choice) {
     if (!layer.keeps_zero || choice == kSweep || choice == kPanel) return kSweep;
-    const bool hashable = 2 * products <= kHashSlots;
+    const bool hashable = 2 * products <= kHashEntries;
     if (choice == kHash) return hashable ? kHash : kTouched;
     if (choice == kTouched) return kTouched;
     if (hashable && products * kHashBelow <= layer.outputs) return kHash;
     return products * kTouchedBelow <= layer.outputs ? kTouched : kSweep;
 }
 
-// Rows first .. last - 1 of src; their results follow each other from place first * outputs of dst.
+// Rows first .. last - 1 of src; their results follow each other from offset first * outputs of dst.
 template <class Index, bool kValued>
-Work block(const InputLayer& layer, const SparseRows& src, const NewRows& dst, int64_t first, int64_t last,
+Work block(const Layer& layer, const SparseRows& src, const NewRows& dst, int64_t first, int64_t last,
            const Scratch& scratch, int choice) {
     Work work{true, 0, {}};
     Epilogue<kValued> epilogue{layer};
-    int64_t place = first * layer.outputs;
+    int64_t offset = first * layer.outputs;
     for (int64_t start = first; start < last; start += kLanes) {
         const int filled = static_cast<int>(std::min<int64_t>(kLanes, last - start));
         Row rows[kLanes];
@@ -326,32 +320,32 @@ Work block(const InputLayer& layer, const SparseRows& src, const NewRows& dst, i
             rows[r] = {src.columns + at, src.values + at, src.length[start + r]};
         }
         const bool together = choice == kPanel || (choice == kBest && panel_pays(layer, rows, filled, scratch));
-        if (together) {  // rows grow side by side, so each gets a full place
-            place = start * layer.outputs;
+        if (together) {  // rows grow side by side, so each gets room for a full row
+            offset = start * layer.outputs;
             Writer out[kLanes];
             for (int r = 0; r < filled; ++r) {
-                const int64_t at = dst.begin[start + r] = place + r * layer.outputs;
+                const int64_t at = dst.begin[start + r] = offset + r * layer.outputs;
                 out[r] = {dst.columns + at, dst.values + at};
                 work.multiply_adds += products_of(layer, rows[r]);
             }
             panel<Index, kValued>(layer, rows, filled, scratch, epilogue, out);
             for (int r = 0; r < filled; ++r) dst.length[start + r] = out[r].length;
-            place += filled * layer.outputs;
+            offset += filled * layer.outputs;
             work.rows[kPanel] += filled;
             continue;
         }
         for (int r = 0; r < filled; ++r) {
             const int64_t count = products_of(layer, rows[r]);
             const Accumulator chosen = accumulator(layer, count, choice);
-            Writer out{dst.columns + place, dst.values + place};
+            Writer out{dst.columns + offset, dst.values + offset};
             if (chosen == kHash)
                 hash<Index, kValued>(layer, rows[r], count, scratch, epilogue, out);
             else if (chosen == kTouched)
                 touched<Index, kValued>(layer, rows[r], scratch, epilogue, out);
             else
                 sweep<Index, kValued>(layer, rows[r], scratch, epilogue, out);
-            dst.begin[start + r] = place, dst.length[start + r] = out.length;
-            place += out.length;
+            dst.begin[start + r] = offset, dst.length[start + r] = out.length;
+            offset += out.length;
             work.multiply_adds += count, ++work.rows[chosen];
         }
     }
@@ -370,9 +364,9 @@ void over_blocks(int64_t rows, int threads, Run run) {
     for (int64_t b = 0; b < blocks; ++b) run(b * size, std::min(rows, (b + 1) * size), omp_get_thread_num());
 }
 
-using Block = Work (*)(const InputLayer&, const SparseRows&, const NewRows&, int64_t, int64_t, const Scratch&, int);
+using Block = Work (*)(const Layer&, const SparseRows&, const NewRows&, int64_t, int64_t, const Scratch&, int);
 
-Work layer(const InputLayer& layer, const SparseRows& src, const NewRows& dst, const Scratch* scratch, int choice,
+Work run_layer(const Layer& layer, const SparseRows& src, const NewRows& dst, const Scratch* scratch, int choice,
            int threads) {
     const Block run = layer.index_bytes == 2 ? (layer.values ? block<uint16_t, true> : block<uint16_t, false>)
                                              : (layer.values ? block<uint32_t, true> : block<uint32_t, false>);
@@ -388,32 +382,32 @@ Work layer(const InputLayer& layer, const SparseRows& src, const NewRows& dst, c
     return whole;
 }
 
-void load_row(const Rows& given, int64_t number, int64_t neurons, Writer& out) {
-    if (given.bits) {
-        const uint8_t* row = given.bits + number * given.row_bytes;
-        for (int64_t byte = 0; byte < given.row_bytes; ++byte)
+void load_row(const Rows& inputs, int64_t number, int64_t neurons, Writer& out) {
+    if (inputs.bits) {
+        const uint8_t* row = inputs.bits + number * inputs.row_bytes;
+        for (int64_t byte = 0; byte < inputs.row_bytes; ++byte)
             for (uint32_t rest = row[byte]; rest;) {
                 const int bit = __builtin_clz(rest) - 24;  // 0: the most significant of the byte
                 rest &= ~(0x80u >> bit);
                 if (byte * 8 + bit < neurons) out.add(static_cast<uint32_t>(byte * 8 + bit), 1.0f);
             }
-    } else if (given.dense) {
-        const float* row = given.dense + number * neurons;
+    } else if (inputs.dense) {
+        const float* row = inputs.dense + number * neurons;
         for (int64_t n = 0; n < neurons; ++n) out.add(static_cast<uint32_t>(n), row[n]);
     } else {
-        for (int64_t e = given.csr_offsets[number]; e < given.csr_offsets[number + 1]; ++e)
-            if (given.csr_values[e] != 0.0f) out.add(static_cast<uint32_t>(given.csr_columns[e]), given.csr_values[e]);
+        for (int64_t e = inputs.csr_offsets[number]; e < inputs.csr_offsets[number + 1]; ++e)
+            if (inputs.csr_values[e] != 0.0f) out.add(static_cast<uint32_t>(inputs.csr_columns[e]), inputs.csr_values[e]);
     }
 }
 
-void load(const Rows& given, int64_t neurons, const NewRows& dst, int threads) {
-    over_blocks(given.count, threads, [&](int64_t first, int64_t last, int) {
-        int64_t place = first * neurons;
+void load_rows(const Rows& inputs, int64_t neurons, const NewRows& dst, int threads) {
+    over_blocks(inputs.count, threads, [&](int64_t first, int64_t last, int) {
+        int64_t offset = first * neurons;
         for (int64_t i = first; i < last; ++i) {
-            Writer out{dst.columns + place, dst.values + place};
-            load_row(given, given.numbers[i], neurons, out);
-            dst.begin[i] = place, dst.length[i] = out.length;
-            place += out.length;
+            Writer out{dst.columns + offset, dst.values + offset};
+            load_row(inputs, inputs.numbers[i], neurons, out);
+            dst.begin[i] = offset, dst.length[i] = out.length;
+            offset += out.length;
         }
     });
 }
@@ -458,7 +452,7 @@ void same(const SparseRows& rows, const int64_t* first_rows, const int64_t* seco
     });
 }
 
-void statistics(const SparseRows& rows, int64_t neurons, const SparseStatistics& out, int threads) {
+void statistics(const SparseRows& rows, int64_t neurons, const RowStatistics& out, int threads) {
     over_blocks(rows.count, threads, [&](int64_t first, int64_t last, int) {
         for (int64_t i = first; i < last; ++i) {
             const uint32_t* columns = rows.columns + rows.begin[i];
@@ -491,7 +485,7 @@ void expand(const SparseRows& rows, int64_t neurons, float* dst, int threads) {
 }  // namespace
 
 extern const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL);
-const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), kLanes, load, layer, hashes, same,
+const SpgemmKernels SPDNN_JOIN(spgemm_, SPDNN_LEVEL) = {SPDNN_STRING(SPDNN_LEVEL), kLanes, load_rows, run_layer, hashes, same,
                                                         statistics, expand};
 
 }  // namespace spdnn

@@ -1,8 +1,9 @@
 // The interface of the sparse-sparse kernels (engine `spgemm`), the same at every instruction-set level.
 //
 // Features are sparse rows with gaps between them: row i holds columns[begin[i] .. begin[i] + length[i]), ascending, and
-// the values beside them, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied.
-// Weights are by input neuron (CSR of W), the order in which Gustavson's algorithm reads them.
+// their values, none of which is zero. A row leaves by leaving `begin` and `length`; nothing is copied.
+// Weights are by input neuron (CSR of W), the order in which Gustavson's algorithm reads them: input i reaches outputs
+// indices[offsets[i] .. offsets[i+1]). Where a layer keeps zeros, outputs that no input reaches stay out of the row.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,6 @@
 #include "kernels.hpp"
 
 namespace spdnn {
-
-struct InputLayer {
-    int64_t inputs, outputs;
-    const int64_t* offsets;  // inputs + 1
-    const void* indices;     // output neurons, ascending within an input: uint16 or uint32 by index_bytes
-    int index_bytes;
-    const float* values;  // one an edge, or null: every weight is `value`
-    float value;
-    const float* bias;  // outputs, or 1 with bias_stride 0
-    int bias_stride;
-    float low, high;  // activation: min(max(y, low), high)
-    bool keeps_zero;  // activation(bias) is 0 for every output: what no input reaches stays out of the row
-};
 
 struct SparseRows {
     int64_t count;
@@ -40,25 +28,25 @@ struct NewRows {
 
 enum Accumulator { kHash, kTouched, kSweep, kPanel, kAccumulators, kBest = -1 };
 
-// Where the sum of an output lies. RadiX-Nets, as many structured networks, read outputs a power of two apart: without
+// The index of an output's sum. RadiX-Nets, as many structured networks, read outputs a power of two apart: without
 // these shifts all 32 outputs of an input would fall into one or two sets of the nearest cache and push each other out
 // (1.5 to 3 times as slow). Kept together: kGroup neighbours of one row.
-inline int64_t sum_place(int64_t output) { return output + (output >> 10) * 16; }
-inline int64_t panel_place(int64_t output) { return output + (output >> 6) + (output >> 10); }
+inline int64_t sum_index(int64_t output) { return output + (output >> 10) * 16; }
+inline int64_t panel_index(int64_t output) { return output + (output >> 6) + (output >> 10); }
 
 // What one thread needs; all of it is zero (keys: kFree) between two layers.
 struct Scratch {
-    float* sums;      // sum_place(widest output)
+    float* sums;      // sum_index(widest output)
     uint8_t* marks;   // one for each kGroup outputs, or for each input
-    float* panel;     // (panel_place(widest output), panel width)
-    uint32_t* keys;   // kHashSlots
-    float* key_sums;  // kHashSlots
-    uint64_t* order;  // kHashSlots
+    float* panel;     // (panel_index(widest output), panel width)
+    uint32_t* keys;   // kHashEntries
+    float* key_sums;  // kHashEntries
+    uint64_t* order;  // kHashEntries
 };
 
 constexpr int kGroup = 16;         // outputs that share a mark
-constexpr int kHashSlots = 2048;   // of the hash accumulator: twice the most products that it takes
-constexpr uint32_t kFree = ~0u;    // a slot of the hash accumulator without an output
+constexpr int kHashEntries = 2048;   // of the hash accumulator: twice the most products that it takes
+constexpr uint32_t kFree = ~0u;    // an entry of the hash accumulator without an output
 
 struct Work {
     bool finite;            // every value before the activation was
@@ -66,27 +54,20 @@ struct Work {
     int64_t rows[kAccumulators];
 };
 
-struct SparseStatistics {
-    const double* counts;   // how often each neuron counts in `sum`
-    const double* weights;  // of each neuron, for `projection`, their weighted sum
-    double *sum, *projection;
-    float *min, *max;  // over all neurons, zeros included
-    uint64_t* hash;
-};
-
 struct SpgemmKernels {
     const char* name;
     int panel;  // rows in a panel
-    // dst <- the given rows without their zeros.
+    // dst <- the rows without their zeros.
     void (*load)(const Rows&, int64_t neurons, const NewRows& dst, int threads);
     // dst <- activation(src W + b) without zeros. One Scratch for each thread. The values do not depend on `choice`,
     // on the threads, on which rows are neighbours, or on the level.
-    Work (*layer)(const InputLayer&, const SparseRows& src, const NewRows& dst, const Scratch*, int choice, int threads);
+    Work (*layer)(const Layer&, const SparseRows& src, const NewRows& dst, const Scratch*, int choice, int threads);
     // A 64-bit hash of each row's columns and values.
     void (*hashes)(const SparseRows&, uint64_t* hash, int threads);
     // same[k] <- whether rows first[k] and second[k] are equal to the bit.
     void (*same)(const SparseRows&, const int64_t* first, const int64_t* second, int64_t pairs, uint8_t* same, int threads);
-    void (*statistics)(const SparseRows&, int64_t neurons, const SparseStatistics&, int threads);
+    // Least and largest values are over all neurons, zeros included.
+    void (*statistics)(const SparseRows&, int64_t neurons, const RowStatistics&, int threads);
     // dst (count, neurons) <- the rows, zeros included.
     void (*expand)(const SparseRows&, int64_t neurons, float* dst, int threads);
 };

@@ -1,17 +1,10 @@
 // The part of the Python module spdnn.kernels._cpu that holds the sparse-sparse kernels (engine `spgemm`).
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "binding.hpp"
+#include "bound.hpp"
 #include "spgemm.hpp"
 
 using namespace nb::literals;
@@ -21,25 +14,6 @@ namespace spdnn {
 SPDNN_LEVELS(SpgemmKernels, spgemm);
 
 namespace {
-
-// Holds references to a layer's arrays, by input neuron, and a view that the kernels read.
-struct BoundInputLayer {
-    InputLayer view;
-    nb::object arrays;
-
-    BoundInputLayer(int64_t inputs, int64_t outputs, Array<const int64_t, 1> offsets, ReadIndices indices,
-                    Array<const float, 1> values, Array<const float, 1> bias, float low, float high, bool keeps_zero) {
-        const int bytes = index_bytes(indices);
-        require(offsets.shape(0) == static_cast<size_t>(inputs) + 1 && offsets.data()[inputs] == static_cast<int64_t>(indices.shape(0)),
-                "offsets must be inputs + 1 numbers that end at the number of edges");
-        require(values.shape(0) == 1 || values.shape(0) == indices.shape(0), "values must be one or one an edge");
-        require(bias.shape(0) == 1 || bias.shape(0) == static_cast<size_t>(outputs), "bias must be one or one an output");
-        const bool valued = values.shape(0) > 1;
-        view = InputLayer{inputs, outputs, offsets.data(), indices.data(), bytes, valued ? values.data() : nullptr,
-                          values.shape(0) ? values.data()[0] : 0.0f, bias.data(), bias.shape(0) == 1 ? 0 : 1, low, high, keeps_zero};
-        arrays = nb::make_tuple(offsets, indices, values, bias);
-    }
-};
 
 // A counting sort of the edges by input neuron; outputs are gone through in order, so they ascend within an input.
 template <class From, class To>
@@ -51,38 +25,29 @@ void transpose(const int64_t* offsets, const From* indices, const float* values,
     std::vector<int64_t> next(starts, starts + inputs);
     for (int64_t output = 0; output < outputs; ++output)
         for (int64_t e = offsets[output]; e < offsets[output + 1]; ++e) {
-            const int64_t place = next[indices[e]]++;
-            by_input[place] = static_cast<To>(output);
-            if (moved) moved[place] = values[e];
+            const int64_t position = next[indices[e]]++;
+            by_input[position] = static_cast<To>(output);
+            if (moved) moved[position] = values[e];
         }
 }
 
 // Layer arrays by output neuron (checked before: Layer.check) to arrays by input neuron.
 void by_input(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values, Array<int64_t, 1> starts,
               Indices outputs_of, Array<float, 1> moved) {
-    const int from = index_bytes(indices), to = index_bytes(outputs_of);
     const int64_t outputs = offsets.size() - 1, inputs = starts.size() - 1, edges = indices.size();
     require(outputs >= 1 && inputs >= 1 && offsets.data()[outputs] == edges, "offsets must end at the number of edges");
     require(static_cast<int64_t>(outputs_of.size()) == edges && moved.size() == values.size(), "results must be as long as the edges");
-    require(to == 4 || outputs <= 65536, "outputs past 65536 need uint32");
+    require(index_bytes(outputs_of) == 4 || outputs <= 65536, "outputs past 65536 need uint32");
     const bool valued = values.size() == indices.size() && values.size() > 1;
     const float* read = valued ? values.data() : nullptr;
     float* written = valued ? moved.data() : nullptr;
     if (!valued) std::copy(values.data(), values.data() + values.size(), moved.data());
     nb::gil_scoped_release release;
-    auto run = [&](auto* source, auto* target) {
-        transpose(offsets.data(), source, read, inputs, outputs, starts.data(), target, written);
-    };
-    auto target = [&](auto* source) {
-        if (to == 2)
-            run(source, static_cast<uint16_t*>(outputs_of.data()));
-        else
-            run(source, static_cast<uint32_t*>(outputs_of.data()));
-    };
-    if (from == 2)
-        target(static_cast<const uint16_t*>(indices.data()));
-    else
-        target(static_cast<const uint32_t*>(indices.data()));
+    with_indices(indices, [&](auto* source) {
+        with_indices(outputs_of, [&](auto* target) {
+            transpose(offsets.data(), source, read, inputs, outputs, starts.data(), target, written);
+        });
+    });
 }
 
 struct Free {
@@ -97,8 +62,8 @@ struct Workspace {
 
     static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
     static int64_t bytes_of(int64_t inputs, int64_t outputs, int64_t panel) {
-        return padded(4 * sum_place(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) + padded(4 * panel * panel_place(outputs)) +
-               16 * kHashSlots;
+        return padded(4 * sum_index(outputs)) + padded(std::max(inputs, outputs / kGroup + 8)) + padded(4 * panel * panel_index(outputs)) +
+               16 * kHashEntries;
     }
 
     Workspace(const Workspace&) = delete;
@@ -112,13 +77,13 @@ struct Workspace {
             std::memset(at, 0, bytes);
             auto take = [&](int64_t size) { uint8_t* taken = at; at += padded(size); return taken; };
             Scratch s;
-            s.sums = reinterpret_cast<float*>(take(4 * sum_place(outputs)));
+            s.sums = reinterpret_cast<float*>(take(4 * sum_index(outputs)));
             s.marks = take(std::max(inputs, outputs / kGroup + 8));
-            s.panel = reinterpret_cast<float*>(take(4 * panel * panel_place(outputs)));
-            s.keys = reinterpret_cast<uint32_t*>(take(4 * kHashSlots));
-            s.key_sums = reinterpret_cast<float*>(take(4 * kHashSlots));
-            s.order = reinterpret_cast<uint64_t*>(take(8 * kHashSlots));
-            std::fill(s.keys, s.keys + kHashSlots, kFree);
+            s.panel = reinterpret_cast<float*>(take(4 * panel * panel_index(outputs)));
+            s.keys = reinterpret_cast<uint32_t*>(take(4 * kHashEntries));
+            s.key_sums = reinterpret_cast<float*>(take(4 * kHashEntries));
+            s.order = reinterpret_cast<uint64_t*>(take(8 * kHashEntries));
+            std::fill(s.keys, s.keys + kHashEntries, kFree);
             scratch.push_back(s);
         }
     }
@@ -149,32 +114,15 @@ struct FeatureRows {
 struct SpgemmLevel {
     const SpgemmKernels* kernels;
 
-    void load(const Rows& given, size_t rows, int64_t neurons, const FeatureRows& dst, int threads) const {
-        for (int64_t i = 0; i < given.count; ++i)
-            require(given.numbers[i] >= 0 && given.numbers[i] < static_cast<int64_t>(rows), "a row number is out of range");
-        const NewRows target = dst.target(given.count, neurons);
+    void load(const StoredRows& inputs, Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
+        const Rows rows = inputs.at(numbers);
+        const NewRows target = dst.target(rows.count, inputs.neurons);
         require(threads >= 1, "no threads");
         nb::gil_scoped_release release;
-        kernels->load(given, neurons, target, threads);
-    }
-    void load_bits(Array<const uint8_t, 2> bits, int64_t neurons, Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
-        require(static_cast<int64_t>(bits.shape(1)) == (neurons + 7) / 8, "bits must have ceil(neurons / 8) bytes a row");
-        load({numbers.data(), static_cast<int64_t>(numbers.size()), bits.data(), static_cast<int64_t>(bits.shape(1)), nullptr, nullptr, nullptr, nullptr},
-             bits.shape(0), neurons, dst, threads);
-    }
-    void load_dense(Array<const float, 2> dense, Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
-        load({numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, dense.data(), nullptr, nullptr, nullptr},
-             dense.shape(0), dense.shape(1), dst, threads);
-    }
-    // Columns must ascend in a row and be below `neurons` (Inputs checks that).
-    void load_csr(Array<const int64_t, 1> offsets, Array<const int64_t, 1> columns, Array<const float, 1> values, int64_t neurons,
-                  Array<const int64_t, 1> numbers, const FeatureRows& dst, int threads) const {
-        require(offsets.size() >= 1 && columns.size() == values.size(), "columns and values must be of one length");
-        load({numbers.data(), static_cast<int64_t>(numbers.size()), nullptr, 0, nullptr, offsets.data(), columns.data(), values.data()},
-             offsets.size() - 1, neurons, dst, threads);
+        kernels->load(rows, inputs.neurons, target, threads);
     }
 
-    nb::tuple layer(const BoundInputLayer& layer, const FeatureRows& src, const FeatureRows& dst, const Workspace& workspace, int choice) const {
+    nb::tuple layer(const BoundLayer& layer, const FeatureRows& src, const FeatureRows& dst, const Workspace& workspace, int choice) const {
         const SparseRows rows = src.view();
         const NewRows target = dst.target(rows.count, layer.view.outputs);
         require(layer.view.inputs <= workspace.inputs && layer.view.outputs <= workspace.outputs, "the workspace is too narrow");
@@ -222,9 +170,6 @@ struct SpgemmLevel {
 }  // namespace
 
 void bind_spgemm(nb::module_& m) {
-    nb::class_<BoundInputLayer>(m, "BoundInputLayer")
-        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>, Array<const float, 1>, float, float, bool>(),
-             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "keeps_zero"_a);
     nb::class_<FeatureRows>(m, "FeatureRows")
         .def("__init__", [](FeatureRows* rows, Array<int64_t, 1> begin, Array<int64_t, 1> length, Array<uint32_t, 1> columns, Array<float, 1> values) {
             new (rows) FeatureRows{begin, length, columns, values};
@@ -235,20 +180,15 @@ void bind_spgemm(nb::module_& m) {
     nb::class_<SpgemmLevel>(m, "SpgemmLevel")
         .def_prop_ro("name", [](const SpgemmLevel& l) { return l.kernels->name; })
         .def_prop_ro("panel", [](const SpgemmLevel& l) { return l.kernels->panel; })
-        .def("load_bits", &SpgemmLevel::load_bits)
-        .def("load_dense", &SpgemmLevel::load_dense)
-        .def("load_csr", &SpgemmLevel::load_csr)
+        .def("load", &SpgemmLevel::load)
         .def("layer", &SpgemmLevel::layer)
         .def("hashes", &SpgemmLevel::hashes)
         .def("same", &SpgemmLevel::same)
         .def("statistics", &SpgemmLevel::statistics)
         .def("expand", &SpgemmLevel::expand);
     m.def("by_input", &by_input, "offsets"_a, "indices"_a, "values"_a, "starts"_a, "outputs"_a, "moved"_a);
-    m.def("spgemm_level", [](const std::string& name) {
-        for (const SpgemmKernels* kernels : kLevels)
-            if (name == kernels->name) return SpgemmLevel{kernels};
-        throw std::invalid_argument("there is no such level");
-    }, "The sparse-sparse kernels at a level, which must be one that `levels` gives.");
+    m.def("spgemm_level", [](const std::string& name) { return SpgemmLevel{&at_level(kLevels, name)}; },
+          "The sparse-sparse kernels at a level, which must be one that `levels` gives.");
 }
 
 }  // namespace spdnn

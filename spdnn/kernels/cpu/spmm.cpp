@@ -87,9 +87,9 @@ inline bool any(const V& seen) {
     if constexpr (sizeof(V) <= 4) {
         return seen;
     } else {
-        bool found = false;
-        for (size_t i = 0; i < sizeof(V) / 4; ++i) found |= seen[i] != 0;
-        return found;
+        bool result = false;
+        for (size_t i = 0; i < sizeof(V) / 4; ++i) result |= seen[i] != 0;
+        return result;
     }
 }
 
@@ -110,16 +110,16 @@ struct Edges {
     const float* values[kRows];
     int64_t count[kRows], common;  // that every row has
 
-    inline __attribute__((always_inline)) Edges(const Panel& panel, const int32_t* rows) : common(panel.problem->inner) {
+    inline __attribute__((always_inline)) Edges(const Panel& panel, const int32_t* rows) : common(panel.problem->pattern.width) {
         const SpmmProblem& p = *panel.problem;
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-            const int64_t at = p.offsets[rows[r]];
-            count[r] = p.offsets[rows[r] + 1] - at;
+            const int64_t at = p.pattern.offsets[rows[r]];
+            count[r] = p.pattern.offsets[rows[r] + 1] - at;
             common = std::min(common, count[r]);
-            columns[r] = static_cast<const Index*>(p.columns) + at;
-            values[r] = p.half ? panel.converted + r * p.inner : static_cast<const float*>(panel.values) + at;
-            if (p.half) convert(static_cast<const Half*>(panel.values) + at, count[r], panel.converted + r * p.inner);
+            columns[r] = static_cast<const Index*>(p.pattern.columns) + at;
+            values[r] = p.half ? panel.converted + r * p.pattern.width : static_cast<const float*>(panel.values) + at;
+            if (p.half) convert(static_cast<const Half*>(panel.values) + at, count[r], panel.converted + r * p.pattern.width);
         }
     }
 };
@@ -127,8 +127,8 @@ struct Edges {
 // Rows lie anywhere, so that the processor does not foresee the next.
 template <class Index>
 inline void fetch_ahead(const Panel& panel, int32_t row) {
-    const int64_t at = panel.problem->offsets[row];
-    __builtin_prefetch(static_cast<const Index*>(panel.problem->columns) + at);
+    const int64_t at = panel.problem->pattern.offsets[row];
+    __builtin_prefetch(static_cast<const Index*>(panel.problem->pattern.columns) + at);
     __builtin_prefetch(static_cast<const char*>(panel.values) + at * (panel.problem->half ? sizeof(Half) : sizeof(float)));
 }
 
@@ -160,8 +160,8 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
     char* const c = panel.c + column * (p.half ? sizeof(Half) : sizeof(float));
     Seen<V> nan = {};
     for (; from + kRows <= to; from += kRows) {
-        const int32_t* const rows = p.order + from;
-        for (int64_t next = from + kAhead; next < std::min(from + kAhead + kRows, to); ++next) fetch_ahead<Index>(panel, p.order[next]);
+        const int32_t* const rows = p.pattern.order + from;
+        for (int64_t next = from + kAhead; next < std::min(from + kAhead + kRows, to); ++next) fetch_ahead<Index>(panel, p.pattern.order[next]);
         const Edges<kRows, Index> edges(panel, rows);
         V even[kRows][kVectors] = {}, odd[kRows][kVectors] = {};
         auto add = [&](V(&sum)[kVectors], int r, int64_t e) __attribute__((always_inline)) {
@@ -183,10 +183,10 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
             finish<V, kVectors>(p, even[r], odd[r], rows[r], c, last, nan);
         }
     }
-    bool found = any(nan);
+    bool any_nan = any(nan);
     if constexpr (kRows > 1)
-        if (from < to) found |= rows_of<V, kVectors, 1, Index>(panel, from, to, first);
-    return found;
+        if (from < to) any_nan |= rows_of<V, kVectors, 1, Index>(panel, from, to, first);
+    return any_nan;
 }
 
 // Rows together: as many as half of the registers hold two partial sums of.
@@ -246,13 +246,13 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
     const int64_t batch = number / tiles.count, tile = number % tiles.count, column = tiles.first(tile) * tiles.lanes;
     const int64_t stride = tiles.vectors_of(tile) * tiles.lanes, width = std::min(stride, p.width - column);
     const int64_t bytes = p.half ? sizeof(Half) : sizeof(float);
-    const char* from = static_cast<const char*>(p.b) + (batch * p.inner * p.width + column) * bytes;
+    const char* from = static_cast<const char*>(p.b) + (batch * p.pattern.width * p.width + column) * bytes;
     Panel panel{&p, memory, stride, static_cast<const char*>(p.values) + batch * p.value_stride * bytes, converted,
-                static_cast<char*>(p.c) + (batch * p.rows * p.width + column) * bytes, width};
+                static_cast<char*>(p.c) + (batch * p.pattern.rows * p.width + column) * bytes, width};
     if (p.half) {
-        pack(reinterpret_cast<const Half*>(from), p.inner, p.width, width, memory, stride);
+        pack(reinterpret_cast<const Half*>(from), p.pattern.width, p.width, width, memory, stride);
     } else if (width < stride || (p.packed && (p.width != stride || reinterpret_cast<uintptr_t>(from) % 64))) {
-        pack(reinterpret_cast<const float*>(from), p.inner, p.width, width, memory, stride);
+        pack(reinterpret_cast<const float*>(from), p.pattern.width, p.width, width, memory, stride);
     } else {
         panel.b = reinterpret_cast<const float*>(from), panel.stride = p.width;
     }
@@ -262,15 +262,15 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
 // What thread k of `threads` does; whether it saw a NaN.
 bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     const int64_t widest = (tiles.vectors + tiles.count - 1) / tiles.count * tiles.lanes;
-    const int64_t room = (p.inner * widest + 15) / 16 * 16;
-    float* const memory = scratch.floats(room + (p.half ? kMostRows * p.inner : 0));
+    const int64_t room = (p.pattern.width * widest + 15) / 16 * 16;
+    float* const memory = scratch.floats(room + (p.half ? kMostRows * p.pattern.width : 0));
     int64_t number = -1;
     bool nan = false;
     Panel panel{};
     auto piece = [&](int64_t wanted, int64_t from, int64_t to, int64_t first, int64_t last) {
         if (wanted != number) panel = make_panel(p, tiles, wanted, memory, memory + room);
         number = wanted;
-        nan |= p.column_bytes == 2 ? vectors_of<uint16_t>(panel, tiles.lanes, from, to, first, last)
+        nan |= p.pattern.index_bytes == 2 ? vectors_of<uint16_t>(panel, tiles.lanes, from, to, first, last)
                                    : vectors_of<int32_t>(panel, tiles.lanes, from, to, first, last);
     };
     walk(p, tiles, cut(p, tiles, k, threads), cut(p, tiles, k + 1, threads), piece);
@@ -279,14 +279,14 @@ bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
 
 bool run(const SpmmProblem& p, int threads, double* busy) {
     std::fill(busy, busy + threads, 0.0);
-    if (p.rows == 0 || p.width == 0 || p.batch == 0) return false;
+    if (p.pattern.rows == 0 || p.width == 0 || p.batch == 0) return false;
     const Tiles tiles(p.width, p.tile);
     return on_threads(threads, busy, [&](int k) { return part(p, tiles, k, threads); });
 }
 
 void shares(const SpmmProblem& p, int threads, int64_t* work) {
     std::fill(work, work + threads, int64_t{0});
-    if (p.rows == 0 || p.width == 0 || p.batch == 0) return;
+    if (p.pattern.rows == 0 || p.width == 0 || p.batch == 0) return;
     const Tiles tiles(p.width, p.tile);
     for (int k = 0; k < threads; ++k) {
         auto piece = [&](int64_t panel, int64_t from, int64_t to, int64_t first, int64_t last) {

@@ -1,19 +1,16 @@
 // The sparse times dense product of spdnn.ops on CPU, the same interface at every instruction-set level.
 #pragma once
 
-#include <cstdint>
+#include "ops.hpp"
 
 namespace spdnn {
 
-// C[b] = activation(A[b] B[b] + bias), A (rows, inner) sparse by rows, all of them with the same places of nonzeros;
+// C[b] = activation(A[b] B[b] + bias), A (rows, inner) sparse by rows, all of them with the same positions of nonzeros;
 // activation(y) = y < low ? low : y > high ? high : y, so that a NaN stays one. Values, B and C are all float32 or all
 // float16 (sums are float32, rounded once at the store); B (batch, inner, width) and C (batch, rows, width) by rows.
 struct SpmmProblem {
-    int64_t rows, inner, width, batch;
-    const int64_t* offsets;  // rows + 1
-    const void* columns;     // uint16 or int32 by column_bytes, ascending in a row
-    int column_bytes;
-    const int32_t* order;  // rows: the order in which rows are computed
+    Pattern pattern;  // of A, its width the rows of B
+    int64_t width, batch;
     bool half;
     const void* values;  // (nonzeros), or (batch, nonzeros) with value_stride = nonzeros, else 0
     int64_t value_stride;

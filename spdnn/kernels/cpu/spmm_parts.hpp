@@ -14,7 +14,7 @@
 namespace spdnn {
 namespace SPDNN_LEVEL {
 
-constexpr int64_t kRowCost = 2;  // of a row beside its nonzeros, in nonzeros
+constexpr int64_t kRowCost = 2;  // of a row on top of its nonzeros, in nonzeros
 
 typedef float Quarter __attribute__((vector_size(16)));
 typedef float Octet __attribute__((vector_size(SPDNN_VECTOR_BYTES < 32 ? 16 : 32)));  // where there are no 8 lanes, 4
@@ -37,20 +37,20 @@ struct Tiles {
     int64_t vectors_of(int64_t t) const { return first(t + 1) - first(t); }
 };
 
-// A place on the line of all work.
-struct Place {
+// A position on the line of all work.
+struct Position {
     int64_t panel, row, vector;
 };
 
-inline int64_t edges_of(const SpmmProblem& p, int64_t i) { return p.offsets[p.order[i] + 1] - p.offsets[p.order[i]]; }
+inline int64_t edges_of(const SpmmProblem& p, int64_t i) { return p.pattern.offsets[p.pattern.order[i] + 1] - p.pattern.offsets[p.pattern.order[i]]; }
 
 // Where part k of `parts` begins in `all`; the product is not formed, for it may be past 64 bits.
 inline int64_t begin_of(int64_t all, int64_t k, int64_t parts) { return all / parts * k + all % parts * k / parts; }
 
 // Where part k of `parts` begins on the line.
-inline Place cut(const SpmmProblem& p, const Tiles& tiles, int64_t k, int64_t parts) {
+inline Position cut(const SpmmProblem& p, const Tiles& tiles, int64_t k, int64_t parts) {
     if (k == parts) return {p.batch * tiles.count, 0, 0};
-    const int64_t rows_work = p.offsets[p.rows] + kRowCost * p.rows, one = rows_work * tiles.vectors;  // one: all panels of a B
+    const int64_t rows_work = p.pattern.offsets[p.pattern.rows] + kRowCost * p.pattern.rows, one = rows_work * tiles.vectors;  // one: all panels of a B
     int64_t left = begin_of(one * p.batch, k, parts), panel = left / one * tiles.count;
     left %= one;
     for (int64_t work = 0;; ++panel, left -= work) {
@@ -59,31 +59,31 @@ inline Place cut(const SpmmProblem& p, const Tiles& tiles, int64_t k, int64_t pa
     }
     const int64_t vectors = tiles.vectors_of(panel % tiles.count);
     if (left == 0) return {panel, 0, 0};
-    for (int64_t row = 0, work = 0; row < p.rows; ++row, left -= work) {
+    for (int64_t row = 0, work = 0; row < p.pattern.rows; ++row, left -= work) {
         work = (edges_of(p, row) + kRowCost) * vectors;
         if (left >= work) continue;
         const int64_t vector = (2 * left * vectors + work) / (2 * work);  // the nearest
-        return vector < vectors ? Place{panel, row, vector} : Place{panel + (row + 1 == p.rows), (row + 1) % p.rows, 0};
+        return vector < vectors ? Position{panel, row, vector} : Position{panel + (row + 1 == p.pattern.rows), (row + 1) % p.pattern.rows, 0};
     }
     return {panel + 1, 0, 0};
 }
 
-// pieces(panel, first row, last row, first vector, last vector) for all work between two places.
+// pieces(panel, first row, last row, first vector, last vector) for all work between two positions.
 template <class Pieces>
-void walk(const SpmmProblem& p, const Tiles& tiles, Place from, Place to, Pieces pieces) {
+void walk(const SpmmProblem& p, const Tiles& tiles, Position from, Position to, Pieces pieces) {
     while (from.panel < to.panel || (from.panel == to.panel && (from.row < to.row || from.vector < to.vector))) {
         const int64_t vectors = tiles.vectors_of(from.panel % tiles.count);
         const bool last_panel = from.panel == to.panel;
         if (from.vector > 0 || (last_panel && from.row == to.row)) {  // a part of a row
             const int64_t end = last_panel && from.row == to.row ? to.vector : vectors;
             pieces(from.panel, from.row, from.row + 1, from.vector, end);
-            from = end == vectors ? Place{from.panel, from.row + 1, 0} : Place{from.panel, from.row, end};
+            from = end == vectors ? Position{from.panel, from.row + 1, 0} : Position{from.panel, from.row, end};
         } else {
-            const int64_t end = last_panel ? to.row : p.rows;
+            const int64_t end = last_panel ? to.row : p.pattern.rows;
             pieces(from.panel, from.row, end, int64_t{0}, vectors);
             from.row = end;
         }
-        if (from.row == p.rows) from = {from.panel + 1, 0, 0};
+        if (from.row == p.pattern.rows) from = {from.panel + 1, 0, 0};
     }
 }
 

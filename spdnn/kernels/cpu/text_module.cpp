@@ -26,11 +26,11 @@ struct Reader {
 
     bool blank() const { return at < end && (*at == ' ' || *at == '\t'); }
 
-    bool number(int64_t most, int64_t& found) {
+    bool number(int64_t most, int64_t& result) {
         const char* const begin = at;
-        found = 0;
-        while (at < end && at - begin < 18 && is_digit(*at)) found = 10 * found + (*at++ - '0');
-        return found >= 1 && found <= most;
+        result = 0;
+        while (at < end && at - begin < 18 && is_digit(*at)) result = 10 * result + (*at++ - '0');
+        return result >= 1 && result <= most;
     }
 
     bool part() {
@@ -40,11 +40,11 @@ struct Reader {
         return true;
     }
 
-    bool value(float& found) {
+    bool value(float& result) {
         const size_t left = end - at;
         if (left > last.size() && !last.empty() && !std::memcmp(at, last.data(), last.size()) &&
             (at[last.size()] == '\n' || at[last.size()] == '\r')) {
-            at += last.size(), found = last_value;
+            at += last.size(), result = last_value;
             return true;
         }
         const char *const begin = at, *first = begin + (begin < end && *begin == '+');
@@ -52,9 +52,9 @@ struct Reader {
         if (digits >= end || !(is_digit(*digits) || (*digits == '.' && digits + 1 < end && is_digit(digits[1])))) return false;
         double number;
         const auto [stop, error] = std::from_chars(first, end, number);
-        found = static_cast<float>(number);
-        if (error != std::errc() || !std::isfinite(found)) return false;
-        at = stop, last = {begin, static_cast<size_t>(stop - begin)}, last_value = found;
+        result = static_cast<float>(number);
+        if (error != std::errc() || !std::isfinite(result)) return false;
+        at = stop, last = {begin, static_cast<size_t>(stop - begin)}, last_value = result;
         return true;
     }
 
@@ -127,13 +127,11 @@ nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Ar
     require(offsets.size() >= 1 && offsets.data()[outputs] == static_cast<int64_t>(indices.size()), "offsets must end at the number of edges");
     require(values.size() == 1 || values.size() == indices.size(), "values must be one or one an edge");
     const bool valued = values.size() == indices.size();
-    const int bytes = index_bytes(indices);
+    index_bytes(indices);  // what it refuses, it refuses with the interpreter's lock
     std::string text;
     {
         nb::gil_scoped_release release;
-        text = bytes == 2
-                   ? written(offsets.data(), outputs, static_cast<const uint16_t*>(indices.data()), values.data(), valued)
-                   : written(offsets.data(), outputs, static_cast<const uint32_t*>(indices.data()), values.data(), valued);
+        text = with_indices(indices, [&](auto* read) { return written(offsets.data(), outputs, read, values.data(), valued); });
     }
     return nb::bytes(text.data(), text.size());
 }

@@ -13,19 +13,19 @@ namespace SPDNN_LEVEL {
 // share(k) on thread k, timed; whether one returned true.
 template <class Share>
 bool on_threads(int threads, double* busy, Share share) {
-    std::atomic<bool> found{false}, starved{false};
+    std::atomic<bool> any{false}, starved{false};
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int k = 0; k < threads; ++k) {
         const double began = processor_seconds();
         try {
-            if (share(k)) found = true;
+            if (share(k)) any = true;
         } catch (const std::bad_alloc&) {
             starved = true;
         }
         busy[k] = processor_seconds() - began;
     }
     if (starved) throw std::bad_alloc();
-    return found;
+    return any;
 }
 
 }  // namespace SPDNN_LEVEL

@@ -43,15 +43,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy_memory(
     float4* to = reinterpret_cast<float4*>(target);
     const long long all = (long long)gridDim.x * THREADS, first = (long long)blockIdx.x * THREADS + threadIdx.x;
     for (int round = 0; round < rounds; ++round) {
-        long long place = first;
-        for (; place + (IN_FLIGHT - 1) * all < count; place += IN_FLIGHT * all) {
+        long long at = first;
+        for (; at + (IN_FLIGHT - 1) * all < count; at += IN_FLIGHT * all) {
             float4 held[IN_FLIGHT];
 #pragma unroll
-            for (int k = 0; k < IN_FLIGHT; ++k) held[k] = from[place + k * all];
+            for (int k = 0; k < IN_FLIGHT; ++k) held[k] = from[at + k * all];
 #pragma unroll
-            for (int k = 0; k < IN_FLIGHT; ++k) to[place + k * all] = held[k];
+            for (int k = 0; k < IN_FLIGHT; ++k) to[at + k * all] = held[k];
         }
-        for (; place < count; place += all) to[place] = from[place];
+        for (; at < count; at += all) to[at] = from[at];
     }
 }
 
@@ -65,10 +65,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) load_shared(float* __restr
     const int column = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     for (int round = 0; round < rounds; ++round) {
-        const int turn = (group + round) % ROWS;
+        const int shift = (group + round) % ROWS;
         for (int line = 0; line < ROWS; line += IN_FLIGHT) {
 #pragma unroll
-            for (int k = 0; k < IN_FLIGHT; ++k) add(sum, held[((line + k) ^ turn) * GROUP + column]);
+            for (int k = 0; k < IN_FLIGHT; ++k) add(sum, held[((line + k) ^ shift) * GROUP + column]);
         }
     }
     reinterpret_cast<float4*>(sums)[(long long)blockIdx.x * THREADS + threadIdx.x] = sum;
@@ -85,14 +85,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) load_second(
     const float4* held = reinterpret_cast<const float4*>(buffer);
     const int all = gridDim.x * THREADS, first = blockIdx.x * THREADS + threadIdx.x;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    int place = first;
+    int at = first;
     for (int round = 0; round < rounds; ++round) {
         float4 loaded[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; ++k) {
-            loaded[k] = PAST_L1(held + place);
-            place += all;
-            place -= place >= count ? count : 0;
+            loaded[k] = PAST_L1(held + at);
+            at += all;
+            at -= at >= count ? count : 0;
         }
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; ++k) add(sum, loaded[k]);

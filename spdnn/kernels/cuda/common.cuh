@@ -1,8 +1,8 @@
 // What the kernels share: the layout of features, the activation, marks of active inputs.
 //
 // Features are tiles of TILE inputs, float (tiles, neurons, TILE): the TILE values of one neuron are one cache line. The
-// features that go into a layer lie in *slots*; `list` names the slots of the rows that are still needed, in order, so a
-// layer that reads through it leaves the dead ones behind, and writes row r to slot r.
+// features that go into a layer have a *row index* there; `list` has the indices of the rows that are still needed, in order,
+// so a layer that reads through it leaves the dead ones behind, and writes row r to index r.
 //
 // Every sum is one chain in ascending order of inputs, so all kernels give the same bits; padding adds weight times 0.
 #pragma once
@@ -22,10 +22,10 @@
 
 __device__ __forceinline__ int tiles_of(int count) { return (count + TILE - 1) / TILE; }
 
-// The place of the first neuron of the row in a slot; its neuron n follows at n * TILE.
-__device__ __forceinline__ long long row_start(int slot, int neurons)
+// Where the first neuron of the row of that index is; its neuron n follows at n * TILE.
+__device__ __forceinline__ long long row_start(int row, int neurons)
 {
-    return (long long)(slot / TILE) * neurons * TILE + slot % TILE;
+    return (long long)(row / TILE) * neurons * TILE + row % TILE;
 }
 
 // Where this lane's row of a tile of `list` begins in features of so many neurons; past the last row, the last one's.
@@ -41,7 +41,7 @@ __device__ __forceinline__ unsigned int held_lanes(int first, int count)
     return count - first >= TILE ? FULL_WARP : (1u << (count - first)) - 1;
 }
 
-// min(max(sum, low), high); a sum past float32 is told, for a clip would hide it.
+// min(max(sum, low), high); a sum past float32 is reported in `failed`, for a clip would hide it.
 __device__ __forceinline__ float activated(float sum, float low, float high, int* failed, int layer)
 {
     if (!(fabsf(sum) <= LARGEST)) atomicMin(failed, layer);

@@ -1,8 +1,8 @@
 """A GPU through CuPy: the device that the CUDA engines open.
 
-CuPy is imported when a device is opened, never to find out whether there is one (`driver`). It compiles with NVRTC, for
-the architecture of the device, and keeps what it compiled in its cache; to the options of a kernel it
-adds `-ftz=true` (results below the normal numbers become 0) and `--device-as-default-execution-space`.
+CuPy is imported when a device is opened, never to find out whether there is one (`driver`). It compiles kernels with
+NVRTC for the architecture of the device, and keeps them in its cache. To the options of a kernel it adds `-ftz=true`
+(results below the normal numbers become 0) and `--device-as-default-execution-space`.
 """
 
 from collections.abc import Callable, Iterator
@@ -186,7 +186,7 @@ class CupyDevice(CupyStreams):
                 raise
             free, taken = self.free_bytes(), self._pool.used_bytes()
             raise MemoryTooSmall(
-                f"{nbytes:,} bytes were asked for on {self.properties.name}, and {free:,} are free beside the"
+                f"{nbytes:,} bytes were asked for on {self.properties.name}, and {free:,} are free besides the"
                 f" {taken:,} in use",
                 taken + nbytes,
             ) from error

@@ -263,7 +263,7 @@ def _wrong(
     """What is wrong with a launch, or None."""
     names = [parameter.name for parameter in kernel.parameters]
     if set(names) != set(arguments):
-        return f"it takes {', '.join(names)}, and was given {', '.join(arguments)}"
+        return f"it takes {', '.join(names)}, and got {', '.join(arguments)}"
     if not 1 <= blocks <= MOST_BLOCKS:
         return f"{blocks} blocks; a grid has 1 to {MOST_BLOCKS:,}"
     if not 0 <= shared <= properties.shared_per_block:

@@ -1,4 +1,7 @@
-"""NVIDIA's driver, asked without CuPy: what is missing here, how many devices there are, and which they are."""
+"""NVIDIA's driver, asked without CuPy: how many devices there are, which they are, and what is missing to use one.
+
+Engines ask this before anything heavy is imported.
+"""
 
 import ctypes
 import importlib.metadata

@@ -51,14 +51,14 @@ __device__ __forceinline__ void add_chunks(Held& sum, const Held* features, cons
 #if !VALUED
     const float weight = values[0];
 #endif
-    // Places of CHUNK edges of an output; of a layer they can be counted in an int (spdnn/kernels/layouts/sliced.py).
-    for (int place = begin * SLICE + output; place < end * SLICE; place += SLICE) {
-        const uint4 eight = __ldg(reinterpret_cast<const uint4*>(indices) + place);
+    // Positions in units of CHUNK edges; those of a layer fit an int (spdnn/kernels/layouts/sliced.py).
+    for (int position = begin * SLICE + output; position < end * SLICE; position += SLICE) {
+        const uint4 eight = __ldg(reinterpret_cast<const uint4*>(indices) + position);
         const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
         for (int half = 0; half < 2; ++half) { // the weights of one half at a time, for registers are short
 #if VALUED
-            const float4 four = __ldg(reinterpret_cast<const float4*>(values) + place * 2 + half);
+            const float4 four = __ldg(reinterpret_cast<const float4*>(values) + position * 2 + half);
             const float weights[CHUNK / 2] = {four.x, four.y, four.z, four.w};
 #endif
 #pragma unroll

@@ -1,20 +1,20 @@
-// Inputs, as they are given, to what the first layer reads.
+// Stored inputs to what the first layer reads.
 //
 // words         packed bits (base, bytes), most significant bit first, to words (tiles, neurons): bit i is input i of the
-//               tile. A warp takes 32 inputs x 32 neurons: each lane reads one input's 32 bits, and 32 votes turn them.
+//               tile. A warp takes 32 inputs x 32 neurons: each lane reads one input's 32 bits, and 32 votes transpose them.
 // dense_tiles   float (base, neurons) to features: 32 x 32 values at a time through shared memory, both sides coalesced.
 // sparse_tiles  CSR float to features that are zero already: a warp for each input.
 //
-// `stored` names the row of the given inputs behind each input of all batches; `batch` is where in it this one begins, and
+// `stored` names the stored row behind each input of all batches; `batch` is where in it this one begins, and
 // how many inputs it has: read here, so that one captured launch serves every batch. Launch: THREADS a block, any number
 // of blocks.
 #include "common.cuh"
 
-#define GROUPS 8 // of 32 neurons that a warp turns one after the other: a sector of each input's bits
+#define GROUPS 8 // of 32 neurons that a warp transposes one after the other: a sector of each input's bits
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
     const unsigned char* __restrict__ bits, const int* __restrict__ stored, const int* __restrict__ batch, int neurons,
-    unsigned int* __restrict__ found)
+    unsigned int* __restrict__ words)
 {
     const int count = batch[1];
     stored += batch[0];
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) words(
                 const unsigned int column = __ballot_sync(FULL_WARP, word >> (31 - neuron) & 1);
                 if (lane == neuron) mine = column;
             }
-            if (group * 32 + lane < neurons) found[(long long)tile * neurons + group * 32 + lane] = mine;
+            if (group * 32 + lane < neurons) words[(long long)tile * neurons + group * 32 + lane] = mine;
         }
     }
 }

@@ -1,7 +1,7 @@
-// What is told of the rows that are nonzero at the end: sums, projections, extremes, hashes.
+// Statistics of the rows that are nonzero at the end: sums, projections, extremes, hashes.
 //
-// `found` gets COLUMNS words of 8 bytes for each of the rows 0..*rows-1 in the order of `list`, so that the host reads all
-// at once: sum and projection, double; least and most value, float; hash. A neuron here stands for `counts` original ones,
+// `statistics` gets COLUMNS words of 8 bytes for each of the rows 0..*rows-1 in the order of `list`, so that the host reads all
+// at once: sum and projection, double; least and most value, float; hash. A neuron here represents `counts` original ones,
 // and `weights` is the sum of their projection weights. Sums are double, in an order of their own that is always the same:
 // each warp takes every WARPS-th neuron, then the warps' sums are added in order. A block takes a tile, a lane is a row.
 // Launch: THREADS a block, any number of blocks; no dynamic shared memory.
@@ -12,7 +12,7 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) row_statistics(
     const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
-    const double* __restrict__ counts, const double* __restrict__ weights, unsigned long long* __restrict__ found)
+    const double* __restrict__ counts, const double* __restrict__ weights, unsigned long long* __restrict__ statistics)
 {
     __shared__ double all_sums[WARPS][TILE], all_projections[WARPS][TILE];
     __shared__ float all_least[WARPS][TILE], all_most[WARPS][TILE];
@@ -46,11 +46,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) row_statistics(
                 high = fmaxf(high, all_most[other][lane]);
                 hash += all_hashes[other][lane];
             }
-            unsigned long long* told = found + (long long)row * COLUMNS;
-            told[0] = __double_as_longlong(sum);
-            told[1] = __double_as_longlong(projection);
-            told[2] = (unsigned long long)__float_as_uint(high) << 32 | __float_as_uint(low);
-            told[3] = hash;
+            unsigned long long* of_row = statistics + (long long)row * COLUMNS;
+            of_row[0] = __double_as_longlong(sum);
+            of_row[1] = __double_as_longlong(projection);
+            of_row[2] = (unsigned long long)__float_as_uint(high) << 32 | __float_as_uint(low);
+            of_row[3] = hash;
         }
         __syncthreads();
     }

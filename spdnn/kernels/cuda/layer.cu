@@ -13,7 +13,7 @@
 #include "common.cuh"
 
 // What is the same for all: the loop over groups and tiles, and what becomes of the sums.
-//   Sums: enter(tile), sums(group, float (&)[SLICE]), output(place): the output at a place of the order, or -1
+//   Sums: enter(tile), sums(group, float (&)[SLICE]), output(entry): the output of an entry, or -1
 template <class Sums>
 __device__ __forceinline__ void every_group(
     Sums from, int groups, int count, float* target, int outputs, const float* bias, int bias_step, float low,
@@ -51,7 +51,7 @@ struct Csr {
     const INDEX* indices;
     const float* values;
 
-    __device__ __forceinline__ int output(int place) const { return place < outputs ? place : -1; }
+    __device__ __forceinline__ int output(int entry) const { return entry < outputs ? entry : -1; }
     __device__ __forceinline__ float weight(long long edge) const { return values[VALUED ? edge : 0]; }
 };
 
@@ -109,7 +109,7 @@ struct EllRows {
     const INDEX* indices;
     const float* values;
 
-    __device__ __forceinline__ int output(int place) const { return order[place]; }
+    __device__ __forceinline__ int output(int entry) const { return order[entry]; }
     __device__ __forceinline__ void enter(int tile)
     {
         row = lane_row(source, list, tile, count, inputs);
@@ -117,9 +117,9 @@ struct EllRows {
     __device__ __forceinline__ void sums(int group, float (&sums)[SLICE]) const
     {
         for (int chunk = starts[group]; chunk < starts[group + 1]; ++chunk) {
-            const long long place = (long long)chunk * (SLICE * CHUNK) + threadIdx.x % 32;
-            const int index = indices[place];
-            const float mine = values[VALUED ? place : 0];
+            const long long position = (long long)chunk * (SLICE * CHUNK) + threadIdx.x % 32;
+            const int index = indices[position];
+            const float mine = values[VALUED ? position : 0];
 #pragma unroll 2
             for (int edge = 0; edge < CHUNK; ++edge)
 #pragma unroll

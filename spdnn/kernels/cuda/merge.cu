@@ -1,15 +1,15 @@
-// Rows that became identical: found by their hashes, compared bit by bit, merged into the first of them.
+// Rows that became identical: recognised by their hashes, compared bit by bit, merged into the first of them.
 //
 // hash_rows     `keep` becomes the rows that go on: the active ones, or all where dead rows may not leave. Each gets a
 //               hash, a 64-bit sum over its neurons. The survivors of the pass are counted before any row is merged.
-//               Whether it is worth looking is decided here: when more than `settled` of 1,024 rows left in a layer of
+//               Whether a search pays is decided here: when more than `settled` of 1,024 rows left in a layer of
 //               the pass, the next two kernels do nothing.
 // insert_rows   each hash into a table (open addressing, linear probing), with the lowest row that has it
 // compare_rows  each row with the lowest of its hash; where all bits are equal, it leaves: its mark in `keep` goes, its
-//               origin's parent becomes the other's. So which row stands for others depends on no order of threads.
+//               origin's parent becomes the other's. So which row represents others depends on no order of threads.
 //
 // Layout: a block takes a tile; a lane is a row, a warp takes every WARPS-th neuron. Launch: any number of blocks.
-// The table has `mask` + 1 places, at least twice the rows, keys all ones (none) and firsts 0x7f7f7f7f at the start.
+// The table has `mask` + 1 entries, at least twice the rows, keys all ones (none) and firsts 0x7f7f7f7f at the start.
 #include "common.cuh"
 #include "hash.cuh"
 #include "tally.cuh"
@@ -37,21 +37,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
     const bool worth = going > 1 && (long long)(count - going) * 1024 <= (long long)settled * (last - first) * count;
     if (blockIdx.x == 0 && threadIdx.x == 0) *open = worth;
     for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
-        const int slot = tile * TILE + lane;
+        const int row = tile * TILE + lane;
         if (warp == 0) {
-            tally(active, tiles, first, last, tile, slot < count ? weight[origin[slot]] : 0, survivors);
+            tally(active, tiles, first, last, tile, row < count ? weight[origin[row]] : 0, survivors);
             if (lane == 0) keep[tile] = may_leave ? marks[tile] : held_lanes(tile * TILE, count);
         }
         if (!worth) continue;
         if (warp == 0) sums[lane] = 0;
         __syncthreads();
-        const float* row = features + row_start(slot, neurons);
+        const float* values = features + row_start(row, neurons);
         unsigned long long sum = 0;
         for (int neuron = warp; neuron < neurons; neuron += WARPS)
-            sum += hashed(row[(long long)neuron * TILE], neuron);
+            sum += hashed(values[(long long)neuron * TILE], neuron);
         atomicAdd(sums + lane, sum);
         __syncthreads();
-        if (warp == 0 && slot < count) hashes[slot] = sums[lane] == NO_KEY ? 0 : sums[lane];
+        if (warp == 0 && row < count) hashes[row] = sums[lane] == NO_KEY ? 0 : sums[lane];
         __syncthreads();
     }
 }
@@ -59,52 +59,52 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) hash_rows(
 extern "C" __global__ void __launch_bounds__(THREADS, 4) insert_rows(
     const int* __restrict__ open, const int* __restrict__ rows, const unsigned int* __restrict__ keep,
     const unsigned long long* __restrict__ hashes, int mask, unsigned long long* keys, int* firsts,
-    int* __restrict__ place_of)
+    int* __restrict__ entry_of)
 {
     if (!*open) return;
     for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS) {
         if (!(keep[row / TILE] >> row % TILE & 1)) continue;
         const unsigned long long hash = hashes[row];
-        int place = (int)(hash >> 20) & mask;
+        int entry = (int)(hash >> 20) & mask;
         while (true) {
             // Thousands of rows may have one hash: no atomic where it is there already.
-            unsigned long long found = *reinterpret_cast<volatile unsigned long long*>(keys + place);
-            if (found == NO_KEY) found = atomicCAS(keys + place, NO_KEY, hash);
-            if (found == NO_KEY || found == hash) break;
-            place = (place + 1) & mask;
+            unsigned long long key = *reinterpret_cast<volatile unsigned long long*>(keys + entry);
+            if (key == NO_KEY) key = atomicCAS(keys + entry, NO_KEY, hash);
+            if (key == NO_KEY || key == hash) break;
+            entry = (entry + 1) & mask;
         }
-        if (*reinterpret_cast<volatile int*>(firsts + place) > row) atomicMin(firsts + place, row);
-        place_of[row] = place;
+        if (*reinterpret_cast<volatile int*>(firsts + entry) > row) atomicMin(firsts + entry, row);
+        entry_of[row] = entry;
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) compare_rows(
     const int* __restrict__ open, const float* __restrict__ features, int neurons, const int* __restrict__ rows,
-    const int* __restrict__ firsts, const int* __restrict__ place_of, const int* __restrict__ origin, int* parent,
+    const int* __restrict__ firsts, const int* __restrict__ entry_of, const int* __restrict__ origin, int* parent,
     int* weight, unsigned int* __restrict__ keep, int* merged)
 {
     if (!*open) return;
     __shared__ unsigned int differ;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int tile = blockIdx.x; tile * TILE < *rows; tile += gridDim.x) {
-        const int slot = tile * TILE + lane;
+        const int row = tile * TILE + lane;
         const bool goes_on = keep[tile] >> lane & 1;
-        const int first = goes_on ? firsts[place_of[slot]] : slot;
-        const unsigned int copies = __ballot_sync(FULL_WARP, first != slot);
+        const int first = goes_on ? firsts[entry_of[row]] : row;
+        const unsigned int copies = __ballot_sync(FULL_WARP, first != row);
         if (threadIdx.x == 0) differ = 0;
         __syncthreads();
         if (copies) {
-            const float *mine = features + row_start(slot, neurons), *other = features + row_start(first, neurons);
+            const float *mine = features + row_start(row, neurons), *other = features + row_start(first, neurons);
             bool same = true;
             for (int neuron = warp; neuron < neurons; neuron += WARPS)
                 same &= __float_as_uint(mine[(long long)neuron * TILE]) == __float_as_uint(other[(long long)neuron * TILE]);
-            const unsigned int found = __ballot_sync(FULL_WARP, !same);
-            if (lane == 0 && found) atomicOr(&differ, found);
+            const unsigned int others = __ballot_sync(FULL_WARP, !same);
+            if (lane == 0 && others) atomicOr(&differ, others);
         }
         __syncthreads();
         const unsigned int leave = copies & ~differ;
         if (warp == 0 && leave >> lane & 1) {
-            const int gone = origin[slot], stays = origin[first];
+            const int gone = origin[row], stays = origin[first];
             parent[gone] = stays;
             atomicAdd(weight + stays, weight[gone]);
             weight[gone] = 0;

@@ -3,8 +3,8 @@
 // VALUE (float or half) is how numbers lie in memory; every sum is float. A vector is VECTOR numbers that one
 // instruction of at most 16 bytes loads, at an address that is a multiple of its size.
 //
-// Indices are 16 or 32 bits wide, told at run time (`index_bytes`), for only the staging of a row sees them; they are
-// given as an array of 16-bit words that begins at a multiple of 16 bytes and is padded to a multiple of STEP indices,
+// Indices are 16 or 32 bits wide, chosen at run time (`index_bytes`), for only the staging of a row sees them; they are
+// passed as an array of 16-bit words that begins at a multiple of 16 bytes and is padded to a multiple of STEP indices,
 // so that STEP indices from a multiple of STEP on are always one load.
 #pragma once
 #include "half.cuh"
@@ -25,31 +25,16 @@ template <class T, int COUNT> struct Raw {
     Word word;
 };
 
-__device__ __forceinline__ void spread(float (&to)[1], const Raw<float, 1>& raw) { to[0] = __uint_as_float(raw.word); }
-__device__ __forceinline__ void spread(float (&to)[2], const Raw<float, 2>& raw)
+template <int COUNT> __device__ __forceinline__ void spread(float (&to)[COUNT], const Raw<float, COUNT>& raw)
 {
-    to[0] = __uint_as_float(raw.word.x), to[1] = __uint_as_float(raw.word.y);
+    memcpy(to, &raw.word, sizeof raw.word);
 }
-__device__ __forceinline__ void spread(float (&to)[4], const Raw<float, 4>& raw)
+template <int COUNT> __device__ __forceinline__ void spread(float (&to)[COUNT], const Raw<half, COUNT>& raw)
 {
-    to[0] = __uint_as_float(raw.word.x), to[1] = __uint_as_float(raw.word.y);
-    to[2] = __uint_as_float(raw.word.z), to[3] = __uint_as_float(raw.word.w);
-}
-__device__ __forceinline__ half half_of(unsigned int bits) { return half{(unsigned short)bits}; }
-__device__ __forceinline__ void spread(float (&to)[1], const Raw<half, 1>& raw) { to[0] = widened(half{raw.word}); }
-__device__ __forceinline__ void spread_pair(float* to, unsigned int pair)
-{
-    to[0] = widened(half_of(pair)), to[1] = widened(half_of(pair >> 16));
-}
-__device__ __forceinline__ void spread(float (&to)[2], const Raw<half, 2>& raw) { spread_pair(to, raw.word); }
-__device__ __forceinline__ void spread(float (&to)[4], const Raw<half, 4>& raw)
-{
-    spread_pair(to, raw.word.x), spread_pair(to + 2, raw.word.y);
-}
-__device__ __forceinline__ void spread(float (&to)[8], const Raw<half, 8>& raw)
-{
-    spread_pair(to, raw.word.x), spread_pair(to + 2, raw.word.y);
-    spread_pair(to + 4, raw.word.z), spread_pair(to + 6, raw.word.w);
+    half numbers[COUNT];
+    memcpy(numbers, &raw.word, sizeof raw.word);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) to[i] = widened(numbers[i]);
 }
 
 template <class T, int COUNT> __device__ __forceinline__ Raw<T, COUNT> load(const void* from)
@@ -59,45 +44,26 @@ template <class T, int COUNT> __device__ __forceinline__ Raw<T, COUNT> load(cons
     return raw;
 }
 
-__device__ __forceinline__ unsigned int packed(float low, float high)
+// COUNT numbers to memory of type T, rounded once, in one instruction.
+template <class T, int COUNT> __device__ __forceinline__ void store(T* to, const float (&from)[COUNT])
 {
-    half one, other;
-    narrow(one, low), narrow(other, high);
-    return one.bits | (unsigned int)other.bits << 16;
-}
-__device__ __forceinline__ void store(float* to, const float (&from)[1]) { *to = from[0]; }
-__device__ __forceinline__ void store(float* to, const float (&from)[2])
-{
-    *reinterpret_cast<float2*>(to) = make_float2(from[0], from[1]);
-}
-__device__ __forceinline__ void store(float* to, const float (&from)[4])
-{
-    *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
-}
-__device__ __forceinline__ void store(half* to, const float (&from)[1]) { narrow(*to, from[0]); }
-__device__ __forceinline__ void store(half* to, const float (&from)[2])
-{
-    *reinterpret_cast<unsigned int*>(to) = packed(from[0], from[1]);
-}
-__device__ __forceinline__ void store(half* to, const float (&from)[4])
-{
-    *reinterpret_cast<uint2*>(to) = make_uint2(packed(from[0], from[1]), packed(from[2], from[3]));
-}
-__device__ __forceinline__ void store(half* to, const float (&from)[8])
-{
-    *reinterpret_cast<uint4*>(to) = make_uint4(packed(from[0], from[1]), packed(from[2], from[3]),
-                                               packed(from[4], from[5]), packed(from[6], from[7]));
+    T numbers[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) narrow(numbers[i], from[i]);
+    typename Raw<T, COUNT>::Word word;
+    memcpy(&word, numbers, sizeof word);
+    *reinterpret_cast<typename Raw<T, COUNT>::Word*>(to) = word;
 }
 
-// STEP indices from `place`, a multiple of STEP.
+// STEP indices from `position`, a multiple of STEP.
 __device__ __forceinline__ void load_indices(
-    unsigned int (&to)[STEP], const unsigned short* columns, long long place, int index_bytes)
+    unsigned int (&to)[STEP], const unsigned short* columns, long long position, int index_bytes)
 {
     if (index_bytes == 2) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(columns + place));
+        const uint2 words = __ldg(reinterpret_cast<const uint2*>(columns + position));
         to[0] = words.x & 0xffffu, to[1] = words.x >> 16, to[2] = words.y & 0xffffu, to[3] = words.y >> 16;
     } else {
-        const uint4 words = __ldg(reinterpret_cast<const uint4*>(columns + 2 * place));
+        const uint4 words = __ldg(reinterpret_cast<const uint4*>(columns + 2 * position));
         to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
     }
 }

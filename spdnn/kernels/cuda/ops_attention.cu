@@ -7,7 +7,7 @@
 //             Chunks begin at multiples of STEP nonzeros before the row's first (reverse-offset memory alignment); what
 //             belongs to the row before is masked. Rows come by descending length (`order`); four warps of a block work
 //             on rows of like length of one matrix of the batch.
-//             Bits: a dot has 32 partial sums in every setting, a chunk always CHUNK places, and a lane's columns are
+//             Bits: a dot has 32 partial sums in every setting, a chunk always CHUNK nonzeros, and a lane's columns are
 //             its own: they depend on no macro, nor on the batch. They are not those of sddmm, softmax and spmm one
 //             after another, which round in between and divide before they add.
 //             A row without nonzeros gives zeros; one whose scores are all -inf, or with NaN among them, NaN.
@@ -23,7 +23,7 @@
 //
 // Predicted, not measured: a nonzero reads depth numbers of K and width of V from the first-level cache or the second:
 // at 64 and 64 in float 512 bytes, 4 cycles of the first-level cache, and a multiply-add for each of these numbers.
-// Not fused, 4 x 4 bytes of scores would pass through memory beside them, and three kernels.
+// Not fused, 4 x 4 bytes of scores would pass through memory on top, in three kernels.
 #include "ops_dots.cuh"
 
 #define CHUNK 32
@@ -37,14 +37,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
     int batch)
 {
     __shared__ float all_weights[THREADS / 32][CHUNK];
-    __shared__ unsigned int all_places[THREADS / 32][CHUNK];
+    __shared__ unsigned int all_keys[THREADS / 32][CHUNK];
     const int tiles = (width - 1) / COLUMNS + 1;
     const long long warp = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    int tile, place;
+    int tile, position;
     const long long item = divided(warp, tiles, tile); // a row of a matrix of the batch
-    const int matrix = (int)divided(item, rows, place);
+    const int matrix = (int)divided(item, rows, position);
     if (matrix >= batch) return;
-    const int row = order[place], lane = threadIdx.x % 32;
+    const int row = order[position], lane = threadIdx.x % 32;
     const long long start = offsets[row], begin = start & -STEP;
     const int masked = (int)(start - begin), length = (int)(offsets[row + 1] - begin);
 
@@ -60,11 +60,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
         for (int i = 0; i < WIDE; ++i) sums[held][i] = 0.f;
     }
     float* weights = all_weights[threadIdx.x / 32];
-    unsigned int* places = all_places[threadIdx.x / 32];
+    unsigned int* named = all_keys[threadIdx.x / 32];
     float most = NEGATIVE_INFINITY, all = length > masked ? 0.f : 1.f;
 
     for (int at = 0; at < length && length > masked; at += CHUNK) {
-        // Scores, one for each place of the chunk.
+        // Scores, one for each nonzero of the chunk.
         __syncwarp(); // the chunk before is read
         for (int first = 0; first < CHUNK && at + first < length; first += TOGETHER) {
             const int mine = first + threadIdx.x % 32 / LANES * STEP, part = threadIdx.x % LANES;
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
             if (part < STEP) {
                 weights[mine + part] = scale * dot;
                 const unsigned int low = part & 1 ? indices[1] : indices[0], high = part & 1 ? indices[3] : indices[2];
-                places[mine + part] = part & 2 ? high : low;
+                named[mine + part] = part & 2 ? high : low;
             }
         }
         __syncwarp();
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_attention(
 #pragma unroll 4 // loads in flight
         for (int e = max(0, masked - at); e < last; ++e) {
             const float factor = weights[e];
-            const VALUE* from = v + (long long)places[e] * width;
+            const VALUE* from = v + (long long)named[e] * width;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
                 if (column + held * 32 * WIDE >= width) continue;

@@ -4,7 +4,7 @@
 // Algorithm   depthwise_nchw: a thread computes RUN outputs of one column, below each other, so that a row of inputs
 //             that it loads serves up to three of them; neighbours in a warp are neighbours in memory.
 //             depthwise_nhwc: a thread computes RUN outputs side by side of VECTOR channels. A block keeps the weights
-//             of `across` x VECTOR channels in shared memory, tap by tap, and strides over places.
+//             of `across` x VECTOR channels in shared memory, tap by tap, and strides over runs.
 //             An output is one chain of nine fused multiply-adds, row by row, from 0; padding takes part as zeros.
 //             So both layouts and all settings give the same bits.
 // Layout      x (images, channels, height, width), or (images, height, width, channels), out alike; weights (channels,
@@ -125,11 +125,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_nhwc(
         staged[i % TAPS * pitch + i / TAPS] = widened(weights[(long long)first * TAPS + i]);
     __syncthreads();
 
-    const int group = threadIdx.x % across, places = THREADS / across; // threads beyond places * across have none
+    const int group = threadIdx.x % across, together = THREADS / across; // threads beyond together * across have none
     const int runs = (out_width + RUN - 1) / RUN, mine = group * VECTOR;
-    if (mine >= held || (int)threadIdx.x >= places * across) return;
-    const long long all = (long long)images * out_height * runs, step = (long long)(gridDim.x / tiles) * places;
-    for (long long item = (long long)(blockIdx.x / tiles) * places + threadIdx.x / across; item < all; item += step) {
+    if (mine >= held || (int)threadIdx.x >= together * across) return;
+    const long long all = (long long)images * out_height * runs, step = (long long)(gridDim.x / tiles) * together;
+    for (long long item = (long long)(blockIdx.x / tiles) * together + threadIdx.x / across; item < all; item += step) {
         int run, row;
         const long long image = divided(divided(item, runs, run), out_height, row);
         float sums[RUN][VECTOR];

@@ -27,11 +27,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sddmm(
     VALUE* __restrict__ out, int rows, int keys, int depth, int batch, long long nnz, int span, int parts)
 {
     const long long warp = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    int part, place;
+    int part, position;
     const long long item = divided(warp, parts, part); // a row of a matrix of the batch
-    const int matrix = (int)divided(item, rows, place);
+    const int matrix = (int)divided(item, rows, position);
     if (matrix >= batch) return;
-    const int row = order[place];
+    const int row = order[position];
     const long long start = offsets[row], begin = start & -STEP;
     const int masked = (int)(start - begin), length = (int)(offsets[row + 1] - begin);
     if (length <= masked) return;

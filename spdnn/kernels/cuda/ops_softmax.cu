@@ -23,12 +23,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) sparse_softmax(
 {
     const long long item = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (item >= (long long)rows * batch) return;
-    int turn;
-    const long long matrix = divided(item, rows, turn);
-    const int row = order[turn], lane = threadIdx.x % 32;
-    const long long start = offsets[row], place = matrix * nnz + start;
+    int position;
+    const long long matrix = divided(item, rows, position);
+    const int row = order[position], lane = threadIdx.x % 32;
+    const long long start = offsets[row], offset = matrix * nnz + start;
     const int length = (int)(offsets[row + 1] - start);
-    values += place, out += place;
+    values += offset, out += offset;
     float most = NEGATIVE_INFINITY, sum = 0.f;
     if (length <= 32 * HELD) {
         float held[HELD];

@@ -18,11 +18,11 @@
 //             way.
 //             Past the reference: the next chunk of nonzeros is loaded into registers while one is computed; half in
 //             memory with HELD vectors; blocks are dealt so that those which a multiprocessor holds together share a
-//             tile of B (`placed`), which then comes from its first-level cache.
+//             tile of B (`located`), which then comes from its first-level cache.
 // Layout      offsets (rows + 1); columns: ops.cuh; values (nnz), `values_step` from one matrix of the batch to the
 //             next (0: shared); b (batch, inner, width); c (batch, rows, width); bias at row * bias_step. b and c begin
 //             at multiples of a vector, and VECTOR divides width.
-// Launch      blocks: groups of ROWS rows x tiles of COLUMNS columns x batch, numbered as `placed` does (`grid` in
+// Launch      blocks: groups of ROWS rows x tiles of COLUMNS columns x batch, numbered as `located` does (`grid` in
 //             spdnn/ops/cuda_launches.py).
 // Shared      static: 8 bytes a staged nonzero, ROWS x (CHUNK + 2): 4 KB and a little. The two are padding, so that
 //             subwarps read their nonzeros from different banks.
@@ -55,39 +55,39 @@ static_assert(CHUNK % TOGETHER == 0, "a chunk is whole groups of loads");
 typedef Raw<VALUE, VECTOR> Piece;
 
 // Where a block works. Tiles go to `wide` multiprocessors side by side and the row groups of a tile to the same ones,
-// as far as blocks are given to multiprocessors in turn; with one multiprocessor it is tile after tile. Order alone:
+// as far as blocks are dealt to multiprocessors round robin; with one multiprocessor it is tile after tile. Order alone:
 // any would do.
-__device__ __forceinline__ bool placed(
+__device__ __forceinline__ bool located(
     unsigned int block, int groups, int tiles, int multiprocessors, int& group, int& tile)
 {
     const int side = min(multiprocessors, tiles);                 // tiles that are in work at once
     const int wide = multiprocessors / side;                      // multiprocessors of each
-    const int turns = (groups + wide - 1) / wide;
+    const int steps = (groups + wide - 1) / wide;
     const unsigned int row_of_blocks = (unsigned int)(side * wide);
-    const unsigned int turn = block / row_of_blocks, column = block % row_of_blocks;
-    tile = (int)(turn / turns) * side + (int)(column / wide);
-    group = (int)(turn % turns) * wide + (int)(column % wide);
+    const unsigned int number = block / row_of_blocks, column = block % row_of_blocks;
+    tile = (int)(number / steps) * side + (int)(column / wide);
+    group = (int)(number % steps) * wide + (int)(column % wide);
     return group < groups && tile < tiles;
 }
 
 struct Fetched { // STEP nonzeros on their way from memory to the staged chunk
     float values[STEP];
-    unsigned int places[STEP];
+    unsigned int columns[STEP];
 };
 
-// Nonzeros at, .., at + STEP - 1 of a row that has `length` from its aligned begin on; past its end, places that can be
-// read.
+// Nonzeros at, .., at + STEP - 1 of a row that has `length` from its aligned begin on; past its end, columns that
+// can be read.
 __device__ __forceinline__ void fetch(Fetched& next, const VALUE* values, bool vectors, const unsigned short* columns,
                                       int at, int length, int index_bytes, unsigned int scale)
 {
     if (at >= length) {
 #pragma unroll
-        for (int i = 0; i < STEP; ++i) next.places[i] = 0;
+        for (int i = 0; i < STEP; ++i) next.columns[i] = 0;
         return;
     }
-    load_indices(next.places, columns, at, index_bytes);
+    load_indices(next.columns, columns, at, index_bytes);
 #pragma unroll
-    for (int i = 0; i < STEP; ++i) next.places[i] *= scale;
+    for (int i = 0; i < STEP; ++i) next.columns[i] *= scale;
     if (vectors && at + STEP <= length) {
         spread(next.values, load<VALUE, STEP>(values + at));
     } else {
@@ -144,10 +144,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
     const int lane = threadIdx.x % LANES, subwarp = threadIdx.x / LANES;
     const int across = (width - 1) / COLUMNS + 1;
     int group, tile;
-    if (!placed(blockIdx.x, (rows - 1) / ROWS + 1, across * batch, multiprocessors, group, tile)) return;
+    if (!located(blockIdx.x, (rows - 1) / ROWS + 1, across * batch, multiprocessors, group, tile)) return;
     const int matrix = tile / across;
     const int left = tile % across * COLUMNS, column = left + lane * VECTOR;
-    const int place = group * ROWS + subwarp, row = place < rows ? order[place] : -1;
+    const int position = group * ROWS + subwarp, row = position < rows ? order[position] : -1;
 
     // Its nonzeros, from an aligned begin on.
     const long long start = row < 0 ? 0 : offsets[row], begin = start & -STEP;
@@ -180,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) spmm(
 #pragma unroll
         for (int pair = 0; pair < STEP / 2; ++pair)
             staged[lane * (STEP / 2) + pair] =
-                make_uint4(__float_as_uint(next.values[2 * pair]), next.places[2 * pair],
-                           __float_as_uint(next.values[2 * pair + 1]), next.places[2 * pair + 1]);
+                make_uint4(__float_as_uint(next.values[2 * pair]), next.columns[2 * pair],
+                           __float_as_uint(next.values[2 * pair + 1]), next.columns[2 * pair + 1]);
         __syncwarp();
         fetch(next, values, vectors, columns, at + CHUNK + lane * STEP, length, index_bytes, scale);
         const int first = max(masked - at, 0), last = min(length - at, CHUNK);

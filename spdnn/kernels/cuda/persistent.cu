@@ -1,8 +1,8 @@
 // Many layers in one launch: a block keeps the features of INPUTS inputs in shared memory while layers pass.
 //
-// Two buffers (neurons, INPUTS) take turns; weights, in slices (gather.cuh), are read from global memory, that is from the
-// second-level cache which all blocks share. LANES threads share an output; an output is in one place of `order`. Rows go
-// from slots of `source` to slots of `target` once for all layers. A group of rows that is zero after a layer from which
+// Two buffers (neurons, INPUTS) alternate; weights, in slices (gather.cuh), are read from global memory, that is from the
+// second-level cache which all blocks share. LANES threads share an output; each output is in `order` once. Rows go
+// from `source` to `target` once for all layers. A group of rows that is zero after a layer from which
 // zeros stay zeros goes no further.
 //
 // Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
@@ -21,7 +21,7 @@ struct Layer {
     const float* values;
     const int* order;
     const float* bias;
-    int bias_step, places, outputs, none;
+    int bias_step, entries, outputs, none;
     float low, high;
 };
 
@@ -38,11 +38,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
     __shared__ unsigned int marks[3]; // of this layer; of the one before, which is still read; of the next, cleared
     const int lane = threadIdx.x % 32, part = threadIdx.x % LANES;
     for (int group = blockIdx.x; group * INPUTS < count; group += gridDim.x) {
-        int here = 0, there = (width + 1) * INPUTS; // places of the two buffers
+        int here = 0, there = (width + 1) * INPUTS; // begins of the two buffers
         const int row = group * INPUTS, tile = row / TILE, shift = row % TILE;
         for (int i = threadIdx.x; i < inputs * INPUTS; i += THREADS) {
-            const int slot = list[min(row + i % INPUTS, count - 1)];
-            shared[i] = source[row_start(slot, inputs) + (long long)(i / INPUTS) * TILE];
+            const int from = list[min(row + i % INPUTS, count - 1)];
+            shared[i] = source[row_start(from, inputs) + (long long)(i / INPUTS) * TILE];
         }
         if (threadIdx.x < INPUTS) shared[inputs * INPUTS + threadIdx.x] = 0.f;
         if (threadIdx.x < 3) marks[threadIdx.x] = 0;
@@ -55,17 +55,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
         for (int k = first; k < last; ++k) {
             const Layer layer = *reinterpret_cast<const Layer*>(layers + (long long)k * COLUMNS);
             unsigned int bits = 0;
-            for (int place = threadIdx.x / LANES; place < layer.places; place += THREADS / LANES) {
-                const int output = __ldg(layer.order + place), slice = place / SLICE;
+            for (int entry = threadIdx.x / LANES; entry < layer.entries; entry += THREADS / LANES) {
+                const int output = __ldg(layer.order + entry), slice = entry / SLICE;
                 Held sum = nothing();
                 add_chunks(sum, reinterpret_cast<const Held*>(shared + here) + part, layer.indices, layer.values,
-                           place % SLICE, __ldg(layer.starts + slice), __ldg(layer.starts + slice + 1));
+                           entry % SLICE, __ldg(layer.starts + slice), __ldg(layer.starts + slice + 1));
                 if (output < 0) continue;
                 const float bias = __ldg(layer.bias + output * layer.bias_step);
-                unsigned int found = 0;
+                unsigned int nonzero = 0;
                 reinterpret_cast<Held*>(shared + there)[output * LANES + part] =
-                    finished(sum, bias, layer.low, layer.high, failed, k, found);
-                bits |= found << part * VECTOR;
+                    finished(sum, bias, layer.low, layer.high, failed, k, nonzero);
+                bits |= nonzero << part * VECTOR;
             }
             if (threadIdx.x < INPUTS) shared[there + layer.outputs * INPUTS + threadIdx.x] = 0.f;
             __syncwarp();

@@ -1,20 +1,20 @@
 // Which rows there are: at the start, after each pass, and at the end. The host never needs to know how many.
 //
-// A row stands for one input at first, its *origin*. Where rows became identical (merge.cu), `parent` leads from an origin
-// to the one that its row was merged into, and `weight` of an origin is for how many inputs its row stands.
+// A row represents one input at first, its *origin*. Where rows became identical (merge.cu), `parent` leads from an origin
+// to the one that its row was merged into, and `weight` of an origin is how many inputs its row represents.
 //
 // begin      all inputs have a row of their own, in the order of their numbers; counters are zero
-// next_rows  the rows that `keep` has set, in order, are the ones that go on: `list` names their slots; and the survivors
+// next_rows  the rows that `keep` has set, in order, are the ones that go on: `list` has their row indices; and the survivors
 //            of the layers first..last-1 of the pass are counted. A block takes WARPS tiles, and adds up the marks of all
 //            tiles before its own itself: reading them costs less than a second launch would.
-// slots      of each origin, the place of its row at the end
-// resolve    of each input, the place of the row that it has at the end, or -1
-// park_rows  the rows that go on, in order, to the places from *place on in a pool of features and weights, where the few
+// row_index  of each origin, the index of its row at the end
+// resolve    of each input, the index of the row that it has at the end, or -1
+// park_rows  the rows that go on, in order, to the rows from *next on in a pool of features and weights, where the few
 //            rows that are left of several batches wait until they go on as one
 //
 // `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
 //
-// Launch: begin, slots, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every WARPS tiles.
+// Launch: begin, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one for every WARPS tiles.
 #include "common.cuh"
 #include "tally.cuh"
 
@@ -62,42 +62,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) next_rows(
     for (int i = 0; i < warp; ++i) sum += before[i];
     if (!any) return;
 
-    const int slot = tile * TILE + lane;
-    const int mine = slot < count ? origin[slot] : -1;
+    const int row = tile * TILE + lane;
+    const int mine = row < count ? origin[row] : -1;
     if (marks >> lane & 1) {
-        const int place = sum + __popc(marks & ((1u << lane) - 1));
-        list[place] = slot;
-        next_origin[place] = mine;
+        const int to = sum + __popc(marks & ((1u << lane) - 1));
+        list[to] = row;
+        next_origin[to] = mine;
     }
     if (tile == tiles_of(count) - 1 && lane == 0) *next = sum + __popc(marks);
     if (first < last) tally(active, tiles, first, last, tile, mine < 0 ? 0 : weight[mine], survivors);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) slots(
-    const int* __restrict__ rows, const int* __restrict__ origin, int* __restrict__ slot_of)
+extern "C" __global__ void __launch_bounds__(THREADS) row_index(
+    const int* __restrict__ rows, const int* __restrict__ origin, int* __restrict__ index_of)
 {
     for (int row = blockIdx.x * THREADS + threadIdx.x; row < *rows; row += gridDim.x * THREADS)
-        slot_of[origin[row]] = row;
+        index_of[origin[row]] = row;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) resolve(
-    const int* __restrict__ batch, const int* __restrict__ parent, const int* __restrict__ slot_of,
+    const int* __restrict__ batch, const int* __restrict__ parent, const int* __restrict__ index_of,
     int* __restrict__ row_of)
 {
     const int count = batch[1];
     for (int input = blockIdx.x * THREADS + threadIdx.x; input < count; input += gridDim.x * THREADS) {
         int root = input;
         while (parent[root] != root) root = parent[root];
-        row_of[input] = slot_of[root];
+        row_of[input] = index_of[root];
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) park_rows(
     const float* __restrict__ features, int neurons, const int* __restrict__ list, const int* __restrict__ rows,
-    const int* __restrict__ origin, const int* __restrict__ weight, const int* __restrict__ place,
+    const int* __restrict__ origin, const int* __restrict__ weight, const int* __restrict__ next,
     float* __restrict__ pool, int* __restrict__ pool_weight)
 {
-    const int count = *rows, first = *place, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int count = *rows, first = *next, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
         const int row = tile * TILE + lane;
         if (row >= count) continue;

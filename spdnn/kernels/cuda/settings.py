@@ -1,4 +1,7 @@
-"""The kernels of inference at the settings that engines use."""
+"""The kernels of inference at the settings that engines use: threads of a block, and the values of macros.
+
+`spdnn.kernels.cuda.declarations` says what a kernel is; the heads of the `.cu` files say what the macros mean.
+"""
 
 from spdnn.kernels.cuda.declarations import Kernel
 
@@ -17,7 +20,7 @@ DENSE_TILES = Kernel("inputs.cu", "dense_tiles", SIMPLE)
 SPARSE_TILES = Kernel("inputs.cu", "sparse_tiles", SIMPLE)
 BEGIN = Kernel("rows.cu", "begin", SIMPLE)
 NEXT_ROWS = Kernel("rows.cu", "next_rows", 1024)
-SLOTS = Kernel("rows.cu", "slots", SIMPLE)
+ROW_INDEX = Kernel("rows.cu", "row_index", SIMPLE)
 RESOLVE = Kernel("rows.cu", "resolve", SIMPLE)
 PARK_ROWS = Kernel("rows.cu", "park_rows", SIMPLE)
 HASH_ROWS = Kernel("merge.cu", "hash_rows", SIMPLE)

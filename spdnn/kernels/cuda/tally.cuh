@@ -1,5 +1,5 @@
 // Survivors: the inputs behind the active rows of a tile, after each layer of a pass. A warp calls it for its tile.
-//   weight  for how many inputs the row in this lane's slot stands; 0 for none
+//   weight  how many inputs the row of this lane represents; 0 for none
 #pragma once
 
 __device__ __forceinline__ void tally(

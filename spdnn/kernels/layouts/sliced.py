@@ -1,10 +1,10 @@
 """Weights in slices for the CUDA kernels, and the staging maps of footprints; NumPy alone, no device.
 
-A slice holds SLICE outputs and is as wide as the widest of them, in chunks of CHUNK edges: (chunks, SLICE, CHUNK), so
-that the lanes which share an output take CHUNK of its indices in one load. Each output's edges stay in ascending order;
-what is padded reads a neuron of zeros. Source: sliced ELLPACK (Monakov et al., HiPEAC 2010); staging maps and 16-bit
-indices into a stage: Hidayetoglu et al., HPEC 2020, section III-B, whose padding (2.2 times at large widths) the order
-of outputs and slices of their own width avoid.
+A slice holds SLICE outputs, in chunks of CHUNK edges: (chunks, SLICE, CHUNK). It is as wide as the widest of its
+outputs, and lanes that share an output take CHUNK of its indices in one load. Each output's edges stay in ascending
+order; padding reads a neuron of zeros. The order of outputs, and a width for each slice, keep the padding small.
+Source: sliced ELLPACK (Monakov et al., HiPEAC 2010); staging maps and 16-bit indices into a stage: Hidayetoglu et al.,
+HPEC 2020, section III-B (padding there: 2.2 times at large widths).
 """
 
 from dataclasses import dataclass

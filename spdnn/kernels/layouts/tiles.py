@@ -1,9 +1,13 @@
-"""Tiles of features for the CPU kernels: (tiles, neurons, tile) float32, `tile` inputs side by side."""
+"""Tiles of features for the CPU kernels: (tiles, neurons, tile) float32, `tile` inputs side by side.
+
+Here are their sizes, buffers for them, and layers and inputs as the compiled kernels take them.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer
 
 ALIGNMENT = 64  # bytes: one cache line, one widest vector
@@ -63,6 +67,17 @@ def active_indices(masks: np.ndarray, tile: int, count: int) -> np.ndarray:
     """The indices (int64, ascending, below `count`) whose bit is set in `masks`, uint64 (tiles,), bit i for lane i."""
     bits = np.unpackbits(masks.view(np.uint8).reshape(-1, MASK_BITS // 8), axis=1, bitorder="little")
     return np.flatnonzero(bits[:, :tile].reshape(-1)[:count])
+
+
+def bind_inputs(inputs: Inputs):
+    """The stored rows of the inputs as the compiled kernels take them; holds on to their arrays."""
+    from spdnn.kernels import _cpu
+
+    data = inputs.data
+    if inputs.kind == "csr":
+        offsets, columns = (array.astype(np.int64, copy=False) for array in (data.indptr, data.indices))
+        return _cpu.StoredRows(offsets, columns, data.data, inputs.neurons)
+    return _cpu.StoredRows(data, inputs.neurons) if inputs.kind == "bits" else _cpu.StoredRows(data)
 
 
 def bind(layer: Layer):

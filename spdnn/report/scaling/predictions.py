@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from spdnn.common.errors import InputError
 from spdnn.costmodel.calibration import check, from_record, known_shares
-from spdnn.costmodel.costs import Messages
+from spdnn.costmodel.costs import MessageCosts
 from spdnn.costmodel.prediction import Prediction, predict
 from spdnn.report.common import words
 
@@ -43,7 +43,7 @@ def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
     base, most = group["base"]["record"], max(several, key=lambda row: (row["ranks"], -row["seconds"]))
     ranked, threads = most["run"]["record"].distribution, base.threads
     device, work = from_record(base)
-    messages = Messages(ranked.messages.latency_seconds, ranked.messages.bytes_per_second)
+    messages = MessageCosts(ranked.messages.latency_seconds, ranked.messages.bytes_per_second)
     partition, before = ranked.partition, math.inf
     for step in range(1, MOST_ROWS + 1):
         ranks = most["ranks"] << step

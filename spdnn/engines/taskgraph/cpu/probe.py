@@ -1,5 +1,6 @@
-"""What tasks cost here, measured on a few of the inputs before anything is cut: rates of the kernels, of copies, and
-how many rows are left after each layer.
+"""What tasks cost on this processor, measured on a few of the inputs before anything is cut.
+
+Measured are the rates of the kernels and of copies, and how many rows are left after each layer.
 """
 
 import time
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spdnn.costmodel.costs import Device, Messages, Work
+from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.kernels.layouts.tiles import bind, buffer
 from spdnn.problem.network import Layer
@@ -41,7 +42,7 @@ def measured(
         tries.append(_through(work, count, threads, copied))
     rates, fixed = _rates(first.edges, np.min([one.seconds for one in tries], axis=0))
     copying = float(np.max([one.bytes_copied / one.copying for one in tries]))
-    device = Device(rates, tiles=(work.tile,), copy_bytes_per_second=copying, cores=cores, threads=threads)
+    device = DeviceCosts(rates, tiles=(work.tile,), copy_bytes_per_second=copying, cores=cores, threads=threads)
     rows, tally = first.rows, first.tally
     alive = np.append(count, tally.survivors[: len(rows) - 1])
     deeper = work.depth - len(rows)
@@ -56,7 +57,7 @@ def measured(
         merged=tally.merged > 0,
     )
     # A move closes gaps: it reads and writes rows, as a copy of weights does.
-    moves = Messages(0.0, copying)
+    moves = MessageCosts(0.0, copying)
     return TaskCosts(of_sample.of(work.inputs.count), device, moves, fixed, max(1, threads // devices))
 
 

@@ -1,8 +1,7 @@
 """A run of the task graph on the processor: what each kind of task does.
 
-Who owns what: a device has its buffers of weights and its slots, each with two feature buffers; a batch has its rows,
-which live in the buffers of the slot that it is at. Tasks touch only what their edges protect, so but for the progress
-nothing here is locked.
+A device owns its buffers of weights and its buffer slots, each with two feature buffers. A batch owns its rows, which
+are in the buffers of its slot. Tasks touch only what their edges protect, so nothing is locked but the progress.
 """
 
 import threading

@@ -145,7 +145,7 @@ class CpuGraphSession(Session):
             run_threads(execution, going.do, lanes_of(decomposition), check_ended)
         spent = time.process_time() - begun
         tally = going.tally()
-        work.note(tally, self.found)
+        work.note(tally, self.findings)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
         own_notes = notes(decomposition, self.sizes, self.request, self.why, execution.graph)
         own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline

@@ -1,8 +1,8 @@
-"""One device of the task graph: its streams, events, slots and weights, and what each kind of task launches.
+"""One device of the task graph: its streams, events, buffer slots and weights, and what each kind of task launches.
 
-A lane of the graph is a stream. Where an edge crosses lanes, the later task's stream waits for an event; it is the last
-that was recorded for the same buffer, or the same slot, so a few events serve all tasks. Edges inside a lane are its
-order.
+A lane of the graph is a stream. Where an edge crosses lanes, the later task's stream waits for an event: the one that
+was recorded last for the same buffer, or the same buffer slot. So a few events serve all tasks. Edges inside a lane are
+its order.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""What batches do on a device, captured as CUDA graphs before a run: one launch for all, for batches of any size."""
+"""What batches do on a device, captured as CUDA graphs before a run.
+
+One launch then does all of it, for batches of any size.
+"""
 
 from collections.abc import Sequence
 

@@ -6,14 +6,14 @@ launches that are bound to the arrays in it, and the table that the persistent k
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from spdnn.common import progress
 from spdnn.engines.cuda.buffers import Plan
-from spdnn.engines.cuda.layers import DeviceLayer, HostLayer, arranged_ahead
+from spdnn.engines.cuda.layers import LaidLayer, arranged_ahead
 from spdnn.kernels.cuda.device import Device
 from spdnn.problem.network import Network
 from spdnn.taskgraph.decomposition import Decomposition, Sizes
@@ -23,26 +23,23 @@ ALIGNED = 256  # bytes; more than any load of a kernel wants
 
 @dataclass(frozen=True)
 class Laid:
-    """Where the arrays of a layer are in a block, and the rest of a DeviceLayer.
+    """Where the arrays of a layer are in a block; `host` is the layer without them.
 
     Attributes:
         fields: (name, dtype, elements, offset) of each array; nbytes: of all, a multiple of ALIGNED.
     """
 
-    host: DeviceLayer
+    host: LaidLayer
     fields: tuple[tuple[str, np.dtype, int, int], ...]
     nbytes: int
 
     @classmethod
-    def of(cls, host: HostLayer) -> "Laid":
+    def of(cls, host: LaidLayer) -> "Laid":
         fields, offset = [], 0
         for name, array in host.arrays.items():
             fields.append((name, array.dtype, array.size, offset))
             offset += whole(array.nbytes)
-        layer = host.layer
-        shape, valued = (layer.inputs, layer.outputs), not layer.single_value
-        rest = DeviceLayer(host.kind, *shape, valued, host.numbers, host.entries, host.padding, 0.0)
-        return cls(rest, tuple(fields), offset)
+        return cls(replace(host, arrays={}), tuple(fields), offset)
 
     @property
     def padding(self) -> float:
@@ -53,15 +50,13 @@ class Laid:
         for name, dtype, size, offset in self.fields:
             block[offset : offset + size * dtype.itemsize].view(dtype)[:] = arrays[name]
 
-    def on(self, block: Any) -> DeviceLayer:
+    def on(self, block: Any) -> LaidLayer:
         """The layer in a block on a device."""
         arrays = {
             name: block[offset : offset + size * dtype.itemsize].view(dtype)
             for name, dtype, size, offset in self.fields
         }
-        one = self.host
-        numbers = {**arrays, **one.arrays}
-        return DeviceLayer(one.kind, one.inputs, one.outputs, one.valued, numbers, one.entries, one.padding, 0.0)
+        return replace(self.host, arrays=arrays)
 
 
 class HostWeights:
@@ -99,7 +94,7 @@ class DeviceWeights:
     def __init__(self, device: Device, cut: Decomposition, sizes: Sizes, number: int, laid: Sequence[Laid]):
         self.device, self._cut, self._number = device, cut, number
         self._buffers = [device.empty(nbytes, np.uint8) for nbytes in cut.buffer_bytes(sizes, number)]
-        self.layers: dict[int, DeviceLayer] = {}
+        self.layers: dict[int, LaidLayer] = {}
         for stage in range(*cut.range_of(number)):
             offset, buffer = 0, self._buffers[cut.buffer_of(number, stage)]
             for k in range(*cut.stages[stage]):

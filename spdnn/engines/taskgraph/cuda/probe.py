@@ -1,5 +1,6 @@
-"""What tasks cost on this device, measured on a few of the inputs in the first layers before anything is cut: rates of
-the kernels, of copies and moves, and how many rows are left after each layer.
+"""What tasks cost on this device, measured on a few inputs in the first layers before anything is cut.
+
+Measured are the rates of the kernels, of copies and moves, and how many rows are left after each layer.
 """
 
 import time
@@ -7,8 +8,7 @@ import time
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
-from spdnn.costmodel.costs import Device as Rates
-from spdnn.costmodel.costs import Messages, Work
+from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, Launch, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.taskgraph.cuda.layers import HostWeights
@@ -60,8 +60,8 @@ def measured(
         count, edges, rows, survivors, 4.0 * neurons, np.array(sizes.weights, float), inputs.nbytes / inputs.base,
         merged=plan.searching,
     )  # fmt: skip
-    kernels = Rates(tuple(rates.tolist()), tiles=(TILE,), copy_bytes_per_second=copying)
-    return TaskCosts(work.of(inputs.count), kernels, Messages(0.0, moving), fixed)
+    kernels = DeviceCosts(tuple(rates.tolist()), tiles=(TILE,), copy_bytes_per_second=copying)
+    return TaskCosts(work.of(inputs.count), kernels, MessageCosts(0.0, moving), fixed)
 
 
 def _through(

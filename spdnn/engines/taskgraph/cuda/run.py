@@ -1,10 +1,10 @@
 """One run of a task graph on CUDA devices: each task enters its stream once those before it have.
 
-The host does not wait for a task to be done before it issues the next; events make streams wait. So progress tells of
-batches whose last task was issued, and not of their rows, rate or time to go. It checks whether
-something is done in three cases only: before rows move on, for how many there are is then known, before it is decided
-whether they are joined to others, and where several groups draw batches. With `graphs`, all that a batch does on a
-device in one go is one launch of a graph; the tasks in it are issued with the first of its layers.
+The host does not wait for a task to be done before it issues the next; events make streams wait. So progress counts
+batches whose last task was issued, and knows neither rows nor a time to go. The host asks whether a task is done in
+three cases only: before rows move on, for their number is then known; before it is decided whether they are joined to
+others; and where several groups draw batches. With `graphs`, all that a batch does on a device in one go is one launch
+of a graph; the tasks in it are issued with the first of its layers.
 """
 
 import time

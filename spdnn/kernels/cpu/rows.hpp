@@ -1,19 +1,32 @@
-// Rows of tiled features: closing their gaps, hashing, comparing and placing them, their statistics. Compiled once for each
-// instruction-set level.
+// Rows of tiled features: closing their gaps, hashing, comparing and inserting them, their statistics.
 //
 // Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned.
 // Threads    Tiles are dealt out dynamically.
-// Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     Compaction: Hidayetoglu et al., HPEC 2020, section III; here by permutations of whole vectors.
+#pragma once
+
+#include "kernels.hpp"
+#include "level.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
-
-#include "vectors.hpp"
+#include <type_traits>
 
 namespace spdnn {
 namespace SPDNN_LEVEL {
 namespace {
+
+// chosen(size) for a tile of that size, a constant.
+template <class Chosen>
+auto by_tile(int tile, Chosen chosen) {
+    switch (tile) {
+        case 1: return chosen(std::integral_constant<int, 1>{});
+        case 16: return chosen(std::integral_constant<int, 16>{});
+        case 32: return chosen(std::integral_constant<int, 32>{});
+        default: return chosen(std::integral_constant<int, 64>{});
+    }
+}
 
 // Puts one tile of kTo inputs together from the inputs `indices` of tiles of kFrom, and hands sink(neuron, vector, lanes)
 // each vector. Each is made of the vectors that its lanes come from, mostly two neighbours, with one two-source
@@ -62,26 +75,16 @@ void compact_tile(const float* src, float* dst, int64_t neurons, const int64_t* 
     }
 }
 
-using CompactTile = void (*)(const float*, float*, int64_t, const int64_t*, int);
-
-template <int kFrom>
-CompactTile choose_compact(int to) {
-    return to == 1 ? compact_tile<kFrom, 1> : to == 16 ? compact_tile<kFrom, 16> : to == 32 ? compact_tile<kFrom, 32> : compact_tile<kFrom, 64>;
-}
-
-}  // namespace
-
 void compact(const float* src, int src_tile, float* dst, int dst_tile, int64_t neurons, const int64_t* indices,
              int64_t count, int threads) {
-    const CompactTile run = src_tile == 1 ? choose_compact<1>(dst_tile) : src_tile == 16 ? choose_compact<16>(dst_tile)
-                          : src_tile == 32 ? choose_compact<32>(dst_tile) : choose_compact<64>(dst_tile);
+    const auto run = by_tile(src_tile, [&](auto from) {
+        return by_tile(dst_tile, [&](auto to) { return compact_tile<decltype(from)::value, decltype(to)::value>; });
+    });
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + dst_tile - 1) / dst_tile; ++t)
         run(src, dst + t * neurons * dst_tile, neurons, indices + t * dst_tile,
             static_cast<int>(std::min<int64_t>(dst_tile, count - t * dst_tile)));
 }
-
-namespace {
 
 // Two 32-bit hashes of a stream of values, which vectorize over the lanes of a tile.
 struct Hash {
@@ -106,16 +109,12 @@ void hash_tile(const float* src, int64_t neurons, int64_t step, int filled, uint
     for (int i = 0; i < filled; ++i) out[i] = hash[i].both();
 }
 
-}  // namespace
-
 void row_hashes(const float* src, int64_t neurons, int64_t step, int64_t count, int tile, uint64_t* hash, int threads) {
-    const auto run = tile == 1 ? hash_tile<1> : tile == 16 ? hash_tile<16> : tile == 32 ? hash_tile<32> : hash_tile<64>;
+    const auto run = by_tile(tile, [](auto size) { return hash_tile<size>; });
 #pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
         run(src + t * neurons * tile, neurons, step, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), hash + t * tile);
 }
-
-namespace {
 
 template <int kTile>
 void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* indices, int filled, uint8_t* differs) {
@@ -131,11 +130,9 @@ void differ_tile(const float* src, int64_t neurons, int64_t t, const int64_t* in
     }
 }
 
-}  // namespace
-
 void rows_differ(const float* src, int64_t neurons, const int64_t* indices, int64_t count, int tile, uint8_t* differs,
                  int threads) {
-    const auto run = tile == 1 ? differ_tile<1> : tile == 16 ? differ_tile<16> : tile == 32 ? differ_tile<32> : differ_tile<64>;
+    const auto run = by_tile(tile, [](auto size) { return differ_tile<size>; });
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t) {
         const int filled = static_cast<int>(std::min<int64_t>(tile, count - t * tile));
@@ -147,8 +144,6 @@ void rows_differ(const float* src, int64_t neurons, const int64_t* indices, int6
             run(src, neurons, t, indices + t * tile, filled, differs + t * tile);
     }
 }
-
-namespace {
 
 template <int kTile>
 void tile_statistics(const float* src, int64_t neurons, int filled, int64_t first, const RowStatistics& out) {
@@ -175,29 +170,14 @@ void tile_statistics(const float* src, int64_t neurons, int filled, int64_t firs
     }
 }
 
-}  // namespace
-
 void row_statistics(const float* src, int64_t neurons, int64_t count, int tile, const RowStatistics& out, int threads) {
-    const auto run = tile == 1 ? tile_statistics<1> : tile == 16 ? tile_statistics<16>
-                   : tile == 32 ? tile_statistics<32> : tile_statistics<64>;
+    const auto run = by_tile(tile, [](auto size) { return tile_statistics<size>; });
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = 0; t < (count + tile - 1) / tile; ++t)
         run(src + t * neurons * tile, neurons, static_cast<int>(std::min<int64_t>(tile, count - t * tile)), t * tile, out);
 }
 
-void untile(const float* src, float* dst, int64_t neurons, int64_t count, int tile, int threads) {
-#pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
-    for (int64_t k = 0; k < count; ++k) {
-        const float* from = src + k / tile * neurons * tile + k % tile;
-        for (int64_t n = 0; n < neurons; ++n) dst[k * neurons + n] = from[n * tile];
-    }
-}
-
-namespace {
-
 constexpr int64_t kBlock = 16;  // neurons of a row, a cache line, that are transposed at a time
-
-}  // namespace
 
 void take(const float* src, int tile, int64_t neurons, const int64_t* indices, int64_t count, float* rows, int threads) {
     constexpr int64_t kRows = 64;
@@ -212,7 +192,7 @@ void take(const float* src, int tile, int64_t neurons, const int64_t* indices, i
         }
 }
 
-void place(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t begin, int threads) {
+void insert(const float* rows, int64_t neurons, int64_t count, float* dst, int tile, int64_t begin, int threads) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t t = begin / tile; t < (begin + count + tile - 1) / tile; ++t) {
         float* to = dst + t * neurons * tile;
@@ -225,5 +205,6 @@ void place(const float* rows, int64_t neurons, int64_t count, float* dst, int ti
     }
 }
 
+}  // namespace
 }  // namespace SPDNN_LEVEL
 }  // namespace spdnn
