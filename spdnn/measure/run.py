@@ -20,8 +20,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from spdnn.common import progress, progress_output, provenance
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.common.files import check_ended, replacing, write_text
+from spdnn.common.files import replacing, write_text
 from spdnn.common.validation import builtins, parsed
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes

@@ -35,6 +35,7 @@ rule report:
 onstart:
     from spdnn.report.common.cases import write_cases
 
+    runs.end_with_jobs()
     try:
         write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, ["snakemake", *sys.argv[1:]])
     except SpdnnError as error:
