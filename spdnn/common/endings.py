@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from spdnn.common.processes import parsed
 
-GRACE = 1.0  # seconds, after a signal, in which a process may end by itself
+GRACE = 0.5  # seconds, after a signal, in which a process may end by itself
 STARTER = "SPDNN_ENDS_WITH"  # environment variable: the process (processes.Process) that this one does not outlive
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -13,6 +13,8 @@ import os
 import shutil
 import signal
 import sys
+import threading
+import time
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from spdnn.common.processes import Process, parsed, process
 
 SNAKEMAKE = Path(".snakemake")
 TOLD = 5  # names of files that a sentence has
+PAUSE = 0.2  # seconds between two looks at what jobs are left
 
 
 def keep_jobs() -> None:
@@ -31,18 +34,31 @@ def keep_jobs() -> None:
 
 def end_with_jobs() -> None:
     """From now on, SIGTERM and SIGINT end the jobs of this process, and then Snakemake, which would wait for them."""
-    import psutil  # which Snakemake brings
 
     def ended(number, frame):
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, signal.SIG_IGN)
-        for job in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                job.send_signal(number)
+        threading.Thread(target=_end_jobs, args=(number,), daemon=True).start()
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ended)
+
+
+def _end_jobs(number: int) -> None:
+    """Send a signal to every process below this one, once, also to those that are started meanwhile; then kill them."""
+    import psutil  # which Snakemake brings
+
+    sent, last = set(), time.monotonic() + 2 * endings.GRACE
+    while jobs := psutil.Process().children(recursive=True):
+        for job in jobs:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if time.monotonic() > last:
+                    job.kill()
+                elif job not in sent:
+                    job.send_signal(number)
+        sent.update(jobs)
+        time.sleep(PAUSE)
 
 
 def enter(results: Path) -> None:
@@ -78,18 +94,18 @@ def _take_up(others: dict[Path, Process | None], results: Path) -> None:
         else:
             sentence = f"{where} entered itself as running the workflow in this folder; if it is gone, remove {path}"
         print(f"spdnn: {sentence}", file=sys.stderr)
-    if not gone or living:
+    if living:
         return
     unfinished = _unfinished()
     parts = [path for path in results.rglob(".*.part") if (results / "data") not in path.parents]
     for path in parts:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    for path in (*locks, *gone):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    for path in (*(locks if gone else []), *gone):
         path.unlink(missing_ok=True)
-    if locks or parts or unfinished:
+    if parts or (gone and (locks or unfinished)):
         names = [*unfinished[:TOLD], *(["..."] if len(unfinished) > TOLD else [])]
-        left = [f"{len(unfinished)} unfinished outputs are made again ({', '.join(names)})"] if unfinished else []
-        left += [f"{len(parts)} temporary files are removed"] if parts else []
+        left = [f"outputs to make again: {len(unfinished)} ({', '.join(names)})"] if unfinished else []
+        left += [f"temporary files removed: {len(parts)}"] if parts else []
         told = "; ".join(left) or "its locks are removed"
         print(f"spdnn: a run of the workflow was killed here, and this one takes it up: {told}", file=sys.stderr)
 

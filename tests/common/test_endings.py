@@ -12,10 +12,10 @@ from children import ended, finished, started
 from spdnn.common import endings
 from spdnn.common.processes import process
 
-# What never returns and is not Python: a lock that is taken twice. The second line is told once it is about to be.
+# What never returns and is not Python: a lock that is taken twice.
 STUCK = """
 import ctypes, os, signal, sys
-from spdnn.common.endings import clean_on_terminate
+from spdnn.common.endings import clean_on_terminate, farewell
 from spdnn.common.files import replacing, replacing_folder, together
 from spdnn.formats.staging import staged
 from pathlib import Path
@@ -27,13 +27,18 @@ libc.pthread_mutex_lock(mutex)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with clean_on_terminate(own=True), together(), staged(Path("layers"), ["n"]):
-    with replacing("whole") as whole:
-        whole.write_text("1")
-    with replacing("half") as half, replacing_folder("folder") as folder:
-        (folder / "x").touch()
-        print("begun", flush=True)
-        libc.pthread_mutex_lock(mutex)
+with clean_on_terminate(own=True):
+    try:
+        with together(), staged(Path("layers"), ["n"]):
+            with replacing("whole") as whole:
+                whole.write_text("1")
+            with replacing("half") as half, replacing_folder("folder") as folder:
+                (folder / "x").touch()
+                print("begun", flush=True)
+                libc.pthread_mutex_lock(mutex)
+    except KeyboardInterrupt:  # which came before
+        print(f"spdnn: {farewell()}", file=sys.stderr)
+        sys.exit(130)
 """
 
 

@@ -45,9 +45,9 @@ onstart:
 # A run that fails has a page too, of what it made until then; its status stays what it is. Snakemake must forget the
 # page that it knew, for the next run is to make its own.
 onerror:
-    from spdnn.report.unfinished import tell_unfinished
-
     if workflow.scheduler.failed and not_made() & {*rules.report.output}:
+        from spdnn.report.unfinished import tell_unfinished
+
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
         tell_unfinished(list(CASES), not_made(), [*given.measured, *given.peers, *given.ops], given.baselines)
