@@ -390,6 +390,7 @@ def test_a_case_that_was_corrected_is_on_the_page(failed, settings, tmp_path):
 def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
     """The preset with the official inputs, which are fetched from the mirror, and no reductions, so that it lasts."""
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where Snakemake leaves a folder when it is killed
     given = [*PRESET, "--config", "inputs=mnist", "reductions=none"]
     run = command(tmp_path, *given, "count=null", "repeats=1000")
     with started(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
