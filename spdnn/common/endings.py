@@ -41,8 +41,8 @@ def clean_on_terminate(own: bool = False) -> Iterator[None]:
     of before are back.
 
     Args:
-        own: the process ends with the block. GRACE seconds after a signal it ends in any case, whatever compiled code
-            it is in; and it gets SIGTERM when the process that STARTER names ends.
+        own: a signal ends the process with the block, and GRACE seconds after it in any case, whatever compiled code
+            it is in. It gets SIGTERM when the process that STARTER names ends.
     """
     global _state
 
@@ -127,7 +127,7 @@ def undone(action: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(numbers) -> Iterator[None]:
-    """In this block, a thread ends the process GRACE seconds after one of these signals, also after the block."""
+    """After one of these signals, end the process with this block, or GRACE seconds later by a thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -137,6 +137,11 @@ def _watched(numbers) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(before)
         os.close(writer)
+        if _state.ended_by is not None:  # all is told and removed; Python's own end may wait for threads
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(128 + _state.ended_by)
 
 
 def _watch(state: _State, reader: int, numbers: frozenset[int]) -> None:
