@@ -306,7 +306,8 @@ class Workflow:
             raise Fault(f"{rule}, {how}: it ended with {status}\n{told[-3000:]}")
         if re.search(OURS, told) or "left: " in told:
             raise Fault(f"{rule}, {how}:\n{told[-3000:]}")
-        if not re.search("No space left|disk is full" if full else "Read-only|Write-protected|nothing can be written", told):
+        sentence = "No space left|disk is full" if full else "Read-only|Write-protected|nothing can be written"
+        if not re.search(sentence, told):
             raise Fault(f"{rule}, {how}: no sentence says so\n{told[-3000:]}")
 
     def twice(self) -> None:
