@@ -41,23 +41,28 @@ def end_with_jobs() -> None:
         threading.Thread(target=_end_jobs, args=(number,), daemon=True).start()
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ended)
+    with contextlib.suppress(ValueError):  # Snakemake is a library of another program, in a thread
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, ended)
 
 
 def _end_jobs(number: int) -> None:
-    """Send a signal to every process below this one, once, also to those that are started meanwhile; then kill them."""
+    """Send a signal to each process below this one that has none below it, also to those that come; then kill all.
+
+    A shell and a launcher of ranks end with what they started; a launcher that gets two signals leaves ranks no time.
+    """
     import psutil  # which Snakemake brings
 
     sent, last = set(), time.monotonic() + 2 * endings.GRACE
     while jobs := psutil.Process().children(recursive=True):
-        for job in jobs:
-            with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parents = {job.ppid() for job in jobs}
+            for job in jobs:
                 if time.monotonic() > last:
                     job.kill()
-                elif job not in sent:
+                elif job.pid not in parents and job not in sent:
+                    sent.add(job)
                     job.send_signal(number)
-        sent.update(jobs)
         time.sleep(PAUSE)
 
 
