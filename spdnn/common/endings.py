@@ -48,11 +48,8 @@ def clean_on_terminate(own: bool = False) -> Iterator[None]:
 
     def ended(number, frame):
         again, _state.ended_by = _state.ended_by is not None, _state.ended_by or number
-        if number != signal.SIGINT and not again:
-            with contextlib.suppress(OSError, RuntimeError):  # it cannot be written to, or is being written to
-                print(f"spdnn: {farewell()}", file=sys.stderr)
         if not _state.held and not (own and again):  # what removes files is let through
-            check_ended()
+            _tell_and_raise()
 
     def untold(unraisable, default=sys.unraisablehook):
         # Python swallows what is raised in a finalizer, with a traceback; check_ended raises it again.
@@ -82,6 +79,13 @@ def check_ended() -> None:
         raise SystemExit(128 + _state.ended_by)
 
 
+def _tell_and_raise() -> None:
+    if _state.ended_by not in (None, signal.SIGINT) and not _state.told:
+        with contextlib.suppress(OSError, RuntimeError):  # it cannot be written to, or is being written to
+            print(f"spdnn: {farewell()}", file=sys.stderr)
+    check_ended()
+
+
 def farewell() -> str:
     """The sentence of a process that a signal ends; from now on it is told."""
     return _farewell(_state)
@@ -107,7 +111,7 @@ def held() -> Iterator[None]:
         yield
     finally:
         _state.held = False
-    check_ended()
+    _tell_and_raise()
 
 
 def undo(action: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from children import ended, finished, started
 
-from spdnn.common import endings
+from spdnn.common import endings, files
 from spdnn.common.processes import process
 
 # What never returns and is not Python: a lock that is taken twice.
@@ -79,14 +79,19 @@ def test_a_process_ends_with_the_one_that_it_works_for(tmp_path, stuck):
     assert not os.listdir(tmp_path)
 
 
-def test_signals_wait_until_all_outputs_have_their_names():
-    named = []
-    with pytest.raises(SystemExit), endings.clean_on_terminate():
-        with endings.held():
-            signal.raise_signal(signal.SIGTERM)
-            named.append(1)
-        named.append(2)
-    assert named == [1]
+def test_a_signal_waits_until_all_outputs_have_their_names(tmp_path, monkeypatch, capsys):
+    replace = os.replace
+
+    def stopped(*names):
+        signal.raise_signal(signal.SIGTERM)
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", stopped)
+    with pytest.raises(SystemExit), endings.clean_on_terminate(), files.together():
+        for name in "ab":
+            files.write_text(tmp_path / name, name)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert capsys.readouterr().err == "spdnn: terminated; what has its final name is whole\n"
 
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
