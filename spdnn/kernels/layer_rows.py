@@ -1,7 +1,9 @@
-"""The compiled functions on rows (cpu/merge_module.cpp) in NumPy, for a machine where they are not built.
+"""The compiled functions on rows and columns (cpu/merge_module.cpp, cpu/resize.cpp) in NumPy, where they are not built.
 
 The same arguments and results, some ten times slower. A layer's row is what one output neuron reads.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -71,24 +73,40 @@ def radixnet_rows(groups, shift, indices) -> None:
     indices.reshape(-1, merged.size)[:] = merged.reshape(-1)
 
 
-def resample(lines, start, taps, out) -> None:
-    """out[r, i] <- the sum over k, t of taps[k, t] * lines[r, k, start + i + t]."""
-    out[:] = 0
+def largest_square(level, lines, taps, nyquist, waves, real, imaginary, start, count, value) -> float:
+    """The largest |y|^2 of `count` columns of each phase, or `value` if none exceeds it (cpu/resize.hpp)."""
+    for phase in range(len(taps)):
+        columns = lines, start, count, taps[phase], nyquist, waves[phase], real, imaginary
+        for _, squares in _squares(*columns, value):
+            value = max(value, squares.max())
+    return value
+
+
+def above_threshold(level, lines, taps, nyquist, waves, real, imaginary, start, threshold, bits) -> None:
+    """Set `bits` where the |y|^2 of a column exceed the threshold; those of a column without any stay."""
+    phases = len(taps)
+    for phase in range(phases):
+        columns = lines, start, len(bits) // phases, taps[phase], nyquist, waves[phase], real, imaginary
+        for numbers, squares in _squares(*columns, threshold):
+            bits[numbers * phases + phase] = np.packbits(squares > threshold, axis=1)
+
+
+def _squares(lines, start, count, taps, nyquist, waves, real, imaginary, value) -> Iterator[tuple]:
+    """Columns of which some |y|^2 may exceed `value`, and those |y|^2, float64 (columns, side)."""
+    rows = np.zeros((len(lines), count))
     for k, some in enumerate(taps):
         for t, tap in enumerate(some):
-            out += tap * lines[:, k, start + t : start + t + out.shape[1]]
-
-
-def threshold(block, indices, real, imaginary, level, bits) -> None:
-    """Which |y|^2 of some columns of `block` exceed `level`, y = column times `real` + i times `imaginary`, a bit each.
-
-    The last row of `real` and the first of `imaginary` take the same row of the block.
-    """
+            rows += tap * lines[:, k, start + t : start + t + count]
+    cosine, sine = waves[:, np.arange(start, start + count) % waves.shape[1]]
+    rows += nyquist[:, None] * cosine
+    block = np.vstack([rows, sine, (-1.0) ** np.arange(len(rows)) @ rows])
+    norm2 = np.einsum("rc,rc->c", rows, rows) + (nyquist @ nyquist) * sine**2
+    chosen = np.flatnonzero(norm2 * (1 + 1e-9) > value)
     step = max(1, (1 << 15) // real.shape[1])  # so that real and imaginary parts stay in the L2 cache
-    for start in range(0, len(indices), step):
-        columns = block[:, indices[start : start + step]]
-        y, z = columns[: len(real)].T @ real, columns[len(real) - 1 :].T @ imaginary
-        bits[indices[start : start + step]] = np.packbits(y * y + z * z > level, axis=1)
+    for first in range(0, len(chosen), step):
+        columns = chosen[first : first + step]
+        y, z = block[:-1, columns].T @ real, block[-2:, columns].T @ imaginary
+        yield columns, y * y + z * z
 
 
 def _edges(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -7,24 +7,26 @@ transform with zeros; a pixel is one where the modulus exceeds half of the one l
     Y = abs(ifft2(G));  B = Y > 0.5*max(Y(:));  B = reshape(B, s*s, n).';
 Both Nyquist bins stay on the positive side, so Y is the modulus of complex numbers.
 
-Algorithm: neither F nor G is ever held. Horizontally: 28 real transforms of length 28n, and 28 inverse ones of 32n or
-64n; plus the Nyquist bin nu[r] * exp(2 pi i 14 c/s), which is all of the imaginary part. The columns come in P = s/32
-phases (columns p, p+P, p+2P...). Where P > 2, a row is a trigonometric polynomial of degree below 14n that is known at
-64n points, 2.3 times as dense as it must be: any other column is a sum over 16 points around it, with a Kaiser-Bessel
-kernel by whose transform the spectrum was divided before. What such a kernel of 16 points folds back is below 1e-16
-(Jackson et al., IEEE Trans. Med. Imaging 1991; the sum is a type 2 nonuniform FFT, Dutt and Rokhlin 1993).
-Vertically: a small matrix D = R + i u v', R
-real; only its Nyquist bin has no partner, so its imaginary part is rank one. For a column h = a + i nu sin,
+Algorithm: neither F nor G is ever held. Horizontally, two of the 28 rows are one complex signal: a transform of length
+28n, and an inverse one of 32n or 64n; plus the Nyquist bin nu[r] * exp(2 pi i 14 c/s), which is all of the imaginary
+part. The columns come in P = s/32 phases (columns p, p+P, p+2P...). Where P > 2, a row is a trigonometric polynomial of
+degree below 14n that is known at 64n points, 2.3 times as dense as it must be: any other column is a sum over 16 points
+around it, with a Kaiser-Bessel kernel by whose transform the spectrum was divided before. What such a kernel of 16
+points folds back is below 1e-16 (Jackson et al., IEEE Trans. Med. Imaging 1991; the sum is a type 2 nonuniform FFT,
+Dutt and Rokhlin 1993).
+Vertically: a small matrix D = R + i u v', R real; only its Nyquist bin has no partner, so its imaginary part is rank
+one. For a column h = a + i nu sin,
     real = R a - u (v'nu) sin,    imaginary = (R nu) sin + u (v'a).
-Two bounds save work and change nothing. Rows of D have norm 1, so |y| <= |h|: a column with |h| below the
-threshold is all zero. And y is a trigonometric polynomial of degree 14 in the row, so its maximum over all
-rows is at most its maximum over 64 of them / cos(14 pi/64) (Ehlich and Zeller, 1964).
+Three bounds save work and change nothing. Rows of D have norm 1, so |y| <= |h|: a column with |h| below the
+threshold is all zero. y is a trigonometric polynomial of degree 14 in the row, so its maximum over all rows is at most
+its maximum over 64 of them / cos(14 pi/64) (Ehlich and Zeller, 1964). And |y|^2 in single precision is wrong by less
+than a bound: only what is nearer to the threshold is taken in double precision.
 Two passes (the largest modulus, then the bits) compute the columns twice instead of keeping 3.4 GB at s = 256.
+They are compiled (spdnn/kernels/cpu/resize.cpp).
 
 The formula comes from a comparison with the official images, whose bits it gives at every size.
 """
 
-import contextlib
 import gzip
 import hashlib
 import math
@@ -49,10 +51,7 @@ NAME = "mnist-train-images"  # in config/data.tsv
 SIDE = 28
 MAGIC = 0x803  # idx: unsigned bytes, three dimensions
 GRID = 32  # every official side is a multiple of it
-COARSE = 64  # rows whose maximum bounds that of all rows
-CHUNK = 1 << 15  # modulus values computed at a time, so that real and imaginary parts stay in the L2 cache
-BLOCK = 1 << 13  # columns of a phase that one task of the thread pool takes
-FIRST = 1 << 6  # columns of a block that are checked before the others
+BLOCK = 1 << 13  # columns of each phase that one task of the thread pool takes
 TAPS = 16  # points that the kernel reaches
 REACH = TAPS // 4  # pairs of points on either side
 SHAPE = math.pi * TAPS * (1 - SIDE / (4 * GRID))  # of the kernel: its main lobe ends where frequencies fold back
@@ -138,113 +137,98 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
         uint8 (n, s*s/8): packed bits, column-major within an image. Double precision throughout.
     """
     count, phases = len(images), side // GRID
+    blocks = -(-GRID * count // BLOCK)
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.ExitStack() as stack:
-        stage = stack.enter_context(Stage(f"inputs, MNIST at {side} x {side}", 2 * phases, "phase"))
-        stack.enter_context(_one_blas_thread())
-        pool = stack.enter_context(ThreadPoolExecutor(workers))
-        columns = _Columns(images, side, pool)
-        vertical = _Vertical(side, columns.nyquist)
-        largest = _Largest(vertical)
-        for phase in range(phases):
-            list(pool.map(lambda start, phase=phase: largest.add(columns.of(phase, start)), columns.starts))
+    work, level = dispatch.on_rows(), dispatch.level().name if dispatch.built() else ""
+    with Stage(f"inputs, MNIST at {side} x {side}", 2 * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
+        lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
+        columns = level, lines, _taps(phases), nyquist, _waves(phases), *_vertical(side, nyquist)
+        starts, largest = range(0, GRID * count, BLOCK), 0.0
+
+        def most(start: int) -> float:
+            return work.largest_square(*columns, start, min(BLOCK, GRID * count - start), largest)
+
+        for square in pool.map(most, starts):
+            largest = max(largest, square)  # which the next tasks begin with
             stage.advance()
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
-        for phase in range(phases):
 
-            def task(start: int, part: np.ndarray = bits[phase::phases], phase: int = phase) -> None:
-                _threshold(columns.of(phase, start), vertical, 0.25 * largest.value, part[start : start + BLOCK])
+        def above(start: int) -> None:
+            work.above_threshold(*columns, start, 0.25 * largest, bits[start * phases : (start + BLOCK) * phases])
 
-            list(pool.map(task, columns.starts))
+        for _ in pool.map(above, starts):
             stage.advance()
     return bits.reshape(count, side * side // 8)
 
 
-class _Vertical:
-    """The vertical transforms, from the 30 rows of `_Columns`: `real` (29, s) and `imaginary` (2, s), float64.
+def _vertical(side: int, nyquist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The vertical transform: `real` (29, s) and `imaginary` (2, s), float64, of the values of a column.
 
-    Every `step`-th row is one of the COARSE ones; their largest |y|^2 times `slack` bounds that of all rows.
+    Its first 28 are the real parts of the rows, then the sine of its Nyquist angle, then the real parts against v.
     """
-
-    def __init__(self, side: int, nyquist: np.ndarray):
-        row, old = np.arange(side)[:, None], np.arange(SIDE)
-        shift = row / side - old / SIDE
-        sign = (-1.0) ** old
-        u = np.sin(2 * np.pi * (SIDE // 2) * row / side) / SIDE
-        matrix = 1 + sign * np.cos(2 * np.pi * (SIDE // 2) * row / side)
-        for k in range(1, SIDE // 2):
-            matrix += 2 * np.cos(2 * np.pi * k * shift)
-        matrix /= SIDE
-        self.nyquist = nyquist
-        self.real = np.vstack([matrix.T, -u.T * (sign @ nyquist)])
-        self.imaginary = np.vstack([matrix @ nyquist, u[:, 0]])
-        self.step = max(1, side // COARSE)
-        self.slack = 1.0 if self.step == 1 else math.cos(math.pi * (SIDE // 2) / COARSE) ** -2
-        self.coarse = [np.ascontiguousarray(matrix[:, :: self.step]) for matrix in (self.real, self.imaginary)]
-
-    def modulus2(self, columns: np.ndarray, coarse: bool = False) -> np.ndarray:
-        """|y|^2, float64 (columns, s or COARSE), of `columns` float64 (30, columns)."""
-        real, imaginary = self.coarse if coarse else (self.real, self.imaginary)
-        y = columns[: SIDE + 1].T @ real
-        z = columns[SIDE:].T @ imaginary
-        np.multiply(y, y, out=y)
-        np.multiply(z, z, out=z)
-        y += z
-        return y
+    row, old = np.arange(side)[:, None], np.arange(SIDE)
+    shift = row / side - old / SIDE
+    sign = (-1.0) ** old
+    u = np.sin(2 * np.pi * (SIDE // 2) * row / side) / SIDE
+    matrix = 1 + sign * np.cos(2 * np.pi * (SIDE // 2) * row / side)
+    for k in range(1, SIDE // 2):
+        matrix += 2 * np.cos(2 * np.pi * k * shift)
+    matrix /= SIDE
+    return np.vstack([matrix.T, -u.T * (sign @ nyquist)]), np.vstack([matrix @ nyquist, u[:, 0]])
 
 
-class _Columns:
-    """The columns of the resized image before the vertical transform, a block of a phase at a time.
+def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExecutor) -> tuple[np.ndarray, np.ndarray]:
+    """Each row without its Nyquist bin at `points` * 32n points, and that (real) bin, in the scale of the images.
 
-    Attributes:
-        nyquist: float64 (28,), the (real) Nyquist bin of each row, in the scale of the images.
-        starts: the first column of each block, counted within a phase.
+    Args:
+        corrected: divided by the transform of the kernel that a row is resampled with.
+
+    Returns:
+        float64 (28, points, 32n + 8): those between two columns of a phase apart, and a few more at both ends; (28,).
     """
+    from scipy.fft import fft, ifft
 
-    def __init__(self, images: np.ndarray, side: int, pool: ThreadPoolExecutor):
-        from scipy.fft import irfft, rfft
+    count = len(images)
+    half, width = SIDE // 2 * count, GRID * count
+    lines, nyquist = np.empty((SIDE, points, width + 2 * REACH)), np.empty(SIDE)
+    correction = 1 / _transformed_kernel(np.arange(half) / (2 * width)) if corrected else None
 
-        self.side, self.phases, count = side, side // GRID, len(images)
-        self.starts = range(0, GRID * count, BLOCK)
-        self.nyquist = np.empty(SIDE)
-        # Each row at 32n points, or at 64n: those between two columns of a phase apart, and a few more at both ends.
-        self.points = min(2, self.phases)
-        self.lines = np.empty((SIDE, self.points, GRID * count + 2 * REACH))
-        phase = np.arange(self.phases)[:, None]
-        angle = 2 * np.pi * (SIDE // 2 * (np.arange(GRID) * self.phases + phase) % side) / side
-        self.turns = np.stack([np.cos(angle), np.sin(angle)])
-        apart = 2 * np.arange(-REACH, REACH + 1) + np.array([[0], [1]]) - 2 * phase[:, None] / self.phases
-        self.taps = _kernel(apart)
-        frequency = np.arange(SIDE // 2 * count) / (2 * GRID * count)
-        correction = None if self.phases <= 2 else 1 / _transformed_kernel(frequency)
+    own = threading.local()  # of each thread, what it transforms in place
 
-        def transform(r: int) -> None:
-            line = np.ascontiguousarray(images[:, r, :], dtype=np.float64).reshape(-1)
-            bins = rfft(line, norm="forward", overwrite_x=True)
-            self.nyquist[r], bins = bins[-1].real, bins[:-1]
-            if correction is not None:
-                bins *= correction
-            line = irfft(bins, n=self.points * GRID * count, norm="forward", overwrite_x=True)
-            for k in range(self.points):
-                self.lines[r, k] = np.pad(line[k :: self.points], REACH, mode="wrap")
+    def transform(r: int) -> None:
+        if not hasattr(own, "padded"):
+            own.pair, own.padded = np.empty((count, SIDE), complex), np.empty(points * width, complex)
+        own.pair.real, own.pair.imag = images[:, r], images[:, r + 1]
+        spectrum = fft(own.pair.reshape(-1), norm="forward", overwrite_x=True)
+        nyquist[r], nyquist[r + 1] = spectrum[half].real, spectrum[half].imag
+        own.padded[:half], own.padded[1 - half :] = spectrum[:half], spectrum[half + 1 :]
+        own.padded[half : 1 - half] = 0
+        if correction is not None:
+            own.padded[:half] *= correction
+            own.padded[1 - half :] *= correction[:0:-1]
+        both = ifft(own.padded, norm="forward", overwrite_x=True)
+        for k in range(points):
+            for row, part in ((r, both.real[k::points]), (r + 1, both.imag[k::points])):
+                line = lines[row, k]
+                line[REACH:-REACH], line[:REACH], line[-REACH:] = part, part[-REACH:], part[:REACH]
 
-        list(pool.map(transform, range(SIDE)))
+    list(pool.map(transform, range(0, SIDE, 2)))
+    return lines, nyquist
 
-    def of(self, phase: int, start: int) -> np.ndarray:
-        """float64 (30, columns), BLOCK columns of a phase or what is left of it.
 
-        Rows 0..27: the real part of a column; 28: sin of its Nyquist angle; 29: the real part against v.
-        """
-        number = np.arange(start, min(start + BLOCK, self.lines.shape[2] - 2 * REACH))
-        block = np.empty((SIDE + 2, number.size))
-        if self.phases <= 2:
-            block[:SIDE] = self.lines[:, phase, start + REACH : start + REACH + number.size]
-        else:
-            dispatch.on_rows().resample(self.lines, start, self.taps[phase], block[:SIDE])
-        cosine, block[SIDE] = self.turns[:, phase, number % GRID]
-        block[:SIDE] += self.nyquist[:, None] * cosine
-        np.matmul((-1.0) ** np.arange(SIDE), block[:SIDE], out=block[SIDE + 1])
-        return block
+def _taps(phases: int) -> np.ndarray:
+    """float64 (phases, points, 9): how a column is made of the points around it; it may be one of them."""
+    if phases <= 2:
+        return np.eye(phases)[:, :, None] * (np.arange(-REACH, REACH + 1) == 0)
+    phase = np.arange(phases)[:, None, None]
+    return _kernel(2 * np.arange(-REACH, REACH + 1) + np.array([[0], [1]]) - 2 * phase / phases)
+
+
+def _waves(phases: int) -> np.ndarray:
+    """float64 (phases, 2, 32): cosine and sine of the Nyquist angle of a phase's columns, which repeat."""
+    column = np.arange(GRID) * phases + np.arange(phases)[:, None]
+    angle = 2 * np.pi * (SIDE // 2 * column % (GRID * phases)) / (GRID * phases)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def _kernel(distance: np.ndarray) -> np.ndarray:
@@ -257,51 +241,3 @@ def _transformed_kernel(frequency: np.ndarray) -> np.ndarray:
     """The Fourier transform of `_kernel` at some frequencies, in periods a point, below those that fold back."""
     root = np.sqrt(SHAPE**2 - (np.pi * TAPS * frequency) ** 2)
     return TAPS * np.sinh(root) / (root * np.i0(SHAPE))
-
-
-def _norm2(columns: np.ndarray, nyquist: np.ndarray) -> np.ndarray:
-    """The squared norms of columns (30, m), which bound |y|^2 in each; a little more, for rounding."""
-    norm2 = np.einsum("rc,rc->c", columns[:SIDE], columns[:SIDE])
-    return (norm2 + (nyquist @ nyquist) * columns[SIDE] ** 2) * (1 + 1e-9)
-
-
-class _Largest:
-    """The largest |y|^2 so far, `value`: of every block, only the columns that may exceed it."""
-
-    def __init__(self, vertical: _Vertical):
-        self.vertical, self.value, self.lock = vertical, 0.0, threading.Lock()
-
-    def add(self, block: np.ndarray) -> None:
-        bound = _norm2(block, self.vertical.nyquist)
-        highest = np.argpartition(bound, -min(FIRST, bound.size))[-min(FIRST, bound.size) :]
-        self._raise(block, highest)  # they raise the value that the others must exceed
-        bound[highest] = 0
-        self._raise(block, np.flatnonzero(bound > self.value))
-
-    def _raise(self, block: np.ndarray, chosen: np.ndarray) -> None:
-        size = CHUNK // COARSE
-        for start in range(0, len(chosen), size):
-            columns = block[:, chosen[start : start + size]]
-            coarse = self.vertical.modulus2(columns, coarse=True).max(axis=1)
-            largest = coarse.max()
-            if self.vertical.step > 1:
-                may = columns[:, coarse * self.vertical.slack > self.value]
-                largest = self.vertical.modulus2(may).max(initial=largest)
-            if largest > self.value:
-                with self.lock:
-                    self.value = max(self.value, float(largest))
-
-
-def _threshold(block: np.ndarray, vertical: _Vertical, level: float, bits: np.ndarray) -> None:
-    """Set `bits`, uint8 (columns, s/8), a view of the block's columns, where |y|^2 > `level`."""
-    columns = np.flatnonzero(_norm2(block, vertical.nyquist) > level)
-    dispatch.on_rows().threshold(block, columns, vertical.real, vertical.imaginary, level, bits)
-
-
-def _one_blas_thread() -> contextlib.AbstractContextManager:
-    """Keep BLAS from starting threads inside ours, where threadpoolctl is installed."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        return contextlib.nullcontext()
-    return threadpool_limits(1, user_api="blas")

@@ -97,8 +97,7 @@ class RadixNet(Network):
             if t not in self._held:
                 if len(self._held) == READERS:
                     self._held.pop(next(iter(self._held)))
-                order = np.argsort(self._numbers(t), kind="stable") if t else np.arange(self.neurons)
-                self._held[t] = self._grouped(order)
+                self._held[t] = self._grouped(_order(self._numbers(t)) if t else np.arange(self.neurons))
             return self._held[t]
 
     def _numbers(self, t: int) -> np.ndarray:
@@ -139,3 +138,10 @@ class RadixNet(Network):
             return super().first(depth)
         ymax = self.activation.ymax
         return RadixNet(self.neurons, depth, float(self.bias), ymax, self.seed)
+
+
+def _order(numbers: np.ndarray) -> np.ndarray:
+    """The stable argsort of numbers that mostly differ: the faster one that is not stable, unless some are equal."""
+    order = np.argsort(numbers)
+    ascending = numbers[order]
+    return order if (ascending[1:] > ascending[:-1]).all() else np.argsort(numbers, kind="stable")

@@ -182,3 +182,21 @@ def test_official_networks_are_sixteen_times_smaller():
     assert merged.header(0).inputs == 1024
     np.testing.assert_array_equal(merged.neuron_classes(0), np.arange(1024) % 64)
     np.testing.assert_array_equal(merged.neuron_classes(5), np.arange(1024) % 32)
+
+
+def test_many_edges_on_classes_are_those_of_numpy():
+    """More than are taken at a time, and a row that has more by itself."""
+    rng = np.random.default_rng(5)
+    degrees = np.array([0, 290_000, 3, 0, *rng.integers(0, 2000, 200)])
+    offsets = np.concatenate([[0], np.cumsum(degrees)])
+    indices = rng.integers(0, 5000, offsets[-1]).astype(np.uint16)
+    classes, values = rng.integers(0, 700, 5000).astype(np.uint32), np.float32([0.1])
+
+    def on_classes(work):
+        to, left = np.empty(offsets.size, np.int64), np.zeros(indices.size, np.uint16)
+        sums = np.zeros(indices.size, np.float32)
+        count = work.on_classes(offsets, indices, values, classes, to, left, sums)
+        return count, to, left[:count], sums[:count]
+
+    for ours, expected in zip(on_classes(dispatch.on_rows()), on_classes(layer_rows), strict=True):
+        np.testing.assert_array_equal(ours, expected)

@@ -41,10 +41,13 @@ def strokes(count: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("side", [32, 64, 128, 256])
-def test_resize_is_the_literal_formula(side):
+def test_resize_is_the_literal_formula_at_every_level(side, monkeypatch):
     for seed, count in enumerate((1, 2, 7)):
         images = strokes(count, seed)
-        np.testing.assert_array_equal(mnist.resized_bits(images, side), literal(images, side))
+        expected = literal(images, side)
+        for level in dispatch.levels():
+            monkeypatch.setenv("SPDNN_ISA", level.name)
+            np.testing.assert_array_equal(mnist.resized_bits(images, side), expected)
 
 
 def test_numpy_resamples_the_same_where_nothing_is_compiled(monkeypatch):
@@ -64,7 +67,6 @@ def test_the_largest_modulus_is_found_whatever_the_blocks(monkeypatch):
     images = strokes(9)
     images[7, 10:14, 10:14] = 255
     monkeypatch.setattr(mnist, "BLOCK", 5)
-    monkeypatch.setattr(mnist, "CHUNK", 64)
     np.testing.assert_array_equal(mnist.resized_bits(images, 256), literal(images, 256))
 
 

@@ -1,4 +1,4 @@
-// Identical neurons, layers and inputs by formula: what spdnn.kernels._cpu does with rows before any inference. The same
+// Identical neurons and layers by formula: what spdnn.kernels._cpu does with rows before any inference. The same
 // bits at every instruction-set level, and on one thread: callers have a thread for each layer or block.
 //
 // A layer is `offsets` (outputs + 1), `indices` (uint16 or uint32, ascending in each row), `values` (one, or one an edge)
@@ -82,7 +82,8 @@ class HashTable {
 };
 
 // classes[j] <- the number of the first row that equals row j, counted over such rows; firsts <- those rows. Returns how
-// many there are. A row is compared with the first of its hash alone: one that differs from it is a class of its own.
+// many there are. A row is compared with the first of its hash alone: one that differs from it is a class of its own. Rows
+// often repeat in order, so a row is first compared with that of the class after its predecessor's, without any hash.
 int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats bias, Array<uint32_t, 1> classes,
                    Array<int64_t, 1> firsts) {
     check(offsets, indices, values);
@@ -110,16 +111,20 @@ int64_t equal_rows(Offsets offsets, ReadIndices indices, Floats values, Floats b
                (!biases || !std::memcmp(biases + one, biases + other, 4));
     };
     HashTable table;
-    uint32_t count = 0;
+    uint32_t count = 0, next = 0;
     for (int64_t j = 0; j < rows; ++j) {
+        if (next < count && equal(firsts.data()[next], j)) {
+            classes.data()[j] = next++;
+            continue;
+        }
         uint32_t& known = table.place(hash_of_row(j));
         if (known != kNone && equal(firsts.data()[known], j)) {
-            classes.data()[j] = known;
+            classes.data()[j] = known, next = known + 1;
             continue;
         }
         if (known == kNone) known = count;
         firsts.data()[count] = j;
-        classes.data()[j] = count++;
+        classes.data()[j] = count++, next = 0;
     }
     return count;
 }
@@ -212,14 +217,13 @@ struct RowOnClasses {
     std::vector<double> terms;  // by class, in the order of the edges
 
     template <class From, class To>
-    int64_t run(const From* row, const float* weights, float weight, int64_t degree, To* to, float* sums) {
+    int64_t run(const From* row, const float* weights, int64_t degree, To* to, float* sums) {
         int64_t count = 0, placed = 0;
         for (int64_t e = 0; e < degree; ++e) counted.add(classes[row[e]]);
-        counted.each([&](uint32_t found, uint32_t edges) {
-            to[count] = static_cast<To>(found), sums[count++] = static_cast<float>(static_cast<double>(edges) * weight);
-            if (weights) next[found] = std::exchange(placed, placed + edges);
+        counted.each([&](uint32_t own, uint32_t edges) {
+            to[count++] = static_cast<To>(own);
+            next[own] = std::exchange(placed, placed + edges);
         });
-        if (!weights) return count;
         terms.resize(degree);
         for (int64_t e = 0; e < degree; ++e) terms[next[classes[row[e]]]++] = weights[e];
         for (int64_t k = 0, begin = 0; k < count; ++k) {
@@ -230,6 +234,45 @@ struct RowOnClasses {
         return count;
     }
 };
+
+// All rows, where every edge has the same weight: the edges of some rows at a time are sorted by class, and dealt to their
+// rows in that order. Returns how many are left.
+template <class From, class To>
+int64_t equal_on_classes(const int64_t* offsets, int64_t rows, const From* read, float weight, const uint32_t* classes, uint32_t most,
+                         int64_t* to, To* written, float* sums) {
+    constexpr int64_t kEdges = 1 << 18;  // of those rows, unless one has more: so that all of it stays in the L2 cache
+    std::vector<uint32_t> own, row_of, edges_of;
+    std::vector<int64_t> ends, fill;
+    int64_t count = 0;
+    for (int64_t first = 0, last; first < rows; first = last) {
+        last = std::max(first + 1, std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
+        const int64_t base = offsets[first], edges = offsets[last] - base;
+        own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
+        ends.assign(size_t{most} + 2, 0);
+        for (int64_t e = 0; e < edges; ++e) ++ends[(own[e] = classes[read[base + e]]) + 1];
+        for (size_t c = 0; c <= most; ++c) ends[c + 1] += ends[c];
+        fill.assign(last - first, 0);
+        for (int64_t j = first; j < last; ++j) {
+            fill[j - first] = offsets[j] - base;
+            for (int64_t e = offsets[j] - base; e < offsets[j + 1] - base; ++e) row_of[ends[own[e]]++] = static_cast<uint32_t>(j - first);
+        }
+        int64_t e = 0;
+        for (uint32_t c = 0; c <= most; ++c)
+            for (; e < ends[c]; ++e) {
+                int64_t& next = fill[row_of[e]];
+                const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
+                if (!again) own[next++] = c;
+                ++edges_of[next - 1];
+            }
+        for (int64_t j = first; j < last; ++j) {
+            to[j] = count;
+            for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count)
+                written[count] = static_cast<To>(own[k]), sums[count] = static_cast<float>(static_cast<double>(edges_of[k]) * weight);
+        }
+    }
+    to[rows] = count;
+    return count;
+}
 
 // The layer on the classes of its inputs; `to`, `new_indices` and `sums` have room for as many edges. Returns how many
 // are left, or -1 where a sum is past the range of float32.
@@ -245,17 +288,20 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
     const uint32_t most = inputs ? *std::max_element(classes.data(), classes.data() + inputs) : 0;
     require(to_bytes == 4 || most <= std::numeric_limits<uint16_t>::max(), "classes past 65535 need uint32");
     const float* const weights = values.size() == indices.size() ? values.data() : nullptr;
-    RowOnClasses row{classes.data(), ClassCounts(size_t{most} + 1), std::vector<int64_t>(weights ? size_t{most} + 1 : 0), {}};
     auto all = [&](const auto* read, auto* written) {
-        for (int64_t e = 0; e < edges; ++e) require(static_cast<int64_t>(read[e]) < inputs, "an index is out of range");
+        require(!edges || static_cast<int64_t>(*std::max_element(read, read + edges)) < inputs, "an index is out of range");
         int64_t count = 0;
-        for (int64_t j = 0; j < rows; ++j) {
-            const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
-            to.data()[j] = count;
-            count += row.run(read + begin, weights ? weights + begin : nullptr, weights ? 0.0f : values.data()[0], degree,
-                             written + count, sums.data() + count);
+        if (!weights) {
+            count = equal_on_classes(offsets.data(), rows, read, values.data()[0], classes.data(), most, to.data(), written, sums.data());
+        } else {
+            RowOnClasses row{classes.data(), ClassCounts(size_t{most} + 1), std::vector<int64_t>(size_t{most} + 1), {}};
+            for (int64_t j = 0; j < rows; ++j) {
+                const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
+                to.data()[j] = count;
+                count += row.run(read + begin, weights + begin, degree, written + count, sums.data() + count);
+            }
+            to.data()[rows] = count;
         }
-        to.data()[rows] = count;
         return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
     };
     auto wide = [&](const auto* read) {
@@ -295,145 +341,6 @@ void radixnet_rows(nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu, nb::r
     for (int64_t copy = 1; copy < static_cast<int64_t>(indices.size()) / period; ++copy) std::memcpy(to + copy * period * bytes, to, period * bytes);
 }
 
-// out[r, i] <- the sum over k, t of taps[k, t] * lines[r, k, start + i + t] (spdnn/sources/mnist.py). A product and a sum
-// are two roundings at every level, so the bits are the same.
-typedef double Quad __attribute__((vector_size(32)));
-
-#ifdef SPDNN_X86
-__attribute__((target_clones("avx2", "default")))
-#endif
-void resample_row(const double* line, int64_t stride, const double* taps, int64_t parts, int64_t reach, double* out, int64_t count) {
-    constexpr int kQuads = 6;
-    int64_t i = 0;
-    for (; i + 4 * kQuads <= count; i += 4 * kQuads) {
-        Quad sum[kQuads] = {};
-        for (int64_t k = 0; k < parts; ++k)
-            for (int64_t t = 0; t < reach; ++t) {
-                const double tap = taps[k * reach + t], *const from = line + k * stride + i + t;
-#pragma GCC unroll 6
-                for (int q = 0; q < kQuads; ++q) {
-                    Quad some;
-                    std::memcpy(&some, from + 4 * q, sizeof some);
-                    sum[q] += tap * some;
-                }
-            }
-        std::memcpy(out + i, sum, sizeof sum);
-    }
-    for (; i < count; ++i) {
-        double sum = 0;
-        for (int64_t k = 0; k < parts; ++k)
-            for (int64_t t = 0; t < reach; ++t) sum += taps[k * reach + t] * line[k * stride + i + t];
-        out[i] = sum;
-    }
-}
-
-void resample(Array<const double, 3> lines, int64_t start, Array<const double, 2> taps, Array<double, 2> out) {
-    const int64_t rows = lines.shape(0), parts = lines.shape(1), stride = lines.shape(2), reach = taps.shape(1), count = out.shape(1);
-    require(static_cast<int64_t>(out.shape(0)) == rows && static_cast<int64_t>(taps.shape(0)) == parts, "lines, taps and out must fit");
-    require(start >= 0 && reach >= 1 && start + count + reach - 1 <= stride, "lines are too short");
-    nb::gil_scoped_release release;
-    for (int64_t r = 0; r < rows; ++r)
-        resample_row(lines.data() + r * parts * stride + start, stride, taps.data(), parts, reach, out.data() + r * count, count);
-}
-
-// Which |y|^2 of a column exceed `level`, y = column times `real` + i times `imaginary` (spdnn/sources/mnist.py), a bit each,
-// the first the highest of its byte. In single precision, whose error is below `band`; `near`: which lie nearer.
-constexpr int64_t kLanes = 16, kChunk = 4 * kLanes;
-typedef float Lanes __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Signs __attribute__((vector_size(4 * kLanes)));
-typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-
-#ifdef SPDNN_X86
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#endif
-void column_above(const float* column, const float* real, int64_t reals, const float* imaginary, int64_t imaginaries, int64_t side,
-                  float level, float band, uint8_t* bits, uint8_t* near) {
-    for (int64_t from = 0; from < side; from += kChunk) {
-        Lanes y[4] = {}, z[4] = {};
-        for (int64_t r = 0; r < reals; ++r)
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; ++v) {
-                Lanes some;
-                std::memcpy(&some, real + r * side + from + v * kLanes, sizeof some);
-                y[v] += column[r] * some;
-            }
-        for (int64_t r = 0; r < imaginaries; ++r)
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; ++v) {
-                Lanes some;
-                std::memcpy(&some, imaginary + r * side + from + v * kLanes, sizeof some);
-                z[v] += column[reals - 1 + r] * some;
-            }
-        for (int v = 0; v < 4; ++v) {
-            const Lanes excess = y[v] * y[v] + z[v] * z[v] - level;
-            for (int which = 0; which < 2; ++which) {
-                const Signs signs = which ? excess * excess < band * band : excess > 0;
-                const Bytes ones = __builtin_convertvector(signs, Bytes) & 1;
-                uint64_t eight[kLanes / 8];
-                std::memcpy(eight, &ones, sizeof eight);
-                uint8_t*& to = which ? near : bits;
-                for (uint64_t some : eight) *to++ = some * 0x8040201008040201u >> 56;  // bit 8 i is at bit 63 - i now
-            }
-        }
-    }
-}
-
-// bits[c, :] for each column c of `wanted`: where |y|^2 > level, exact to the rounding of double precision. The last row of
-// `real` and the first of `imaginary` take the same row of the block, as the second of `imaginary` takes the one after.
-void threshold(Array<const double, 2> block, Array<const int64_t, 1> wanted, Array<const double, 2> real, Array<const double, 2> imaginary,
-               double level, nb::ndarray<uint8_t, nb::ndim<2>, nb::device::cpu> bits) {
-    const int64_t reals = real.shape(0), imaginaries = imaginary.shape(0), side = real.shape(1), columns = block.shape(1);
-    require(static_cast<int64_t>(block.shape(0)) == reals - 1 + imaginaries && static_cast<int64_t>(imaginary.shape(1)) == side && reals >= 1,
-            "block, real and imaginary must fit");
-    require(static_cast<int64_t>(bits.shape(1)) * 8 == side && bits.stride(1) == 1, "bits must have one for each value");
-    for (size_t i = 0; i < wanted.size(); ++i)
-        require(wanted.data()[i] >= 0 && wanted.data()[i] < columns && wanted.data()[i] < static_cast<int64_t>(bits.shape(0)), "there is no such column");
-    nb::gil_scoped_release release;
-    const int64_t padded = (side + kChunk - 1) / kChunk * kChunk;
-    double norm2_most = 0;  // of the factors of one value
-    auto in_single = [&](const Array<const double, 2>& from) {
-        std::vector<float> to(from.shape(0) * padded);
-        std::vector<double> norm2(side);
-        for (size_t r = 0; r < from.shape(0); ++r)
-            for (int64_t j = 0; j < side; ++j) {
-                const double factor = from.data()[r * side + j];
-                to[r * padded + j] = static_cast<float>(factor), norm2[j] += factor * factor;
-            }
-        norm2_most += *std::max_element(norm2.begin(), norm2.end());
-        return to;
-    };
-    const std::vector<float> single = in_single(real), other = in_single(imaginary);
-    std::vector<uint8_t> found(padded / 8), close(padded / 8);
-    std::vector<double> exact(block.shape(0));
-    std::vector<float> rounded(block.shape(0));
-    for (size_t i = 0; i < wanted.size(); ++i) {
-        const int64_t c = wanted.data()[i];
-        double norm2 = 0;
-        for (size_t r = 0; r < exact.size(); ++r) {
-            rounded[r] = static_cast<float>(exact[r] = block.data()[r * columns + c]);
-            norm2 += exact[r] * exact[r];
-        }
-        uint8_t* const to = bits.data() + c * bits.stride(0);
-        // A sum of n terms is wrong by less than (n + 3) 2^-24 of the product of the norms; squared, by a little more than twice.
-        const float band = static_cast<float>(2e-5 * (norm2 * norm2_most + level));
-        column_above(rounded.data(), single.data(), reals, other.data(), imaginaries, padded, static_cast<float>(level), band, found.data(),
-                     close.data());
-        std::memcpy(to, found.data(), side / 8);
-        for (int64_t j = 0; j < side; ++j) {
-            if (j % 8 == 0 && !close[j / 8]) {
-                j += 7;
-                continue;
-            }
-            if (!(close[j / 8] >> (7 - j % 8) & 1)) continue;
-            double y = 0, z = 0;
-            for (int64_t r = 0; r < reals; ++r) y += exact[r] * real.data()[r * side + j];
-            for (int64_t r = 0; r < imaginaries; ++r) z += exact[reals - 1 + r] * imaginary.data()[r * side + j];
-            const uint8_t bit = 0x80 >> j % 8;
-            to[j / 8] = y * y + z * z > level ? to[j / 8] | bit : to[j / 8] & ~bit;
-        }
-    }
-}
-
 }  // namespace
 
 void bind_merge(nb::module_& m) {
@@ -441,8 +348,6 @@ void bind_merge(nb::module_& m) {
     m.def("take_rows", &take_rows);
     m.def("on_classes", &on_classes);
     m.def("radixnet_rows", &radixnet_rows);
-    m.def("resample", &resample);
-    m.def("threshold", &threshold);
 }
 
 }  // namespace spdnn

@@ -203,6 +203,7 @@ void bind_attention(nb::module_&);  // attention_module.cpp
 void bind_depthwise(nb::module_&);  // depthwise_module.cpp
 void bind_merge(nb::module_&);      // merge_module.cpp
 void bind_text(nb::module_&);       // text_module.cpp
+void bind_resize(nb::module_&);     // resize_module.cpp
 
 }  // namespace spdnn
 
@@ -217,6 +218,7 @@ NB_MODULE(_cpu, m) {
     bind_depthwise(m);
     bind_merge(m);
     bind_text(m);
+    bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
         .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, nb::ndarray<nb::ndim<1>, nb::c_contig, nb::ro>, Array<const float, 1>,
                       Array<const float, 1>, float, float>(),
