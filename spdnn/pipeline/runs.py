@@ -72,7 +72,7 @@ def enter(results: Path) -> None:
     What it does and finds is told on standard error, a sentence each.
 
     Args:
-        results: the folder of outputs; temporary files in it are removed, less those of downloads, which are continued.
+        results: the folder of outputs; temporary files in it are removed. Downloads are none: they are continued.
     """
     folder = SNAKEMAKE / "spdnn"
     try:
@@ -102,7 +102,7 @@ def _take_up(others: dict[Path, Process | None], results: Path) -> None:
     if living:
         return
     unfinished = _unfinished()
-    parts = [path for path in results.rglob(".*.part") if (results / "data") not in path.parents]
+    parts = list(results.rglob(".*.part"))
     for path in parts:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     for path in (*(locks if gone else []), *gone):

@@ -2,7 +2,7 @@
 
 A file is searched for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
 table's paths below it; by default $SPDNN_MIRROR), then at its addresses in order. A download goes to a hidden
-`.part` file, locked against other processes and resumed where the server allows it, and gets its final name
+`.download` file, locked against other processes and resumed where the server allows it, and gets its final name
 only once its size and digest are right; so a folder filled here is itself a mirror.
 """
 
@@ -107,7 +107,7 @@ def _copy(source: Source, origin: Path, target: Path) -> str | None:
 
 def _fetch_url(source: Source, url: str, target: Path, retries: int, timeout: float, backoff: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
-    part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
+    part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.download")
     for attempt in range(retries + 1):
         if attempt:
             time.sleep(backoff * 2 ** (attempt - 1))

@@ -25,7 +25,7 @@ def enter(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runs.atexit, "register", lambda *_: None)
     for name in ("results/networks", "results/data", ".snakemake/locks", ".snakemake/incomplete", ENTRIES):
         Path(name).mkdir(parents=True)
-    for name in ("results/networks/.n.01234567.part", "results/data/.d.01234567.part", "results/networks/n"):
+    for name in ("results/networks/.n.01234567.part", "results/data/.d.01234567.download", "results/networks/n"):
         Path(name).touch()
     (Path(".snakemake/locks") / "0.output.lock").touch()
     for name in ("results/networks/n", "results/networks/absent"):
@@ -51,7 +51,7 @@ def test_what_a_killed_run_left_is_taken_up(enter):
     )
     assert not locked()
     assert os.listdir("results/networks") == ["n"]
-    assert os.listdir("results/data") == [".d.01234567.part"]  # a download goes on where it ended
+    assert os.listdir("results/data") == [".d.01234567.download"]  # a download goes on where it ended
     assert not list(ENTRIES.glob("entry*"))
     assert enter() == ""  # and the second time there is nothing
 
