@@ -15,12 +15,13 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: run test test-full gpu-check screenshot setup lint clean help
+.PHONY: run test test-full gpu-check sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
 	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
+	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
 	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
 	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec"
 	@echo "make clean   remove what was set up and built, not results"
@@ -38,6 +39,10 @@ test-full: test
 # With VENV= nothing is set up: PYTHON runs it as it is.
 gpu-check:
 	@MAKE="$(MAKE)" PYTHON="$(PYTHON)" VENV="$(VENV)" sh tests/gpu/run.sh $(ARGS)
+
+# By hand: half an hour on 2 cores. ARGS=memory or ARGS=threads: one of the two.
+sanitize: $(VENV)/.tested setup
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/sanitize/run.sh $(ARGS)
 
 # The pictures at the head of the README, of the page that `make run` wrote.
 screenshot: $(VENV)/.tested setup

@@ -25,3 +25,8 @@ class Unavailable(SpdnnError):
 
 class Unsuitable(SpdnnError):
     """An engine that cannot run this network or these inputs: a normal answer, not a fault."""
+
+
+def past_float32(k: int) -> SpdnnError:
+    """The error of a sum in layer k (0-based) that is not finite in float32 (docs/explanation/verification.md)."""
+    return SpdnnError(f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights")

@@ -134,6 +134,13 @@ class Session(abc.ABC):
 
         The result numbers inputs as the whole does that they are a part of. With an exchange, rows may come from and go
         to other ranks: it tells the survivors and work of rows while they were here, and `alive` need not ascend.
+
+        One rule for overflow: no result comes of a layer's sum, bias added, that is not finite before the activation,
+        which would hide it. It is checked once for each batch at least. An engine adds in the order that it likes, and
+        nothing is promised of partial sums.
+
+        Raises:
+            SpdnnError: a sum is not finite; see spdnn.common.errors.past_float32.
         """
 
     def tell(self, result: Result) -> None:  # noqa: B027  most leave it to `run`

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spdnn.common.errors import SpdnnError
 from spdnn.common.threads import in_order
 from spdnn.engines.base import Engine, Prepared
 from spdnn.kernels import dispatch
@@ -27,8 +26,3 @@ class CompiledEngine(Engine):
 def read_ahead(depth: int, read: Callable[[int], Any]) -> Iterator:
     """read(0), read(1), ... read(depth - 1), each in another thread while the one before it is in use."""
     return in_order(read, range(depth), threads=1, ahead=2)
-
-
-def past_float32(k: int) -> SpdnnError:
-    """The error of a value in layer k (0-based) that is not finite."""
-    return SpdnnError(f"a value of layer {k + 1} passed the range of float32; the network needs smaller weights")

@@ -4,18 +4,21 @@
 
 Weights and biases are as rounded to float32; every product and sum is float64. The bias is added to every output: the
 same as the specification's "nonzeros of Y W only" when no bias is positive. An input whose row is zero contributes
-nothing to Y W, and its next row is activation(b): it is set to that directly, and no sum is computed for it.
+nothing to Y W, and its next row is activation(b): it is set to that directly, and no sum is computed for it. A sum past
+float32 is an error here as it is in every engine.
 Source: Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, section II.
 """
 
 import numpy as np
 
 from spdnn.common import progress
+from spdnn.common.errors import past_float32
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result, RowStatistics
 
 CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
+PAST_FLOAT32 = 2.0**128 - 2.0**103  # the least number that float32 rounds to an infinity
 
 
 def forward(
@@ -29,6 +32,9 @@ def forward(
 
     Returns:
         float64 (count, outputs), and int64 (layers,): rows with a nonzero after each layer.
+
+    Raises:
+        SpdnnError: a sum is past float32.
     """
     y = np.ascontiguousarray(rows.T, dtype=np.float64)  # neurons x inputs, as SciPy multiplies fastest
     survivors = np.zeros(network.depth, np.int64)
@@ -41,6 +47,8 @@ def forward(
         nonzero = y.any(axis=0)
         product = weights @ (y if nonzero.all() else y[:, nonzero])
         product += bias
+        if product.max(initial=0.0) >= PAST_FLOAT32 or product.min(initial=0.0) <= -PAST_FLOAT32:
+            raise past_float32(k)
         np.clip(product, low, high, out=product)
         if nonzero.all():
             y = product
@@ -66,6 +74,7 @@ def infer(
 
     Raises:
         InputError: the inputs' width is not the network's.
+        SpdnnError: a sum is past float32.
     """
     inputs.check_width(network.inputs)
     rows = inputs.numbered(0, inputs.count) if rows is None else np.asarray(rows, dtype=np.int64)

@@ -400,14 +400,6 @@ def _ended(*_):
     raise KeyboardInterrupt
 
 
-def test_a_value_past_float32_is_an_error():
-    network = from_matrices([np.full((2, 2), 3e38), np.ones((2, 2)), np.ones((2, 2))])
-    inputs = Inputs.from_array(np.ones((40, 2), np.float32))
-    for name in SCHEDULES:
-        with pytest.raises(SpdnnError, match="layer 1"):
-            opened(network, inputs, Request(name, 2 if name == "pipeline" else 1)).run()
-
-
 def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
     devices = devices_of(3)
     on_shim(devices=devices)

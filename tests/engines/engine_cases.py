@@ -1,10 +1,13 @@
 """Inputs and comparisons that the tests of engines share."""
 
+import contextlib
 import functools
+import itertools
 
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.common.errors import SpdnnError
 from spdnn.engines.base import Options, Session
 from spdnn.engines.registry import engine, infer
 from spdnn.problem.features import Inputs
@@ -54,6 +57,87 @@ def around_sixteen_bits(width):
     indices = np.array([0, 1, 65_534, width - 2, width - 1])
     last = sp.csc_array((np.arange(1, 6, dtype=np.float32), (indices, [0, 1, 0, 1, 0])), shape=(width, 2))
     return first, last, indices
+
+
+LARGEST = float(np.finfo(np.float32).max)
+HALF_STEP = 2.0**103  # to what would be the next float32: added to LARGEST it rounds to an infinity
+
+
+def at_the_edge(past: bool, position: int, clip: float | None, last: str):
+    """By name, networks of four layers with a sum that is the largest, or least, of float32; or is not finite.
+
+    The last of `edge_inputs` gets there in the layer at `position` (0-based), in whatever order terms are added. The
+    layer after, where there is one, brings what it has become back among small numbers, but for neuron 0: nobody
+    reads that, and "a bias" is of it alone.
+    """
+    half = HALF_STEP if past else float(np.nextafter(np.float32(HALF_STEP), np.float32(0)))
+    one = 2.0**127 if past else LARGEST / 2
+    edges = {
+        "two terms": ([[LARGEST], [half]], 0.0),
+        "negative": ([[-LARGEST], [-half]], 0.0),
+        "a bias": ([[LARGEST / 2], [LARGEST / 2]], half),
+        "one value": ([[one], [one]], 0.0),
+        "equal neurons": ([[one], [one]], 0.0),
+    }
+    for name, (column, bias) in edges.items():
+        first, before = np.zeros((40, 70)), [np.eye(40)] * position
+        first[:2, [0, 1, 64, 69]] = column
+        if name != "one value":
+            first[range(2, 40), range(2, 40)] = 1
+        if name == "equal neurons" and position:
+            before[-1] = np.eye(40)
+            before[-1][:2, :2] = [[1, 1], [0, 0]]
+        matrices = [*before, first, np.diag([0] + [2.0**-100] * 69), np.eye(70), np.eye(70)][:4]
+        biases = [np.zeros(matrix.shape[1], np.float32) for matrix in matrices]
+        biases[position][0] = bias
+        yield name, from_matrices(matrices, biases, clip, last)
+
+
+def edge_inputs(kind: str) -> Inputs:
+    """70 inputs of zeros and ones, of which the last gets to the edge."""
+    ones = np.random.default_rng(3).random((70, 40)) < 0.3
+    ones[:, 0], ones[-1, :2] = False, True
+    values = ones.astype(np.float32)
+    return Inputs.from_array({"bits": ones, "dense": values, "csr": sp.csr_array(values)}[kind])
+
+
+def assert_one_rule_for_overflow(name, reductions="all", **options):
+    """The largest finite sum passes, as the oracle has it, and the first that is not finite is an error."""
+    kinds = itertools.cycle(["bits", "dense", "csr"])
+    for position, (clip, last) in itertools.product(range(4), [(32, "relu"), (None, "none")]):
+        inputs = edge_inputs(next(kinds))
+        options |= {"engine_name": name, "reductions": reductions}
+        for case, network in at_the_edge(True, position, clip, last):
+            with refused(f"a value of layer {position + 1} passed the range of float32", case, inputs.kind):
+                infer(network, inputs, **options)
+        for case, network in at_the_edge(False, position, clip, last):
+            got, expected = (
+                infer(network, inputs, values=True, **options),
+                reference.infer(network, inputs, values=True),
+            )
+            np.testing.assert_allclose(got.all_values(), expected.all_values(), rtol=1e-6, err_msg=case)
+
+
+@contextlib.contextmanager
+def refused(sentence, *what):
+    """Without pytest, which is not where the GPU is."""
+    error = None
+    try:
+        yield
+    except SpdnnError as raised:
+        error = str(raised)
+    assert error is not None, what
+    assert sentence in error, (error, *what)
+
+
+def assert_exact_or_refused(name):
+    """Partial sums pass float32, in one order or another, and the sum is 0: nothing but that is a result."""
+    for signs in ([1, 1, -1, -1], [1, -1, 1, -1], [1, 1, 1, -1, -1, -1, 1, -1]):
+        weights = 3e38 * np.array(signs, float)[:, None]
+        for clip, last in ((None, "none"), (32, "relu")):
+            network = from_matrices([weights, np.ones((1, 1))], clip=clip, last=last)
+            with contextlib.suppress(SpdnnError):
+                assert infer(network, Inputs.from_array(np.ones((3, len(signs)))), name).alive.size == 0, signs
 
 
 def rows(count, neurons, seed=0, kind="dense", density=0.3):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ladders import LEVELS, covering, each_level, rung
 from refusals import refuses
 
-from spdnn.common.errors import SpdnnError
 from spdnn.engines.registry import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
@@ -103,24 +102,6 @@ def test_more_inputs_than_stored_repeat(name):
     once, twice = infer(network, inputs, name), infer(network, inputs.counted(120), name)
     expected = [n for n in (*once.alive, *(once.alive + 50), *(once.alive + 100)) if n < 120]
     np.testing.assert_array_equal(twice.alive, expected)
-
-
-@pytest.mark.parametrize("level", each_level)
-@pytest.mark.parametrize(
-    ("first", "last"),
-    [
-        (np.full((2, 2), 3e38), np.ones((2, 1))),
-        (np.array([[3e38, 1], [3e38, 1]]), np.array([[0], [1.0]])),  # the layer after does not even look at it
-        (np.array([[3e38, -3e38], [3e38, -3e38]]), np.ones((2, 1))),  # a clip or a ReLU would hide it
-    ],
-)
-@pytest.mark.parametrize("clip", [None, 32])
-def test_a_value_past_float32_is_an_error_wherever_it_is(name, first, last, clip, level, monkeypatch):
-    monkeypatch.setenv("SPDNN_ISA", level)
-    network = from_matrices([first, last], clip=clip)
-    with pytest.raises(SpdnnError, match="a value of layer 1 passed the range of float32"):
-        infer(network, Inputs.from_array(np.ones((1, 2), np.float32)), name)
-    assert infer(network, Inputs.from_array(np.full((1, 2), 1e-3, np.float32)), name).alive.size == 1
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1.5}, {"threads": 10**12}, {"memory": 0}])

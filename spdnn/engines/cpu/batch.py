@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from spdnn.common.errors import past_float32
 from spdnn.engines.base import Options, Prepared
-from spdnn.engines.compiled import past_float32
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
@@ -106,7 +106,7 @@ class CpuWork:
         """All rows through the layers from k on; the row indices that are nonzero after them.
 
         Raises:
-            SpdnnError: a value passed the range of float32.
+            SpdnnError: a sum is not finite.
         """
         begun, lanes, before = time.perf_counter(), rows.lanes, tally.edges
         active = np.empty((len(layers), rows.tiles), np.uint64)

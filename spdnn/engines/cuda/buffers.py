@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.common.errors import past_float32
 from spdnn.engines.base import Prepared
-from spdnn.engines.compiled import past_float32
 from spdnn.engines.cuda.choice import Choice, choose, edges_ahead, left
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs
 from spdnn.engines.cuda.layers import DeviceLayer, widths
@@ -179,7 +179,7 @@ class BufferSlot:
         """The outcome of a batch, checked; with `values`, those of its rows, read from the device.
 
         Raises:
-            SpdnnError: a value passed the range of float32.
+            SpdnnError: a sum is not finite.
         """
         if outcome["failed"] < self.plan.depth:
             raise past_float32(outcome["failed"])

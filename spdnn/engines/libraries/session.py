@@ -21,6 +21,7 @@ from spdnn.problem.network import Layer, Network
 from spdnn.problem.result import LastLayer, Result
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+ROUNDED_UP = 2.0**-23  # by each term of a sum, at most, in all
 MEMORY_SHARE = 0.7  # of the machine's memory, without a limit
 # Rows that died are left behind when no more than this share lives: an input is then copied a few times at most.
 SHRINK_SHARE = 0.5
@@ -112,13 +113,14 @@ def bound(layer: Layer, largest: float, k: int, name: str) -> float:
     """No value after layer k is larger than this, if none before it is larger than `largest`.
 
     A library clips an infinity to YMAX and goes on, and a search in every product would be on its clock; so
-    what could pass float32 is refused before it starts.
+    what could pass float32, rounded up at every addition, is refused before it starts.
 
     Raises:
         Unsuitable: a product may pass the range of float32.
     """
     weights = abs(layer.matrix(np.float64)).sum(axis=0).max(initial=0.0)
     product = float(weights) * largest + float(abs(layer.bias).max(initial=0.0))
+    product *= 1 + ROUNDED_UP * (int(np.diff(layer.offsets).max()) + 2)
     if product > LARGEST_FLOAT32:
         raise Unsuitable(
             f"engine {name} does not look for values past float32, and layer {k + 1} could give one; "

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from spdnn.common import progress
+from spdnn.common.errors import past_float32
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
-from spdnn.engines.compiled import past_float32, read_ahead
+from spdnn.engines.compiled import read_ahead
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm.exchange import SpgemmRows
@@ -137,7 +138,7 @@ class SpgemmSession(Session):
         """All rows through the k-th layer, counted from 1: multiply-adds done, and which rows have a nonzero (bool).
 
         Raises:
-            SpdnnError: a value passed the range of float32.
+            SpdnnError: a sum is not finite.
         """
         finite, work, chosen = self.kernels.layer(
             layer, rows.features(), rows.results(), self.workspace, self.accumulator

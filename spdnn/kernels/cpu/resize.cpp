@@ -1,8 +1,10 @@
 // The official inputs' columns: resampled, bounded, transformed, compared. Compiled once for each instruction-set level.
 //
-// Columns come in blocks, phase after phase, so that lines and columns stay in the L2 cache. A column whose norm says that no |y|^2 of it can matter is
-// left out (the transform's rows have norm 1). The others are taken in single precision, a few side by side so that each
-// factor that is loaded serves several; its error is below a bound, and what lies within it is taken in double precision.
+// Columns come in blocks, phase after phase, so that lines and columns stay in the L2 cache. A column whose norm says that
+// no |y|^2 of it can matter is left out (the transform's rows have norm 1). The others are taken in single precision, a
+// few side by side so that each factor that is loaded serves several; its error is below a bound, and what lies within it
+// is taken in double precision. The transform is folded: its row side - j is row j with the values k and rows - k of a
+// column exchanged, so sums and differences of these give both rows with half the products.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 #include "resize.hpp"
 
@@ -13,6 +15,10 @@
 
 #include "level.hpp"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 namespace spdnn {
 namespace {
 
@@ -21,14 +27,13 @@ using namespace SPDNN_LEVEL;
 constexpr int64_t kBlock = 1024;       // columns
 constexpr int64_t kRow = kBlock + 8;  // doubles from one row of a block to the next: not all in one set of the cache
 constexpr int64_t kCoarse = 64;   // rows whose largest |y|^2 bounds that of all
-constexpr int kTogether = SPDNN_VECTOR_BYTES == 64 ? 4 : 2, kVectors = SPDNN_VECTOR_BYTES == 64 ? 2 : 4;
+constexpr int kTogether = SPDNN_VECTOR_BYTES == 64 ? 4 : 2, kVectors = SPDNN_VECTOR_BYTES == 64 ? 1 : 2;
 constexpr int64_t kStep = kVectors * kLanes;
 constexpr double kPi = 3.14159265358979323846;
 
 typedef double Doubles __attribute__((vector_size(SPDNN_VECTOR_BYTES)));
 typedef float Loose __attribute__((vector_size(SPDNN_VECTOR_BYTES), aligned(4), may_alias));
 typedef double LooseDoubles __attribute__((vector_size(SPDNN_VECTOR_BYTES), aligned(8), may_alias));
-typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
 
 void resample(const double* line, int64_t stride, const double* taps, int64_t parts, int64_t taps_each, double* out, int64_t count) {
     constexpr int64_t kWide = SPDNN_VECTOR_BYTES / 8, kSums = 6;
@@ -93,59 +98,104 @@ struct Block {
     std::vector<double> values, bound;
 };
 
-// Every `every`-th row of the vertical transform, in single precision.
-struct Vertical {
-    Vertical(const Columns& all, int64_t every) : reals(all.rows + 1), side(all.side / every) {
-        std::vector<double> norm2(all.side);
-        auto single = [&](const double* from, int64_t count) {
-            std::vector<float> to(count * side);
-            for (int64_t r = 0; r < count; ++r)
-                for (int64_t j = 0; j < side; ++j) {
-                    const double factor = from[r * all.side + j * every];
-                    to[r * side + j] = static_cast<float>(factor), norm2[j] += factor * factor;
-                }
-            return to;
-        };
-        real = single(all.real, reals), imaginary = single(all.imaginary, 2);
-        most = *std::max_element(norm2.begin(), norm2.end());
+// kTogether columns in single precision, folded: even[k] is value k + value rows - k, odd[k] their difference, value by
+// value and then by column; the last of `odd` is the sine.
+struct Folded {
+    explicit Folded(int64_t rows) : terms(rows / 2 + 1), even(terms * kTogether), odd(terms * kTogether) {}
+
+    void take(const Block& block, int c, int64_t column) {
+        const int64_t rows = block.all.rows, half = rows / 2;
+        const double s = block(rows, column), w = block(rows + 1, column);
+        double norm2 = s * s + w * w;
+        for (int64_t k = 0; k <= half; ++k) {
+            const double one = block(k, column), other = k % half ? block(rows - k, column) : 0;
+            even[k * kTogether + c] = static_cast<float>(one + other);
+            odd[k * kTogether + c] = k % half ? static_cast<float>(one - other) : 0;
+            norm2 += one * one + other * other;
+        }
+        odd[half * kTogether + c] = sine[c] = static_cast<float>(s), signs[c] = static_cast<float>(w);
+        // A sum of n <= 15 products of rounded factors is wrong by less than (n + 3) 2^-24 of the product of the norms, which
+        // folding makes at most sqrt(2) times as large; y is two such sums, z smaller.
+        error[c] = 60 * 0x1p-24 * std::sqrt(norm2);
     }
 
-    // take(first row, column, vectors of |y|^2) for kTogether columns: column c's values are at columns[c * (reals + 1)].
+    int64_t terms;
+    std::vector<float> even, odd;
+    float sine[kTogether] = {}, signs[kTogether] = {};
+    double error[kTogether] = {};  // of |y|, at most, over the norm of its row's factors
+};
+
+// Every `every`-th row of the vertical transform, folded, in single precision.
+struct Vertical {
+    Vertical(const Columns& all, int64_t every)
+        : terms(all.rows / 2 + 1), side(all.side / every), even(terms * half()), odd(terms * half()), sine_even(half()),
+          sine_odd(half()), signs(half()), middle(terms) {
+        auto real = [&](int64_t k, int64_t j) { return all.real[k * all.side + j % side * every]; };
+        auto imaginary = [&](int64_t k, int64_t j) { return all.imaginary[k * all.side + j % side * every]; };
+        for (int64_t j = 0; j < side; ++j) {
+            double norm2 = 0;
+            for (int64_t k = 0; k <= all.rows; ++k) norm2 += real(k, j) * real(k, j);
+            for (int64_t k = 0; k < 2; ++k) norm2 += imaginary(k, j) * imaginary(k, j);
+            most = std::max(most, norm2);
+        }
+        for (int64_t j = 0; j < half(); ++j) {
+            const auto sum = [&](auto of, int64_t k) { return static_cast<float>((of(k, j) + of(k, side - j)) / 2); };
+            const auto difference = [&](auto of, int64_t k) { return static_cast<float>((of(k, j) - of(k, side - j)) / 2); };
+            for (int64_t k = 0; k < terms; ++k) {
+                even[k * half() + j] = sum(real, k);
+                odd[k * half() + j] = difference(real, k < terms - 1 ? k : all.rows);
+            }
+            sine_even[j] = sum(imaginary, 0), sine_odd[j] = difference(imaginary, 0), signs[j] = difference(imaginary, 1);
+        }
+        for (int64_t k = 0; k < terms; ++k) middle[k] = static_cast<float>(real(k, half()));
+        middle_sine = static_cast<float>(imaginary(0, half()));
+    }
+
+    int64_t half() const { return side / 2; }
+
+    // take(first row j, column, |y|^2 of rows j, j + 1 .., and of rows side - j, side - j - 1 ..); row side is row 0.
     template <class Take>
-    void each(const float* columns, Take take) const {
-        for (int64_t j = 0; j < side; j += kStep) {
-            Vec y[kTogether][kVectors] = {}, z[kTogether][kVectors] = {};
-            multiply(real.data() + j, reals, columns, y);
-            multiply(imaginary.data() + j, 2, columns + reals - 1, z);
+    void each(const Folded& columns, Take take) const {
+        for (int64_t j = 0; j < half(); j += kStep) {
+            Vec e[kTogether][kVectors] = {}, o[kTogether][kVectors] = {};
+            for (int64_t k = 0; k < terms; ++k) {
+                const Loose* const evens = reinterpret_cast<const Loose*>(&even[k * half() + j]);
+                const Loose* const odds = reinterpret_cast<const Loose*>(&odd[k * half() + j]);
+#pragma GCC unroll 4
+                for (int c = 0; c < kTogether; ++c)
+#pragma GCC unroll 4
+                    for (int v = 0; v < kVectors; ++v) {
+                        e[c][v] += columns.even[k * kTogether + c] * evens[v];
+                        o[c][v] += columns.odd[k * kTogether + c] * odds[v];
+                    }
+            }
             for (int c = 0; c < kTogether; ++c) {
-                for (int v = 0; v < kVectors; ++v) y[c][v] = y[c][v] * y[c][v] + z[c][v] * z[c][v];
-                take(j, c, y[c]);
+                Vec low[kVectors], high[kVectors];
+                for (int v = 0; v < kVectors; ++v) {
+                    const auto at = [&](const std::vector<float>& factors) { return *reinterpret_cast<const Loose*>(&factors[j + v * kLanes]); };
+                    const Vec ze = columns.sine[c] * at(sine_even), zo = columns.sine[c] * at(sine_odd) + columns.signs[c] * at(signs);
+                    low[v] = (e[c][v] + o[c][v]) * (e[c][v] + o[c][v]) + (ze + zo) * (ze + zo);
+                    high[v] = (e[c][v] - o[c][v]) * (e[c][v] - o[c][v]) + (ze - zo) * (ze - zo);
+                }
+                take(j, c, low, high);
             }
         }
     }
 
-    // By how much such a |y|^2 may be wrong. A sum of n terms is wrong by less than (n + 3) 2^-24 of the product of the
-    // norms; squared, by a little more than twice; and a rounded |y|^2 by 2^-23 of itself.
-    float error(const float* column) const {
-        double norm2 = 0;
-        for (int64_t r = 0; r <= reals; ++r) norm2 += static_cast<double>(column[r]) * column[r];
-        return static_cast<float>(2e-5 * norm2 * most);
+    // |y|^2 of row side / 2, whose odd parts are zero, of each column.
+    void middle_squares(const Folded& columns, float (&squares)[kTogether]) const {
+        float y[kTogether] = {};
+        for (int64_t k = 0; k < terms; ++k)
+            for (int c = 0; c < kTogether; ++c) y[c] += columns.even[k * kTogether + c] * middle[k];
+        for (int c = 0; c < kTogether; ++c) squares[c] = y[c] * y[c] + columns.sine[c] * middle_sine * columns.sine[c] * middle_sine;
     }
 
-    int64_t reals, side;
-    double most;  // the largest squared norm of a row's factors
-    std::vector<float> real, imaginary;
+    double error(const Folded& columns, int c) const { return columns.error[c] * std::sqrt(most); }
 
-  private:
-    void multiply(const float* factors, int64_t count, const float* columns, Vec (&sums)[kTogether][kVectors]) const {
-        for (int64_t r = 0; r < count; ++r) {
-            const Loose* const some = reinterpret_cast<const Loose*>(factors + r * side);
-#pragma GCC unroll 4
-            for (int c = 0; c < kTogether; ++c)
-#pragma GCC unroll 4
-                for (int v = 0; v < kVectors; ++v) sums[c][v] += columns[c * (reals + 1) + r] * some[v];
-        }
-    }
+    int64_t terms, side;
+    double most = 0;  // the largest squared norm of a row's factors
+    std::vector<float> even, odd, sine_even, sine_odd, signs, middle;
+    float middle_sine;
 };
 
 // Some columns of a block, and what their |y|^2 are at most.
@@ -156,16 +206,14 @@ struct Chosen {
     void add(int64_t column, double bound) { columns[count] = column, bounds[count++] = bound; }
 };
 
-// work(kTogether columns in single precision, the number of the first in `chosen`, how many of them there are) for all.
+// work(kTogether columns, the number of the first in `chosen`, how many of them there are) for all in `chosen`.
 template <class Work>
 void together(const Block& block, const Chosen& chosen, Work work) {
-    const int64_t values = block.all.rows + 2;
-    std::vector<float> columns(kTogether * values);
+    Folded columns(block.all.rows);
     for (int64_t i = 0; i < chosen.count; i += kTogether) {
         const int count = static_cast<int>(std::min<int64_t>(kTogether, chosen.count - i));
-        for (int c = 0; c < count; ++c)
-            for (int64_t r = 0; r < values; ++r) columns[c * values + r] = static_cast<float>(block(r, chosen.columns[i + c]));
-        work(columns.data(), i, count);
+        for (int c = 0; c < count; ++c) columns.take(block, c, chosen.columns[i + c]);
+        work(columns, i, count);
     }
 }
 
@@ -180,15 +228,21 @@ double exact(const Block& block, int64_t column, int64_t j) {
 // Leaves in `chosen` those of which some |y|^2 may exceed `value`, as `vertical` has it and times `slack` for rows between.
 void choose(const Block& block, Chosen& chosen, const Vertical& vertical, double slack, double value) {
     int64_t left = 0;
-    together(block, chosen, [&](const float* columns, int64_t first, int count) {
+    together(block, chosen, [&](const Folded& columns, int64_t first, int count) {
         Vec most[kTogether] = {};
-        vertical.each(columns, [&](int64_t, int c, const Vec* squares) {
-            for (int v = 0; v < kVectors; ++v) most[c] = most[c] > squares[v] ? most[c] : squares[v];
+        vertical.each(columns, [&](int64_t, int c, const Vec* low, const Vec* high) {
+            for (int v = 0; v < kVectors; ++v) {
+                const Vec larger = low[v] > high[v] ? low[v] : high[v];
+                most[c] = most[c] > larger ? most[c] : larger;
+            }
         });
+        float middle[kTogether];
+        vertical.middle_squares(columns, middle);
         for (int c = 0; c < count; ++c) {
-            float largest = 0;
+            float largest = middle[c];
             for (int lane = 0; lane < kLanes; ++lane) largest = std::max(largest, most[c][lane]);
-            const double bound = (static_cast<double>(largest) + vertical.error(columns + c * (vertical.reals + 1))) * slack;
+            const double most_y = std::sqrt(static_cast<double>(largest)) + vertical.error(columns, c);
+            const double bound = most_y * most_y * slack * (1 + 1e-6);  // for the rounding of the square
             if (bound > value) chosen.columns[left] = chosen.columns[first + c], chosen.bounds[left++] = bound;
         }
     });
@@ -225,35 +279,82 @@ double largest(const Columns& all, double value) {
     return value;
 }
 
+// Bit i is lane i of a comparison.
+uint32_t mask_of(IntVec lanes) {
+#if defined(__x86_64__) && SPDNN_VECTOR_BYTES == 64
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(lanes));
+#elif defined(__x86_64__) && SPDNN_VECTOR_BYTES == 32
+    return _mm256_movemask_ps(reinterpret_cast<__m256>(lanes));
+#elif defined(__x86_64__)
+    return _mm_movemask_ps(reinterpret_cast<__m128>(lanes));
+#else
+    uint32_t mask = 0;
+    for (int lane = 0; lane < kLanes; ++lane) mask |= static_cast<uint32_t>(lanes[lane] & 1) << lane;
+    return mask;
+#endif
+}
+
+// A bit for each pair of rows j and side - j, in the order of j, of one column: row j's and row side - j's.
+struct PairBits {
+    explicit PairBits(int64_t half) : low(half / 8 + 8), high(half / 8 + 8) {}
+
+    static void set(std::vector<uint8_t>& bits, int64_t j, const IntVec* lanes) {
+        uint32_t mask = 0;
+        for (int v = 0; v < kVectors; ++v) mask |= mask_of(lanes[v]) << v * kLanes;
+        std::memcpy(&bits[j / 8], &mask, kStep / 8);
+    }
+
+    std::vector<uint8_t> low, high;
+};
+
 void threshold(const Columns& all, double level, uint8_t* bits) {
     const Vertical vertical(all, 1);
     const float single = static_cast<float>(level);
+    const int64_t side = all.side, half = side / 2;
+    std::vector<PairBits> above(kTogether, PairBits(half)), near(kTogether, PairBits(half));
     each_block(all, level, [&](const Block& block, int64_t first, int64_t phase, const Chosen& chosen) {
-        together(block, chosen, [&](const float* columns, int64_t begin, int count) {
-            const int64_t* const numbers = chosen.columns + begin;
-            float error[kTogether] = {};
-            for (int c = 0; c < count; ++c) error[c] = vertical.error(columns + c * (vertical.reals + 1)) + 2e-5f * single;
-            vertical.each(columns, [&](int64_t j, int c, const Vec* squares) {
-                if (c >= count) return;
-                uint8_t* const to = bits + (((first + numbers[c]) * all.phases + phase) * all.side + j) / 8;
-                IntVec near = {};
-                uint8_t ones[kStep];
+        together(block, chosen, [&](const Folded& columns, int64_t begin, int count) {
+            float error[kTogether], middle[kTogether];
+            IntVec any[kTogether] = {};
+            for (int c = 0; c < kTogether; ++c) {  // if |y|^2 and what was found are not on one side of the level, |y| is near its root
+                const double wrong = vertical.error(columns, c);
+                error[c] = static_cast<float>((2 * std::sqrt(level) + wrong) * wrong + 1e-6 * level);
+            }
+            vertical.each(columns, [&](int64_t j, int c, const Vec* low, const Vec* high) {
+                IntVec over[2][kVectors], close[2][kVectors];
                 for (int v = 0; v < kVectors; ++v) {
-                    const Vec excess = squares[v] - single;
-                    const Bytes above = __builtin_convertvector(excess > 0, Bytes) & 1;
-                    std::memcpy(ones + v * kLanes, &above, sizeof above);
-                    near |= excess * excess <= error[c] * error[c];
+                    const Vec excess[2] = {low[v] - single, high[v] - single};
+                    for (int which = 0; which < 2; ++which) {
+                        over[which][v] = excess[which] > 0;
+                        close[which][v] = excess[which] * excess[which] <= error[c] * error[c];
+                        any[c] |= close[which][v];
+                    }
                 }
-                bool any = false;
-                for (int lane = 0; lane < kLanes; ++lane) any |= near[lane] != 0;
-                for (int i = 0; any && i < kStep; ++i)
-                    if (std::abs(squares[i / kLanes][i % kLanes] - single) <= error[c]) ones[i] = exact(block, numbers[c], j + i) > level;
-                for (int64_t byte = 0; byte < kStep / 8; ++byte) {
-                    uint64_t eight;
-                    std::memcpy(&eight, ones + 8 * byte, sizeof eight);
-                    to[byte] = static_cast<uint8_t>(eight * 0x8040201008040201u >> 56);  // bit 8 i is at bit 63 - i now
-                }
+                PairBits::set(above[c].low, j, over[0]), PairBits::set(above[c].high, j, over[1]);
+                PairBits::set(near[c].low, j, close[0]), PairBits::set(near[c].high, j, close[1]);
             });
+            vertical.middle_squares(columns, middle);
+            for (int c = 0; c < count; ++c) {
+                const int64_t column = chosen.columns[begin + c];
+                std::vector<uint8_t>&low = above[c].low, &high = above[c].high;
+                auto decide = [&](std::vector<uint8_t>& to, int64_t j, int64_t row) {
+                    const uint8_t bit = 1 << j % 8;
+                    to[j / 8] = exact(block, column, row) > level ? to[j / 8] | bit : to[j / 8] & ~bit;
+                };
+                high[half / 8] = middle[c] > single;
+                if (std::abs(middle[c] - single) <= error[c]) decide(high, half, half);
+                for (int64_t j = 0; j < half && mask_of(any[c]); ++j) {
+                    if (near[c].low[j / 8] >> j % 8 & 1) decide(low, j, j);
+                    if (near[c].high[j / 8] >> j % 8 & 1) decide(high, j, (side - j) % side);
+                }
+                // The first row of a byte is its highest bit: the other way round in `low`, and one place on in `high`.
+                uint8_t* const to = bits + ((first + column) * all.phases + phase) * side / 8;
+                for (int64_t byte = 0; byte < half / 8; ++byte) {
+                    const uint64_t spread = low[byte] * uint64_t{0x80200802} & 0x0884422110u;
+                    to[byte] = static_cast<uint8_t>(spread * 0x0101010101u >> 32);
+                    to[side / 8 - 1 - byte] = static_cast<uint8_t>(high[byte] >> 1 | high[byte + 1] << 7);
+                }
+            }
         });
     });
 }

@@ -12,7 +12,8 @@ namespace spdnn {
 // Column i of phase p has `rows` values: row r is the sum over k < parts, t < taps_each of taps[p, k, t] *
 // lines[r, k, start + i + t], and nyquist[r] * cosine, of the angle (start + i) % grid of that phase. Two more follow: the
 // sine, and the sum of the rows with signs in turn. y = the first rows + 1 of them times `real` (rows + 1, side) + i times
-// the last two times `imaginary` (2, side).
+// the last two times `imaginary` (2, side). Row side - j of the transform must be row j with factors k and rows - k
+// exchanged, and those of the sine in y and of the signs negated.
 struct Columns {
     const double* lines;  // (rows, parts, stride)
     int64_t rows, parts, stride, start, count, phases;

@@ -16,7 +16,7 @@ static Columns columns(const Cube& lines, int64_t start, int64_t count, const Cu
                        const Cube& waves, const Matrix& real, const Matrix& imaginary) {
     const int64_t rows = lines.shape(0), parts = lines.shape(1), stride = lines.shape(2), phases = taps.shape(0), each = taps.shape(2),
                   grid = waves.shape(2), side = real.shape(1);
-    require(rows >= 1 && static_cast<int64_t>(taps.shape(1)) == parts && static_cast<int64_t>(nyquist.size()) == rows,
+    require(rows >= 2 && rows % 2 == 0 && static_cast<int64_t>(taps.shape(1)) == parts && static_cast<int64_t>(nyquist.size()) == rows,
             "lines, taps and nyquist must fit");
     require(static_cast<int64_t>(waves.shape(0)) == phases && waves.shape(1) == 2 && grid >= 1, "waves must be cosines and sines of each phase");
     require(static_cast<int64_t>(real.shape(0)) == rows + 1 && imaginary.shape(0) == 2 && static_cast<int64_t>(imaginary.shape(1)) == side &&
