@@ -280,7 +280,7 @@ class Workflow:
         for one in below:
             with contextlib.suppress(psutil.Error):
                 words = one.cmdline()
-                if "python" in words[0] and any(word == "spdnn" or "scripts" in word for word in words):
+                if words and "python" in words[0] and any(word == "spdnn" or "scripts" in word for word in words):
                     jobs.append(one)
         chosen = int(kill.moment * 1000) % max(1, len(jobs))
         return jobs[chosen : chosen + 1]
