@@ -2,6 +2,9 @@
 
 import sys
 
-from spdnn.cli import main
+try:
+    from spdnn.cli import main
+except KeyboardInterrupt:  # it reads files of its own yet
+    sys.exit(130)
 
 sys.exit(main())

@@ -12,8 +12,8 @@ from collections.abc import Collection
 
 from spdnn import __version__
 from spdnn.common import progress_output
+from spdnn.common.endings import check_ended, clean_on_terminate, farewell
 from spdnn.common.errors import SpdnnError
-from spdnn.common.files import check_ended, clean_on_terminate
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
 from spdnn.records.time_to_solution import process_seconds
 
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     On several ranks, an error of one ends all of them.
     """
-    with clean_on_terminate():
+    with clean_on_terminate(own=arguments is None):
         return _run(arguments)
 
 
@@ -118,7 +118,7 @@ def _run(arguments: list[str] | None) -> int:
     except BrokenPipeError:
         return _failed(None, 1)
     except KeyboardInterrupt:
-        return _failed("interrupted; nothing was written under a final name", 130)
+        return _failed(farewell(), 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(f"{where}{error.strerror or error}", 1)

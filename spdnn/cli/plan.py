@@ -62,7 +62,7 @@ def _counts(most: int):
 
 
 def _plan(chosen) -> None:
-    from spdnn.common.files import check_target, write_text
+    from spdnn.common.files import check_target, together, write_text
 
     for name in RANKS if chosen.cut else plan_cut.OPTIONS:
         if getattr(chosen, name) is not None:
@@ -74,10 +74,11 @@ def _plan(chosen) -> None:
             raise InputError(f"{path}: --json or --svg would replace it; name another file")
     if len(set(targets)) < len(targets):
         raise InputError(f"{chosen.svg}: --json and --svg are one file; name two")
-    content = (plan_cut.show if chosen.cut else _show_check if chosen.check else _show_plan)(chosen)
-    if chosen.json:
-        schema, indent = ("spdnn-decomposition", None) if chosen.cut else ("spdnn-plan", 1)
-        write_text(chosen.json, json.dumps({"schema": schema, "version": 1} | content, indent=indent) + "\n")
+    with together():
+        content = (plan_cut.show if chosen.cut else _show_check if chosen.check else _show_plan)(chosen)
+        if chosen.json:
+            schema, indent = ("spdnn-decomposition", None) if chosen.cut else ("spdnn-plan", 1)
+            write_text(chosen.json, json.dumps({"schema": schema, "version": 1} | content, indent=indent) + "\n")
 
 
 def _show_plan(chosen) -> dict:

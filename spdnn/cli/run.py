@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named, opened
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_target, existing, replacing
+from spdnn.common.files import check_target, existing, replacing, reserve, together
 from spdnn.distributed.local import staged
 from spdnn.distributed.world import world
 from spdnn.engines.base import Options
@@ -167,13 +167,14 @@ def _infer(chosen) -> int:
         verdict = None
         if judged:
             verdict, measurement = _judged(chosen, loaded, measurement, result, chosen.truth)
-    if verdict is None or verdict.passed:
-        _write_outputs(chosen, measurement, result)
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
     for name in ("prepared", "layers", "count", "truth", "seed"):
         command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
     name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
-    return _report(chosen, name, measurement, result, verdict, command)
+    with together():
+        if verdict is None or verdict.passed:
+            _write_outputs(chosen, measurement, result)
+        return _report(chosen, name, measurement, result, verdict, command)
 
 
 def _load(
@@ -300,20 +301,19 @@ def _write_outputs(chosen, measurement: Measurement, result: Result) -> None:
         measure.write_samples(chosen.samples, measurement, result)
     if not chosen.values:
         return
-    with replacing(chosen.values) as temporary:
+    with replacing(chosen.values) as temporary, open(temporary, "wb") as stream:
         if chosen.top:
             neurons, values = result.top(chosen.top)
-            with open(temporary, "wb") as stream:
-                np.savez(stream, neurons=neurons, values=values)
+            np.savez(stream, neurons=neurons, values=values)
         else:
-            with open(temporary, "wb") as stream:
-                _write_rows(stream, result)
+            _write_rows(stream, result)
 
 
 def _write_rows(stream: BinaryIO, result: Result) -> None:
     """All last rows as .npy; written and not mapped, so that a full disk is an error and no signal."""
     form = {"descr": "<f4", "fortran_order": False, "shape": (result.inputs, result.outputs)}
     np.lib.format.write_array_header_1_0(stream, form)
+    reserve(stream, stream.tell() + 4 * result.inputs * result.outputs)
     step = max(1, ROWS_BYTES // (4 * result.outputs))
     for start in range(0, result.inputs, step):
         rows = np.zeros((min(step, result.inputs - start), result.outputs), np.float32)

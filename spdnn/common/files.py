@@ -4,12 +4,14 @@ import contextlib
 import errno
 import os
 import shutil
-import signal
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
+from spdnn.common import endings
 from spdnn.common.errors import InputError, SpdnnError
+
+_together: tuple[contextlib.ExitStack, list] | None = None  # of the block of `together` that is under way
 
 
 @contextlib.contextmanager
@@ -26,25 +28,17 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     """
     target = check_target(path)
     temporary = _temporary(target)
-    try:
+
+    def name():
+        os.replace(temporary, target)
+
+    with _named(target, name, lambda: temporary.unlink(missing_ok=True)):
         with open(temporary, "xb"):
             pass
         yield temporary
         if durable:
             with open(temporary, "rb") as stream:
                 os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _sentence(error, target) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _temporary(target: Path) -> Path:
-    """A new name next to `target`, chosen before anything has it: a signal may come as soon as it is there."""
-    return target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
 
 
 @contextlib.contextmanager
@@ -64,18 +58,91 @@ def replacing_folder(path: str | os.PathLike) -> Iterator[Path]:
     _check_parent(target)
     stage = _temporary(target)
     whole, before = stage / "whole", stage / "before"
-    try:
-        whole.mkdir(parents=True)
-        yield whole
+
+    def name():
         if target.exists():
             os.replace(target, before)
         os.replace(whole, target)
-    except OSError as error:
-        raise _sentence(error, target) from error
-    finally:
+
+    def discard():
         if before.exists() and not target.exists():
             os.replace(before, target)
         shutil.rmtree(stage, ignore_errors=True)
+
+    with _named(target, name, discard):
+        whole.mkdir(parents=True)
+        yield whole
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """What is written in this block by `replacing` and `replacing_folder` gets its names at the end, or none does.
+
+    All of it is whole before the first is renamed, and no signal comes between the renames. What kills the process or
+    the machine in these few system calls leaves the first of them renamed, and the others as they were before.
+
+    Raises:
+        SpdnnError: one cannot be renamed.
+    """
+    global _together
+    if _together is not None:
+        yield
+        return
+    with contextlib.ExitStack() as discarded:
+        _together = discarded, []
+        try:
+            yield
+            names = _together[1]
+        finally:
+            _together = None
+        if names:
+            _name(names)
+
+
+@contextlib.contextmanager
+def _named(target: Path, name: Callable[[], None], discard: Callable[[], None]) -> Iterator[None]:
+    """After this block, or the one of `together` around it, `name` is called; `discard` is, however that ends."""
+    with contextlib.ExitStack() as own:
+        discarded, names = _together or (own, None)
+        discarded.callback(discard)
+        discarded.enter_context(endings.undone(discard))
+        try:
+            yield
+        except OSError as error:
+            raise _sentence(error, target) from error
+        if names is None:
+            _name([(target, name)])
+        else:
+            names.append((target, name))
+
+
+def _name(names: list[tuple[Path, Callable[[], None]]]) -> None:
+    with endings.held():
+        for target, name in names:
+            try:
+                name()
+            except OSError as error:
+                raise _sentence(error, target) from error
+            endings.appeared()
+
+
+def _temporary(target: Path) -> Path:
+    """A new name next to `target`, chosen before anything has it: a signal may come as soon as it is there."""
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+
+
+def reserve(stream: BinaryIO, size: int) -> None:
+    """Have the disk keep room for the first `size` bytes of a file, so a full disk is known before they are written.
+
+    Raises:
+        OSError: there is no such room.
+    """
+    try:
+        if size:
+            os.posix_fallocate(stream.fileno(), 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # a file system that cannot
+            raise
 
 
 def check_target(path: str | os.PathLike) -> Path:
@@ -102,53 +169,6 @@ def _check_parent(target: Path) -> None:
         raise InputError(f"{target.parent} does not exist; make that folder before writing {target.name} into it")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise InputError(f"{target.parent}: nothing can be written into this folder")
-
-
-_ended_by: int | None = None  # the signal that is ending this process
-
-
-@contextlib.contextmanager
-def clean_on_terminate() -> Iterator[None]:
-    """In this block, let SIGTERM and SIGHUP end the process as an error does, so that temporary files are removed.
-
-    The exit status is 128 + the signal's number. A signal that is ignored (nohup) stays so. SIGINT raises
-    KeyboardInterrupt as ever, and is remembered like the others for `check_ended`. At the end of the block the handlers
-    of before are back.
-    """
-    global _ended_by
-
-    def ended(number, frame):
-        global _ended_by
-        first, _ended_by = _ended_by is None, number
-        if first and number != signal.SIGINT:
-            print("spdnn: terminated; nothing was written under a final name", file=sys.stderr)
-        check_ended()
-
-    def unraisable_hook(unraisable, default=sys.unraisablehook):
-        # Python swallows what is raised in a finalizer, with a traceback; check_ended raises it again.
-        if _ended_by is None or unraisable.exc_type not in (KeyboardInterrupt, SystemExit):
-            default(unraisable)
-
-    before = _ended_by, sys.unraisablehook
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    handled = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
-    _ended_by, sys.unraisablehook = None, unraisable_hook
-    try:
-        for number in handled:
-            signal.signal(number, ended)
-        yield
-    finally:
-        for number, handler in handled.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # None: it was not Python's
-        _ended_by, sys.unraisablehook = before
-
-
-def check_ended() -> None:
-    """Raise again what a signal raised, in case a library swallowed it, as in a finalizer."""
-    if _ended_by == signal.SIGINT:
-        raise KeyboardInterrupt
-    if _ended_by is not None:
-        raise SystemExit(128 + _ended_by)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

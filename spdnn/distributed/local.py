@@ -6,11 +6,10 @@ The node's leader makes them, so that what is read again and again is near.
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from spdnn.common import progress
+from spdnn.common import endings, progress
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.distributed.world import World
@@ -33,17 +32,22 @@ def staged(world: World, folder: str | None, *paths: str | None) -> Iterator[lis
     if not folder:
         yield list(paths)
         return
-    result = world.on_leaders(_copied, Path(folder), paths)
-    where, copies = result if world.local is None else world.local.bcast(result)
-    try:
-        yield copies
-    finally:
+    where = Path(folder, f"spdnn-{os.urandom(4).hex()}")  # a signal may come as soon as it is there
+
+    def discard():
+        shutil.rmtree(where, ignore_errors=True)
+
+    with contextlib.ExitStack() as discarded:
         if world.leader:
-            shutil.rmtree(where, ignore_errors=True)
+            discarded.callback(discard)
+            discarded.enter_context(endings.undone(discard))
+        copies = world.on_leaders(_copied, where, paths)
+        yield copies if world.local is None else world.local.bcast(copies)
 
 
-def _copied(folder: Path, paths: tuple[str | None, ...]) -> tuple[str, list[str | None]]:
-    """(a new folder in `folder`, the copies in it)."""
+def _copied(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
+    """Copies in the new folder `where`."""
+    folder = where.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: not a folder to write to; --stage (or {VARIABLE}) names one on a disk of the node")
     files = [None if path is None else existing(path, "file") for path in paths]
@@ -53,15 +57,11 @@ def _copied(folder: Path, paths: tuple[str | None, ...]) -> tuple[str, list[str 
     needed, free = sum(path.stat().st_size for path in files if path), shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(f"{folder}: {free:,} bytes are free, and the files to stage have {needed:,}")
-    where = tempfile.mkdtemp(prefix="spdnn-", dir=folder)
-    try:
-        copies = []
-        for number, path in enumerate(progress.bar(files, "stage files", len(files), "file")):
-            # names may say what a file holds, and stay
-            near = Path(where, str(number))
-            near.mkdir()
-            copies.append(path and str(shutil.copyfile(path, near / path.name)))
-        return where, copies
-    except BaseException:
-        shutil.rmtree(where, ignore_errors=True)
-        raise
+    where.mkdir(mode=0o700)
+    copies = []
+    for number, path in enumerate(progress.bar(files, "stage files", len(files), "file")):
+        # names may say what a file holds, and stay
+        near = where / str(number)
+        near.mkdir()
+        copies.append(path and str(shutil.copyfile(path, near / path.name)))
+    return copies

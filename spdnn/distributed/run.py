@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from spdnn.common import progress_output, provenance
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
-from spdnn.common.files import check_ended
 from spdnn.distributed import partition as parts
 from spdnn.distributed.devices import device
 from spdnn.distributed.exchange import Log, RankExchange

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NoReturn, TextIO
 
-from spdnn.common import progress_output
+from spdnn.common import endings, progress_output
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
@@ -75,6 +75,7 @@ class World:
 
     def _connect(self, size: int) -> None:
         mpi = self.mpi
+        endings.undo(_remove_segments)
         self.comm = mpi.COMM_WORLD
         self.size, self.rank = self.comm.size, self.comm.rank
         if self.size != size:
@@ -158,11 +159,15 @@ class World:
             stream.flush()
             _until_read(stream)
         time.sleep(FORWARDED)
-        with contextlib.suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
-            for path in {line.split()[-1] for line in maps if SEGMENT in line}:
-                os.unlink(path)
+        _remove_segments()
         self.comm.Abort(status)
         raise SystemExit(status)
+
+
+def _remove_segments() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
+        for path in {line.split()[-1] for line in maps if SEGMENT in line}:
+            os.unlink(path)
 
 
 def _until_read(stream: TextIO) -> None:

@@ -171,6 +171,11 @@ class Writer:
         self._start = -(-size // ALIGNMENT) * ALIGNMENT
         file.seek(self._start)
 
+    def reserve(self, size: int) -> None:
+        """Have the disk keep room for the next `size` bytes of tensors. Raises OSError."""
+        self._file.flush()
+        files.reserve(self._file, self._start + self._at + size)
+
     def begin(self, name: str) -> None:
         """Begin a tensor of bytes, which `append` adds to."""
         self._header[name] = {"dtype": "U8", "shape": [0], "data_offsets": [self._at, self._at]}
@@ -197,6 +202,7 @@ class Writer:
         """
         array = np.asarray(array, order="C")
         content = array.reshape(-1).view(np.uint8)
+        self.reserve(content.size)
         for block in blocks(content, what):
             self._file.write(block.data)
         span = [self._at, self._at + content.size]

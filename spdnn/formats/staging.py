@@ -3,10 +3,10 @@
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from spdnn.common import endings
 from spdnn.common.errors import SpdnnError
 
 
@@ -21,22 +21,26 @@ def staged(folder: Path, names: list[str]) -> Iterator[Path]:
     Raises:
         SpdnnError: `folder` cannot be made or written to.
     """
-    new, stage = not folder.is_dir(), None
-    try:
-        with writing(folder):
-            folder.mkdir(exist_ok=True)
-            stage = Path(tempfile.mkdtemp(prefix=".export.", suffix=".part", dir=folder))
-        yield stage
-        with writing(folder):
-            (folder / names[0]).unlink(missing_ok=True)
-            for name in reversed(names):
-                os.replace(stage / name, folder / name)
-    finally:
-        if stage is not None:
-            shutil.rmtree(stage, ignore_errors=True)
+    new, stage = not folder.is_dir(), folder / f".export.{os.urandom(4).hex()}.part"
+
+    def discard():
+        shutil.rmtree(stage, ignore_errors=True)
         if new:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # which fails when there is anything in it
+
+    with contextlib.ExitStack() as discarded:
+        discarded.callback(discard)
+        discarded.enter_context(endings.undone(discard))
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            stage.mkdir()
+        yield stage
+        with endings.held(), writing(folder):
+            (folder / names[0]).unlink(missing_ok=True)
+            for name in reversed(names):
+                os.replace(stage / name, folder / name)
+            endings.appeared()
 
 
 def write(path: Path, content: bytes) -> None:

@@ -287,6 +287,9 @@ def _write_layers(
     with container.creating(path, FORMAT, record, durable=durable) as writer:
         rows, headers = {}, {}
         writer.begin("data")
+        if isinstance(network, RadixNet | StoreNetwork):  # whose layers need not be read for their sizes
+            known = map(network.header, range(network.depth))
+            writer.reserve(sum(header.edges * index_dtype(header.inputs).itemsize for header in known))
         for k, header, row, parts in progress.bar(laid, what, depth):
             if k in rows:
                 raise InputError(f"layer {k + 1} is there twice")

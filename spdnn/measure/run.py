@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common import door, progress, progress_output, provenance
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.common.files import check_ended, replacing, write_text
+from spdnn.common.files import replacing, write_text
 from spdnn.common.validation import builtins
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.memory import resident_bytes

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.common.files import check_ended
+from spdnn.common.files import together
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.measure import run as measure
@@ -177,7 +178,8 @@ def _label(record: RunRecord) -> str:
 
 
 def write_records(folder: str | Path, records: Iterable[RunRecord]) -> None:
-    """Write each record to `folder` (made when it is absent) as CASE.json."""
+    """Write each record to `folder` (made when it is absent) as CASE.json, all of them or none."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for record in records:
-        write_record(Path(folder) / f"{record.case}.json", record)
+    with together():
+        for record in records:
+            write_record(Path(folder) / f"{record.case}.json", record)

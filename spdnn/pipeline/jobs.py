@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 
 from spdnn.common import progress_output
+from spdnn.common.endings import clean_on_terminate, farewell
 from spdnn.common.errors import SpdnnError
-from spdnn.common.files import clean_on_terminate
 
 
 @contextlib.contextmanager
@@ -18,7 +18,7 @@ def logged(log: str) -> Iterator[None]:
     """
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w")
-    with clean_on_terminate(), open(log, "w", encoding="utf-8", buffering=1) as stream:
+    with clean_on_terminate(own=True), open(log, "w", encoding="utf-8", buffering=1) as stream:
         os.dup2(stream.fileno(), 2)
         try:
             progress_output.begin()
@@ -27,6 +27,9 @@ def logged(log: str) -> Iterator[None]:
             print(f"spdnn: {error}", file=stream)
             print(f"spdnn: {error}", file=terminal, flush=True)
             raise SystemExit(1) from None
+        except KeyboardInterrupt:
+            print(f"spdnn: {farewell()}", file=stream)
+            raise SystemExit(130) from None
         except (OSError, MemoryError) as error:
             print(f"spdnn: {error or 'out of memory'}", file=terminal, flush=True)
             raise

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_target, write_text
+from spdnn.common.files import check_target, together, write_text
 from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
@@ -63,9 +63,10 @@ def render(
     shown = page.values(contents)
     drawings = page.drawings(shown, png=figures is not None)
     text = page.text(contents, shown, drawings)
-    if figures is not None:
-        figure_files.write_figures(drawings.values(), figures)
-    write_text(output, text)
+    with together():
+        if figures is not None:
+            figure_files.write_figures(drawings.values(), figures)
+        write_text(output, text)
     return sum(len(part.records) for part in parts) + len(operations)
 
 

@@ -2,7 +2,7 @@
 
 A file is searched for in the folder it is to be in, then in a mirror (a folder or an http(s) address with the
 table's paths below it; by default $SPDNN_MIRROR), then at its addresses in order. A download goes to a hidden
-`.part` file, locked against other processes and resumed where the server allows it, and gets its final name
+`.download` file, locked against other processes and resumed where the server allows it, and gets its final name
 only once its size and digest are right; so a folder filled here is itself a mirror. Bytes, time and redirects are
 limited by the table: a server that never ends, or sends a byte a second, is given up.
 """
@@ -161,7 +161,7 @@ class _Guard:
 
 def _fetch_url(source: Source, url: str, target: Path, retries: int, backoff: float, until: float) -> str | None:
     """Download from one address, again while that may help; why it failed, or None."""
-    part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
+    part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.download")
     for attempt in range(retries + 1):
         if attempt:
             time.sleep(max(0, min(backoff * 2 ** (attempt - 1), until - time.monotonic())))

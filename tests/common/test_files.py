@@ -1,14 +1,10 @@
 """Files appear whole or not at all."""
 
-import contextlib
 import errno
 import os
-import signal
-import sys
 from pathlib import Path
 
 import pytest
-from children import finished
 
 from spdnn.common import files
 from spdnn.common.errors import InputError, SpdnnError
@@ -113,32 +109,42 @@ def test_folders_that_are_not_there(tmp_path):
         files.existing("n" * 300, "network")
 
 
-@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
-def test_a_signal_that_a_library_swallowed_is_raised_again(number, raised):
-    before = signal.getsignal(number)
-    with pytest.raises(raised), files.clean_on_terminate():
-        files.check_ended()
-        with contextlib.suppress(BaseException):
-            signal.raise_signal(number)
-        files.check_ended()
-    files.check_ended()  # nobody else's run ends
-    assert signal.getsignal(number) == before
+def test_outputs_of_one_block_appear_together(tmp_path):
+    with files.together(), files.together():
+        files.write_text(tmp_path / "a", "1")
+        with files.replacing_folder(tmp_path / "folder") as whole:
+            put(whole, "x")
+        assert not [name for name in os.listdir(tmp_path) if not name.startswith(".")]
+    assert sorted(os.listdir(tmp_path)) == ["a", "folder"]
+    assert (held(tmp_path / "a"), held(tmp_path / "folder")) == (["1"], ["x"])
 
 
-def test_a_signal_swallowed_by_a_finalizer_is_silent_and_still_ends_the_run():
-    code = """
-import os, signal
-from spdnn.common.files import check_ended, clean_on_terminate
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_where_one_output_fails_none_appears(tmp_path, error):
+    files.write_text(tmp_path / "a", "before")
+    with pytest.raises((KeyboardInterrupt, SpdnnError)), files.together():
+        files.write_text(tmp_path / "a", "after")
+        with files.replacing_folder(tmp_path / "folder"):
+            pass
+        with files.replacing(tmp_path / "b"):
+            raise error
+    assert os.listdir(tmp_path) == ["a"]
+    assert held(tmp_path / "a") == ["before"]
 
-class Swallows:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
 
-with clean_on_terminate():
-    thing = Swallows()
-    del thing
-    check_ended()
-print("went on")
-"""
-    told = "spdnn: terminated; nothing was written under a final name\n"
-    assert finished([sys.executable, "-c", code]) == (143, "", told)
+def test_room_is_kept_or_the_disk_is_full(tmp_path, monkeypatch):
+    with files.replacing(tmp_path / "x") as temporary, open(temporary, "r+b") as stream:
+        files.reserve(stream, 1000)
+        assert os.fstat(stream.fileno()).st_size == 1000
+
+    def fails(number):
+        def fallocate(*_):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "posix_fallocate", fallocate)
+        files.reserve(stream, 1)
+
+    with open(tmp_path / "x", "r+b") as stream:
+        fails(errno.EOPNOTSUPP)
+        with pytest.raises(OSError, match="No space left"):
+            fails(errno.ENOSPC)

@@ -467,3 +467,18 @@ def test_a_clip_that_is_a_whole_number(path):
     made = network.from_matrices([np.eye(3)], clip=32)
     store.write_network(path, made)
     assert store.read_network(path).layer(0).activation == Activation("relu", 32.0)
+
+
+def test_room_is_kept_before_anything_large_is_written(tmp_path, monkeypatch):
+    kept = []
+
+    def fallocate(file, start, size):
+        kept.append((os.fstat(file).st_size < 100_000 <= size, size))
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    store.write_network(tmp_path / "net.safetensors", RadixNet(1024, 10))
+    assert kept[0][0]
+    assert 10 * 32 * 1024 * 2 <= kept[0][1] <= os.path.getsize(tmp_path / "net.safetensors")
+    kept.clear()
+    inputs_store.write_inputs(tmp_path / "in.safetensors", Inputs.from_array(np.full((100, 1000), 0.5, np.float32)))
+    assert kept == [(True, os.path.getsize(tmp_path / "in.safetensors"))]

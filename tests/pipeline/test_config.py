@@ -84,6 +84,20 @@ def test_what_ops_may_not_be(checked, change, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"networks": [OWN | {"name": f"mine{more}"}]} for more in ("\n", "\nx", "; x", "$(x)", " x", "'")),
+        {"engines": "cpu\n"},
+        {"reductions": "all\n"},
+        {"ops": OPS | {"models": ["transformer-small\n"]}},
+    ],
+)
+def test_a_name_that_a_shell_would_split_is_refused(checked, change):
+    with pytest.raises(InputError, match=r"^config: [\w.]+: .* is not allowed; [^\n]*$"):
+        checked(change)
+
+
 def test_ops_need_no_network(checked):
     nothing = {"neurons": [], "layers": []}
     assert config.cases(checked(nothing | {"ops": OPS})) == []

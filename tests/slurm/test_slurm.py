@@ -91,14 +91,13 @@ def test_interrupted_and_started_again(run, smoke):
     assert finished(["scancel", job])[0] == 0
     run.wait_for_no_job()
     assert not run.found("results/runs/*/*")
-    run.start("--unlock")
-    assert run.end() == 0, run.text
 
-    # The next one finishes it, though its first inference is killed: it is sent again, and may hold more.
+    # The next one finishes it without a flag. Its first inference is killed: it is sent again, and may hold more.
     run.start("--config", "count=20000", "repeats=1")
     (job,) = run.wait_for(lambda: run.running("infer"), "the inference to run")
     assert finished(["scancel", job])[0] == 0
     assert run.end() == 0, run.text
+    assert "was killed here, and this one takes it up" in run.text
     assert "Trying to restart job" in run.text
     assert "rule prepare" not in run.text  # what was whole is kept
     record = record_of(run, 20000)

@@ -139,7 +139,7 @@ def get(sources, folder, **options):
 
 
 def parts(folder):
-    return [path for path in (folder / "sub").iterdir() if path.suffix == ".part"]
+    return [path for path in (folder / "sub").iterdir() if path.suffix == ".download"]
 
 
 def test_a_right_file_is_downloaded_once(server, tmp_path):

@@ -6,7 +6,6 @@ One run makes what most tests read (`whole`); the others begin with a copy of it
 import base64
 import html
 import json
-import os
 import re
 import shutil
 import signal
@@ -15,12 +14,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse as sp
 import yaml
 from children import ended, started, until
 
 from spdnn.cli import main
+from spdnn.common import processes
 from spdnn.common.validation import builtins
 from spdnn.pipeline import config
 from spdnn.records.files import read_operations, read_record
@@ -389,16 +390,29 @@ def test_a_case_that_was_corrected_is_on_the_page(failed, settings, tmp_path):
 def test_interrupted_and_started_again(tmp_path, mnist_file, monkeypatch):
     """The preset with the official inputs, which are fetched from the mirror, and no reductions, so that it lasts."""
     monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where Snakemake leaves a folder when it is killed
     given = [*PRESET, "--config", "inputs=mnist", "reductions=none"]
     run = command(tmp_path, *given, "count=null", "repeats=1000")
     with started(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         until(lambda: list(tmp_path.glob("results/logs/infer/*.log")), "inference began", process)
-        os.killpg(process.pid, signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # to Snakemake alone, which ends its jobs
         assert ended(process)[0] != 0
     assert not list(tmp_path.glob("results/runs/*/samples.json"))
     assert not (tmp_path / "results/report.html").exists()  # who stops a run wants no page of it
+    with started(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        (log,) = tmp_path.glob("results/logs/infer/*.log")
+        log.unlink()
+        until(log.exists, "inference began again", process)
+        status, text = snakemake(tmp_path, *given, "count=1000", "repeats=1")  # a second one in the same folder
+        assert status != 0
+        assert re.search(rf"^spdnn: process {process.pid} on \S+ runs the workflow in this folder", text, re.MULTILINE)
+        (job,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["-m"])
+        job = processes.process(job.pid)
+        process.kill()
+        until(lambda: job.gone, "the job ended with Snakemake")
     case = "radixnet-1024-120.mnist-1024-first-1000.cpu.none.t2"
     text = passed(tmp_path, f"results/records/{case}.json", *given, "count=1000", "repeats=1")
+    assert "spdnn: a run of the workflow was killed here, and this one takes it up" in text
     assert set(jobs(text)) - {"total"} == {"infer", "verify", "benchmark"}  # what was whole is kept
     record = records_of(tmp_path)[case]
     assert (record["engine"]["name"], record["threads"]) == ("cpu", 2)

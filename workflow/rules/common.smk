@@ -9,7 +9,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
 from spdnn.pipeline import config as settings
-from spdnn.pipeline import estimates
+from spdnn.pipeline import estimates, runs
 from spdnn.reductions.registry import parse_reductions
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.common.errors import SpdnnError
@@ -26,6 +26,9 @@ try:
         parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
+runs.keep_jobs()
+if workflow.is_main_process:
+    runs.enter(Path("results"))
 OWN = {own["name"]: own for own in config["networks"]}
 PEERS = config.get("peers") or {}
 OPS = config.get("ops") or {}

@@ -35,6 +35,7 @@ rule report:
 onstart:
     from spdnn.report.common.cases import write_cases
 
+    runs.end_with_jobs()
     try:
         write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, ["snakemake", *sys.argv[1:]])
     except SpdnnError as error:
@@ -44,9 +45,9 @@ onstart:
 # A run that fails has a page too, of what it made until then; its status stays what it is. Snakemake must forget the
 # page that it knew, for the next run is to make its own.
 onerror:
-    from spdnn.report.unfinished import report_unfinished
-
     if workflow.scheduler.failed and not_made() & {*rules.report.output}:
+        from spdnn.report.unfinished import report_unfinished
+
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
         report_unfinished(list(CASES), not_made(), [*given.measured, *given.peers, *given.ops], given.baselines)

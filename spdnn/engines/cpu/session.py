@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spdnn.common import progress
-from spdnn.common.files import check_ended
+from spdnn.common.endings import check_ended
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan

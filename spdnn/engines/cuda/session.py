@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from spdnn.common import progress
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import MemoryTooSmall
-from spdnn.common.files import check_ended
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import ROW_BYTES, BufferSlot, DevicePart, Plan, batch_table
 from spdnn.engines.cuda.inputs import TILE, DeviceInputs

@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 
 from spdnn.common import progress
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, MemoryTooSmall
-from spdnn.common.files import check_ended
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import CpuWork

@@ -15,8 +15,8 @@ from contextlib import suppress
 import numpy as np
 
 from spdnn.common import progress
+from spdnn.common.endings import check_ended
 from spdnn.common.errors import SpdnnError
-from spdnn.common.files import check_ended
 from spdnn.common.progress_output import inference_name
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Outcomes
 from spdnn.engines.taskgraph.cuda.graphs import IN_GRAPHS, Graphs

@@ -1,0 +1,31 @@
+"""Files that appear in a folder together."""
+
+import os
+
+import pytest
+
+from spdnn.distributed import local
+from spdnn.distributed.world import World
+from spdnn.formats import staging
+
+
+@pytest.mark.parametrize(
+    "staged",
+    [
+        lambda folder: staging.staged(folder / "new", ["x"]),
+        lambda folder: local.staged(World(), str(folder), str(folder / "file")),
+    ],
+)
+def test_a_signal_that_comes_as_soon_as_the_folder_is_there_leaves_nothing(tmp_path, monkeypatch, staged):
+    (tmp_path / "file").touch()
+    make = os.mkdir
+
+    def interrupted(path, *more):
+        make(path, *more)
+        if os.path.basename(path).startswith((".export", "spdnn-")):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt), staged(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == ["file"]
