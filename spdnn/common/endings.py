@@ -57,7 +57,7 @@ def clean_on_terminate(own: bool = False) -> Iterator[None]:
             default(unraisable)
 
     before, _state = _state, _State()
-    hook, sys.unraisablehook = sys.unraisablehook, untold
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable_hook
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     handled = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
     try:
