@@ -72,6 +72,8 @@ FULL = {
 
 
 def pytest_configure(config):
+    # Where Slurm is installed and does not run, every start of Snakemake asks it for its configuration, 9 s long.
+    os.environ["SLURM_CONF"] = os.devnull
     # Started with `&` or nohup SIGINT is ignored, and pytest-xdist's workers ignore it; what tests start would too.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

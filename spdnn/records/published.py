@@ -48,6 +48,24 @@ _KIND = {
 }
 
 
+class Preparation(NamedTuple):
+    """What a published system does before its inference time begins.
+
+    Attributes:
+        covers: the networks that the seconds are of, in words.
+        seconds: as the source states them, mostly rounded.
+        source: where they are stated, and in which words.
+    """
+
+    system: str
+    year: int
+    hardware: str
+    stage: str
+    covers: str
+    seconds: float
+    source: str
+
+
 @dataclass(frozen=True)
 class Baseline:
     """One published figure.
@@ -122,6 +140,22 @@ def read_baselines(path: str | Path | None = None) -> list[Baseline]:
         seen[key] = where.removeprefix(f"{path} ")
         baselines.append(row)
     return baselines
+
+
+def read_preparations() -> list[Preparation]:
+    """The rows of the table `preparations.csv`.
+
+    Raises:
+        InputError: other columns, an empty cell, or seconds that are no positive number.
+        Unavailable: the table is absent.
+    """
+    preparations = []
+    for cell, where in tables.rows(tables.table("preparations.csv"), Preparation._fields):
+        tables.filled(cell, Preparation._fields, where)
+        seconds = tables.positive(cell["seconds"], "seconds", where)
+        year = tables.whole(cell["year"], "year", where)
+        preparations.append(Preparation(**{**cell, "year": year, "seconds": seconds}))
+    return preparations
 
 
 def best(rows: Iterable[Baseline], neurons: int, layers: int) -> dict[Group, Baseline]:

@@ -8,7 +8,7 @@ import pytest
 from spdnn.common import tables
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.problem import challenge
-from spdnn.records.published import COLUMNS, QUANTITIES, SPANS, best, read_baselines
+from spdnn.records.published import COLUMNS, QUANTITIES, SPANS, best, read_baselines, read_preparations
 
 CONFIG = Path(__file__).parents[2] / "config"
 ROW = "A,2020,HPEC,NVIDIA V100,1,1024,120,0.0224481,1.051e+13,not stated,no,both,B 2020"
@@ -187,3 +187,9 @@ def test_unsound_tables(tmp_path):
     path.write_text(",".join(COLUMNS) + '\n"unclosed')
     with pytest.raises(InputError, match="CSV"):
         read_baselines(path)
+
+
+def test_preparations_name_their_sources():
+    hours = {row.stage: row.seconds / 3600 for row in read_preparations()}
+    assert hours == {"download": 2, "preparation of the weights": 2, "reading files": 1}
+    assert all("about" in row.source or "approximately" in row.source for row in read_preparations())

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from spdnn.records.notes import CudaNotes
+from spdnn.records.published import read_preparations
 from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE, RunRecord
 from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection, fair
@@ -65,7 +66,8 @@ def values(collection: Collection) -> dict | None:
     Returns:
         rows: {run, parts, uploaded} of each run: parts None where its record has none, uploaded the seconds of read
         that copied to a GPU; split: the rows with parts; streamed: whether others streamed weights; meanings: of the
-        sources of the parts; curves, configurations: of the survivors; ladders; on_gpu: whether any run used a GPU.
+        sources of the parts; curves, configurations: of the survivors; ladders; on_gpu: whether any run used a GPU;
+        preparations: what published systems do before inference.
     """
     runs, own = collection.runs, collection.own
     if not runs:
@@ -82,6 +84,7 @@ def values(collection: Collection) -> dict | None:
         "configurations": run_rows.configurations(own),
         "ladders": ladders(own)[:MOST_DRAWN],
         "on_gpu": any(run["on_gpu"] for run in runs),
+        "preparations": read_preparations(),
     }
 
 
