@@ -11,9 +11,10 @@ from through import Run
 def slurm():
     """A Slurm of two nodes with two cores each."""
     try:
-        with one_host.running(), pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             patch.delenv("SLURM_CONF")  # tests/conftest.py: there is none elsewhere
-            yield
+            with one_host.running():
+                yield
     except one_host.NoSlurm as reason:
         pytest.fail(str(reason), pytrace=False)
 
