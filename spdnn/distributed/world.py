@@ -4,12 +4,14 @@ Nothing of MPI is imported until a launcher has started more than one process.
 """
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import socket
 import stat
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -27,6 +29,8 @@ FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before
 READ = 5.0  # seconds, at most, until it has read what this rank wrote
 GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
 LONGEST = 0.005  # seconds between two checks of what another rank does
+CONNECT = "SPDNN_CONNECT_SECONDS"  # environment variable: how long the ranks may take to come together
+CONNECT_SECONDS = 300.0  # by default: on many nodes that load Python from one file system, the last comes late
 SPINS = 200  # checks without a pause, before a rank gives its core to others
 
 
@@ -93,20 +97,34 @@ class World:
 
     @cached_property
     def mpi(self):
-        """mpi4py's MPI, started.
+        """mpi4py's MPI, started: all ranks are here.
 
         Raises:
             Unavailable: it is not installed.
+            InputError: CONNECT is no time.
         """
+        seconds = _connect_seconds()
         try:
             import mpi4py
 
-            mpi4py.rc.thread_level = "serialized"
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise Unavailable(
                 f"{launched()} processes were started, and that needs mpi4py ({error}): pip install 'spdnn[mpi]'"
             ) from error
+        # A launcher does not tell of a rank that ended by itself before this call, which then never returns. mpi4py's
+        # own holds the interpreter, so that no other thread of this process, not even that of signals, could end it.
+        late = threading.Timer(seconds, _end_alone, [seconds])
+        late.daemon = True
+        late.start()
+        level = ctypes.c_int()
+        failed = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, MPI.THREAD_SERIALIZED, ctypes.byref(level))
+        late.cancel()
+        if failed:
+            raise Unavailable(f"{launched()} processes were started, and MPI_Init_thread fails with {failed}")
+        for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):  # as mpi4py does when it starts MPI
+            comm.Set_errhandler(MPI.ERRORS_RETURN)
         return MPI
 
     @property
@@ -162,6 +180,23 @@ class World:
         _remove_segments()
         self.comm.Abort(status)
         raise SystemExit(status)
+
+
+def _connect_seconds() -> float:
+    text = os.environ.get(CONNECT) or str(CONNECT_SECONDS)
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) <= threading.TIMEOUT_MAX:
+            return seconds
+    raise InputError(f"{CONNECT} is {text!r}; it must be a number of seconds above 0")
+
+
+def _end_alone(seconds: float) -> NoReturn:
+    """End this process, and by its end the launcher and all ranks: not all of them have come in time."""
+    rank = launched_rank()
+    time.sleep(min(1.0, GRACE * rank))  # so that one tells
+    sentence = f"rank {rank} on {socket.gethostname()}: of {launched()} ranks not all were there within {seconds:g} s"
+    os.write(2, f"spdnn: {sentence} ({CONNECT}); one of them has ended, or hangs\n".encode())
+    os._exit(1)
 
 
 def _remove_segments() -> None:

@@ -179,6 +179,23 @@ def test_a_defect_shows_its_traceback_and_ends_all(tmp_path):
     assert told.count("ZeroDivisionError") == 1
 
 
+def test_a_rank_that_never_comes_ends_all(tmp_path):
+    """A launcher says nothing of one that ended by itself before MPI was started."""
+    (tmp_path / "program.py").write_text(
+        "import os, sys\n"
+        "from spdnn.cli import main\n"
+        "command = 'challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1'\n"
+        "sys.exit(3 if os.environ['PMI_RANK'] == '1' else main(command.split()))\n"
+    )
+    status, _, told = mpiexec(3, sys.executable, tmp_path / "program.py", SPDNN_CONNECT_SECONDS="2")
+    assert status
+    first, *_ = sentences(told)  # and of another rank that began earlier
+    assert "of 3 ranks not all were there within 2 s" in first
+    status, _, told = mpiexec(2, *SPDNN, "infer", *IN_FILE, SPDNN_CONNECT_SECONDS="soon")
+    assert status == 1
+    assert "SPDNN_CONNECT_SECONDS is 'soon'" in told
+
+
 @pytest.mark.parametrize(
     ("number", "whom", "status"),
     [

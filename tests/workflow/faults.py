@@ -38,6 +38,7 @@ BIN = Path(sys.executable).parent
 ENDS = 2.0  # seconds in which a signal ends everything that was started
 SECONDS = 600  # that a run may take
 BEGINS = "^(?:local)?rule {}:$"  # what Snakemake prints
+CONNECT = {"SPDNN_CONNECT_SECONDS": "20"}  # after which the others end, when a rank never comes
 SETTINGS = """
 neurons: [1024]
 layers: [3]
@@ -140,7 +141,7 @@ class Workflow:
         command += ["--configfile", ROOT / "config/smoke.yaml", self.folder / "settings.yaml"]
         with open(path, "w") as told:
             process = psutil.Popen([*map(str, command)], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=told,
-                                   stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+                                   stderr=subprocess.STDOUT, start_new_session=True, env=os.environ | CONNECT)  # fmt: skip
         try:
             yield process, path
         finally:
