@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "binding.hpp"
@@ -171,91 +170,35 @@ double pairwise(const double* numbers, int64_t count) {
     return sum;
 }
 
-// The classes of one row's inputs, ascending and once each, with how many edges fall on each: a bit for each class, and
-// a bit for each word of bits that is not zero, twice over.
-class ClassCounts {
-  public:
-    explicit ClassCounts(size_t classes) : counts(classes) {
-        for (auto& level : bits) level.resize(classes = (classes + 63) / 64);
-    }
-
-    void add(uint32_t index) {
-        if (counts[index]++) return;
-        for (auto& level : bits) {
-            level[index / 64] |= uint64_t{1} << index % 64;
-            index /= 64;
-        }
-    }
-
-    // take(class, edges) for each class; none is left.
-    template <class Take>
-    void each(Take take) {
-        for (size_t top = 0; top < bits[2].size(); ++top)
-            pass(bits[2], top, [&](size_t middle) {
-                pass(bits[1], middle, [&](size_t low) {
-                    pass(bits[0], low, [&](size_t index) { take(static_cast<uint32_t>(index), counts[index]), counts[index] = 0; });
-                });
-            });
-    }
-
-  private:
-    template <class Visit>
-    static void pass(std::vector<uint64_t>& level, size_t word, Visit visit) {
-        for (uint64_t left = std::exchange(level[word], 0); left; left &= left - 1) visit(word * 64 + __builtin_ctzll(left));
-    }
-
-    std::vector<uint32_t> counts;
-    std::vector<uint64_t> bits[3];
-};
-
-// One row on the classes of its inputs: edges of one class become one, whose weight is their sum in double precision,
-// rounded once. Returns how many there are.
-struct RowOnClasses {
-    const uint32_t* classes;
-    ClassCounts counted;
-    std::vector<int64_t> next;  // of each class, where its next term goes
-    std::vector<double> terms;  // by class, in the order of the edges
-
-    template <class From, class To>
-    int64_t run(const From* row, const float* weights, int64_t degree, To* to, float* sums) {
-        int64_t count = 0, terms_before = 0;
-        for (int64_t e = 0; e < degree; ++e) counted.add(classes[row[e]]);
-        counted.each([&](uint32_t own, uint32_t edges) {
-            to[count++] = static_cast<To>(own);
-            next[own] = std::exchange(terms_before, terms_before + edges);
-        });
-        terms.resize(degree);
-        for (int64_t e = 0; e < degree; ++e) terms[next[classes[row[e]]]++] = weights[e];
-        for (int64_t k = 0, begin = 0; k < count; ++k) {
-            const int64_t end = next[to[k]];
-            sums[k] = static_cast<float>(end - begin > 1 ? terms[begin] + pairwise(&terms[begin + 1], end - begin - 1) : terms[begin]);
-            begin = end;
-        }
-        return count;
-    }
-};
-
-// All rows, where every edge has the same weight: the edges of some rows at a time are sorted by class, and dealt to their
-// rows in that order. Returns how many are left.
+// The rows on the classes of their inputs: edges of one class become one, whose weight is their sum in double precision,
+// rounded once. The edges of some rows at a time are sorted by class, and dealt to their rows in that order. `weights`: of
+// each edge; null: all have `weight`. Returns how many edges are left.
 template <class From, class To>
-int64_t equal_on_classes(const int64_t* offsets, int64_t rows, const From* read, float weight, const uint32_t* classes, uint32_t most,
-                         int64_t* to, To* written, float* sums) {
+int64_t rows_on_classes(const int64_t* offsets, int64_t rows, const From* read, const float* weights, float weight,
+                        const uint32_t* classes, uint32_t most, int64_t* to, To* written, float* sums) {
     constexpr int64_t kEdges = 1 << 18;  // of those rows, unless one has more: so that all of it stays in the L2 cache
-    std::vector<uint32_t> own, row_of, edges_of;
-    std::vector<int64_t> ends, fill;
+    std::vector<uint32_t> own, row_of, edge_of, edges_of;
+    std::vector<int64_t> ends, fill, next_term;
+    std::vector<double> terms;  // of each row, by class, in the order of the edges
     int64_t count = 0;
     for (int64_t first = 0, last; first < rows; first = last) {
         last = std::max(first + 1, std::upper_bound(offsets + first, offsets + rows + 1, offsets[first] + kEdges) - offsets - 1);
         const int64_t base = offsets[first], edges = offsets[last] - base;
         own.resize(edges), row_of.resize(edges), edges_of.assign(edges, 0);
+        if (weights) edge_of.resize(edges), terms.resize(edges);
         ends.assign(size_t{most} + 2, 0);
         for (int64_t e = 0; e < edges; ++e) ++ends[(own[e] = classes[read[base + e]]) + 1];
         for (size_t c = 0; c <= most; ++c) ends[c + 1] += ends[c];
-        fill.assign(last - first, 0);
+        fill.resize(last - first);
         for (int64_t j = first; j < last; ++j) {
             fill[j - first] = offsets[j] - base;
-            for (int64_t e = offsets[j] - base; e < offsets[j + 1] - base; ++e) row_of[ends[own[e]]++] = static_cast<uint32_t>(j - first);
+            for (int64_t e = offsets[j] - base; e < offsets[j + 1] - base; ++e) {
+                const int64_t sorted = ends[own[e]]++;
+                row_of[sorted] = static_cast<uint32_t>(j - first);
+                if (weights) edge_of[sorted] = static_cast<uint32_t>(e);
+            }
         }
+        if (weights) next_term = fill;
         int64_t e = 0;
         for (uint32_t c = 0; c <= most; ++c)
             for (; e < ends[c]; ++e) {
@@ -263,11 +206,17 @@ int64_t equal_on_classes(const int64_t* offsets, int64_t rows, const From* read,
                 const bool again = next > offsets[first + row_of[e]] - base && own[next - 1] == c;  // `own` has now what is left
                 if (!again) own[next++] = c;
                 ++edges_of[next - 1];
+                if (weights) terms[next_term[row_of[e]]++] = weights[base + edge_of[e]];
             }
         for (int64_t j = first; j < last; ++j) {
             to[j] = count;
-            for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count)
-                written[count] = static_cast<To>(own[k]), sums[count] = static_cast<float>(static_cast<double>(edges_of[k]) * weight);
+            const double* term = terms.data() + (weights ? offsets[j] - base : 0);
+            for (int64_t k = offsets[j] - base; k < fill[j - first]; ++k, ++count) {
+                written[count] = static_cast<To>(own[k]);
+                double sum = static_cast<double>(edges_of[k]) * weight;
+                if (weights) sum = edges_of[k] > 1 ? term[0] + pairwise(term + 1, edges_of[k] - 1) : term[0], term += edges_of[k];
+                sums[count] = static_cast<float>(sum);
+            }
         }
     }
     to[rows] = count;
@@ -291,18 +240,8 @@ int64_t on_classes(Offsets offsets, ReadIndices indices, Floats values, Array<co
     const float* const weights = values.size() == indices.size() ? values.data() : nullptr;
     auto all = [&](const auto* read, auto* written) {
         require(!edges || static_cast<int64_t>(*std::max_element(read, read + edges)) < inputs, "an index is out of range");
-        int64_t count = 0;
-        if (!weights) {
-            count = equal_on_classes(offsets.data(), rows, read, values.data()[0], classes.data(), most, to.data(), written, sums.data());
-        } else {
-            RowOnClasses row{classes.data(), ClassCounts(size_t{most} + 1), std::vector<int64_t>(size_t{most} + 1), {}};
-            for (int64_t j = 0; j < rows; ++j) {
-                const int64_t begin = offsets.data()[j], degree = offsets.data()[j + 1] - begin;
-                to.data()[j] = count;
-                count += row.run(read + begin, weights + begin, degree, written + count, sums.data() + count);
-            }
-            to.data()[rows] = count;
-        }
+        const int64_t count = rows_on_classes(offsets.data(), rows, read, weights, weights || !edges ? 0.0f : values.data()[0],
+                                              classes.data(), most, to.data(), written, sums.data());
         return std::all_of(sums.data(), sums.data() + count, [](float sum) { return std::isfinite(sum); }) ? count : -1;
     };
     return with_indices(indices, [&](auto* read) { return with_indices(new_indices, [&](auto* written) { return all(read, written); }); });
