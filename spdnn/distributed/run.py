@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spdnn.common import progress_output, provenance
+from spdnn.common import progress_output
 from spdnn.common.endings import check_ended
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
 from spdnn.distributed import partition as parts
@@ -237,26 +237,17 @@ class Ranks:
         for row in ranks:
             nodes[row["host"]] += row["peak_memory_bytes"]
         log = self.log
-        return {
-            "problem": {**measure.problem(prepared.source, inputs), "prepared": prepared.digest},
-            "engine": {"name": self.engine.name, "notes": result.notes},
-            "reductions": {
-                "requested": list(prepared.reductions),
-                "found": {**prepared.findings, **{name: _together(name, findings) for name in findings[0]}},
-            },
-            "threads": options.threads,
+        together = {name: _together(name, findings) for name in findings[0]}
+        samples = measure.samples(
+            [max(row["read_seconds"] for row in ranks)],
+            [max(row["prepare_seconds"] for row in ranks)],
+            np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
+        )
+        span, name = STREAMED if streamed else spans[0], self.engine.name
+        return measure.measured(name, prepared, inputs, options, together, span, result, samples, digests) | {
             "memory_limit_bytes": self.memory,
-            "samples": measure.samples(
-                [max(row["read_seconds"] for row in ranks)],
-                [max(row["prepare_seconds"] for row in ranks)],
-                np.max([row["inference_seconds"] for row in ranks], axis=0).tolist(),
-            ),
-            "span": STREAMED if streamed else spans[0],
-            "digests": digests,
-            "result_sha256": result.sha256,
             "peak_memory_bytes": max(own + windows[node] for node, own in nodes.items()),
             "machine": ceilings,
-            "environment": provenance.environment("", result.notes.get("device")),
             "ranks": self.world.size,
             "distribution": {
                 "partition": self.partition,

@@ -23,7 +23,7 @@ from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import replacing, write_text
 from spdnn.common.validation import builtins
-from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.engines.memory import resident_bytes
 from spdnn.formats.container import check_unchanged
 from spdnn.formats.tensors import Archive
@@ -85,7 +85,8 @@ def measure(
     check_repeats(engine, digests)
     session.tell(result)
     spent = samples([read_seconds + opened], [prepare_seconds], seconds)
-    measurement = measured(engine.name, prepared, inputs, options, session, result, spent, digests)
+    reduced = session.findings, session.span
+    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent, digests)
     del session  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
     measurement["aside_seconds"] = time.perf_counter() - begun - opened - seconds[0]
@@ -104,23 +105,21 @@ def measured(
     prepared: Prepared,
     inputs: Inputs,
     options: Options,
-    session: Session,
+    findings: dict,
+    span: str,
     result: Result,
     samples: dict,
     digests: list[str],
 ) -> dict:
-    """What runs of a session of engine `name` measured, with their samples and digests as a record has them."""
+    """What runs of engine `name` measured, with findings and span of their session, samples and digests."""
     return {
         "problem": {**problem(prepared.source, inputs), "prepared": prepared.digest},
         "engine": {"name": name, "notes": result.notes},
-        "reductions": {
-            "requested": list(prepared.reductions),
-            "found": {**prepared.findings, **session.findings},
-        },
+        "reductions": {"requested": list(prepared.reductions), "found": {**prepared.findings, **findings}},
         "threads": options.threads,
         "memory_limit_bytes": options.memory,
         "samples": samples,
-        "span": session.span,
+        "span": span,
         "digests": digests,
         "result_sha256": result.sha256,
         "peak_memory_bytes": peak_memory(),

@@ -71,8 +71,10 @@ def compare_networks(
     for key, runner in runners.items():
         check_same(key, digests[key], results[key].digest)
         spent = measure.samples([runner.read_seconds], [runner.prepare_seconds], samples[key])
+        session, result = runner.session, results[key]
+        reduced = session.findings, session.span
         measured_run = measure.measured(
-            runner.engine, runner.prepared, inputs, options, runner.session, results[key], spent, digests[key]
+            runner.engine, runner.prepared, inputs, options, *reduced, result, spent, digests[key]
         )
         case = f"peers-{name}.{key}.t{options.threads}"
         measured.append((case, Measurement.of(measured_run), results[key], verdicts[key]))
