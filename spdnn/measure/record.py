@@ -127,7 +127,12 @@ def record_of(
         environment=replace(environment, command=command),
         comparison=comparison or UNSET,
     )
-    made = sealed(made, case)
+    return entered(made)
+
+
+def entered(record: RunRecord) -> RunRecord:
+    """The record, sealed and in the list of what was made here: at its end, and again where something was added."""
+    made = sealed(record, record.case)
     ledger.note(made, "made")
     return made
 

@@ -278,8 +278,6 @@ class RunRecords:
         Raises:
             InputError: it is not sound.
         """
-        if isinstance(record, RunRecord):
-            record = files.sealed(record, record.case)  # with what was added since it was made
         text = files.checked(type(record), record, record.case)[1]
         with open(self.part, "a", encoding="utf-8") as stream:
             stream.write(text)

@@ -19,6 +19,7 @@ from spdnn.engines.registry import engine, infer
 from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.kernels.cuda import cupy_device, settings
 from spdnn.kernels.cuda.device import Device
+from spdnn.measure.record import entered
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -111,7 +112,7 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord
     for record in records:
         if "graph" in found:
             record.engine.noted["times_graph"] = {name: one / found["graph"] for name, one in found.items()}
-        tally_record(runs.tally, record, store)
+        tally_record(runs.tally, record, lambda one: store(entered(one)))
     return found
 
 
