@@ -99,14 +99,13 @@ def most_unpacked(size: int) -> int:
 @contextlib.contextmanager
 def inflating(where) -> Iterator[None]:
     """Tell what is wrong with gzip data, or with reading it, as one InputError that begins with `where`."""
-    try:
-        yield
-    except EOFError as error:
-        raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{where}: the gzip data is damaged ({brief(error)})") from error
-    except OSError as error:
-        raise InputError(f"{where}: it cannot be read ({error.strerror or brief(error)})") from error
+    with reading(where):
+        try:
+            yield
+        except EOFError as error:
+            raise InputError(f"{where}: the gzip data is cut short; the file is truncated") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"{where}: the gzip data is damaged ({brief(error)})") from error
 
 
 class Limited(io.RawIOBase):
