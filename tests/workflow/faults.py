@@ -140,8 +140,15 @@ class Workflow:
         command = [*wrapper, BIN / "snakemake", "--snakefile", ROOT / "Snakefile", "--cores", "2"]
         command += ["--configfile", ROOT / "config/smoke.yaml", self.folder / "settings.yaml"]
         with open(path, "w") as told:
-            process = psutil.Popen([*map(str, command)], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=told,
-                                   stderr=subprocess.STDOUT, start_new_session=True, env=os.environ | CONNECT)  # fmt: skip
+            process = psutil.Popen(
+                [*map(str, command)],
+                cwd=self.folder,
+                env=os.environ | CONNECT,
+                stdout=told,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             yield process, path
         finally:
