@@ -70,6 +70,8 @@ def native(value: Any, name: str) -> Operand:
         raise InputError(f"{name} is a {type(value).__name__}; it must be an array (NumPy, CuPy, torch, DLPack)")
     if getattr(value, "is_neg", bool)():  # torch's, which DLPack does not have
         raise InputError(f"{name} is a torch tensor with a lazy negation; its resolve_neg() applies it")
+    if str(getattr(value, "dtype", "")).endswith("bfloat16"):
+        raise InputError(f"{name} is of bfloat16; it must be of float32 or float16")
     source = value.detach() if library == "torch" else value
     try:
         kind = value.__dlpack_device__()[0]

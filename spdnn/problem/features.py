@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.problem.network import check_sparse
 
@@ -64,8 +65,16 @@ class Inputs:
 
     @classmethod
     def from_array(cls, array, description: dict | None = None) -> "Inputs":
-        """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
-        array = array if sp.issparse(array) else np.asarray(array)
+        """Inputs from any real matrix (count, neurons); kept as bits when all are 0 or 1.
+
+        Args:
+            array: of NumPy, SciPy (sparse), torch, JAX, CuPy, or anything with DLPack or that NumPy takes; rounded to
+                float32.
+
+        Raises:
+            InputError: no matrix of real finite numbers.
+        """
+        array = array if sp.issparse(array) else arrays.host(array, "the array of inputs")
         if sp.issparse(array):
             check_sparse(array, "inputs are not a sound sparse matrix")
         if array.dtype.kind not in "fiub":

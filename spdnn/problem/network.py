@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import door, progress
+from spdnn.common import arrays, door, progress
 from spdnn.common.errors import InputError
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
@@ -173,7 +173,7 @@ class Layer:
 
     @classmethod
     def from_matrix(cls, matrix, bias=0.0, activation: Activation = RELU, where: str = "matrix") -> "Layer":
-        """A layer from a SciPy sparse or NumPy matrix of shape (inputs, outputs).
+        """A layer from a matrix of shape (inputs, outputs): SciPy's, NumPy's, torch's or any other array.
 
         Entries that are zero are no edges; duplicate COO entries are summed, as SciPy defines them.
 
@@ -187,7 +187,7 @@ class Layer:
         if sp.issparse(matrix):
             check_sparse(matrix, f"{where}: this sparse matrix is damaged")
         else:
-            matrix = np.asarray(matrix)
+            matrix = arrays.host(matrix, f"{where}: the matrix")
             if matrix.ndim != 2:
                 raise InputError(f"{where}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         if matrix.dtype.kind not in "fiub":
@@ -203,7 +203,7 @@ class Layer:
         inputs, outputs = columns.shape
         try:
             with np.errstate(over="ignore"):
-                bias = np.asarray(bias, dtype=np.float32)
+                bias = np.asarray(arrays.host(bias, f"{where}: the bias"), dtype=np.float32)
         except (TypeError, ValueError):
             raise InputError(f"{where}: bias {bias!r} is not a number or a vector of numbers") from None
         bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
