@@ -5,14 +5,15 @@
 
 The network has ReLU between its layers and logits at its end; Z of the values of its inputs are 0. SciPy takes the same
 sparse weights, `dense` the same weights as matrices for NumPy's BLAS on T threads. Each program's outputs are compared
-with float64 before it is timed, and again afterwards. Programs take turns; times are medians on the wall, and beside them
-processor time, which a busy machine disturbs less. A ratio is the median over turns of the other's time over the model's,
-with its 95 % interval. `limit` is the time that this machine needs at best for what a call goes through, measured in the
-same run on T threads: a multiply-add for each edge and input that is no zero, or its bytes at the rate of the second-level
-cache: 6 of weights, once for every 32 inputs, and 4 of features that are gathered. What it holds is in
-docs/explanation/latency.md.
+with float64 before it is timed, and again afterwards. Programs take turns. A turn is some calls with other inputs each,
+after one that is not timed; times of a call are medians over turns, on the wall and in processor seconds, which a busy
+machine disturbs less. A ratio is the median over turns of the other's time over the model's, with its 95 % interval.
+`limit` is what this machine needs at best for what a call goes through, measured in the same run on T threads: a
+multiply-add for each edge and input, or its bytes at the rate of the second-level cache (of weights 6, once for every
+32 inputs; 4 of features for each edge and input). See docs/explanation/latency.md.
 
---first    also the first call of a stored network in a new process: from the end of `import spdnn` to the outputs.
+--first    also the first call of a stored network in a new process, from the end of `import spdnn` to the outputs, on
+           the wall and in processor seconds; SciPy is imported in it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from spdnn.measure import machine
 TOLERANCE = 1e-5  # of the largest output
 TILE, WEIGHT_BYTES = 32, 6  # inputs that go through a layer side by side; of an edge: a 16-bit index and a float32
 LEAST_TURNS, MOST_TURNS = 7, 300
+CALLS = 64  # of one input in a turn; fewer of more
 FIRST = """import sys, time, numpy as np, spdnn
-began = time.perf_counter()
+wall, processor = time.perf_counter(), time.process_time()
 model = spdnn.compile(spdnn.open_network(sys.argv[1]))
 model(np.zeros((1, model.inputs), np.float32))
-print(time.perf_counter() - began)"""
+print(time.perf_counter() - wall, time.process_time() - processor)"""
 Program = Callable[[np.ndarray], np.ndarray]
 
 
@@ -97,18 +99,23 @@ def check(name: str, got: np.ndarray, expected: np.ndarray) -> None:
         sys.exit(f"{name}: outputs differ by {difference:.2g} of the largest; {TOLERANCE:g} is allowed")
 
 
-def timed(runs: dict[str, Program], x: np.ndarray, seconds: float) -> dict[str, list[tuple[float, float]]]:
-    """(wall, processor) seconds of each call, in turns."""
+def timed(runs: dict[str, Program], x: np.ndarray, batch: int, seconds: float) -> dict[str, list[tuple[float, float]]]:
+    """(wall, processor) seconds of a call with `batch` rows of x, in turns."""
+    parts = [x[first : first + batch] for first in range(0, len(x) - batch + 1, batch)]
+    calls = max(1, min(len(parts) - 1, CALLS // batch))
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     began = time.perf_counter()
     while (turns := len(samples["model"])) < MOST_TURNS:
         if turns >= LEAST_TURNS and time.perf_counter() - began > seconds:
             break
+        chosen = [parts[(turns * calls + call) % len(parts)] for call in range(calls)]
         for name, run in runs.items():
-            run(x)  # what another program left in the caches, and threads asleep, is not its own
+            run(chosen[-1])  # what others left in the caches, and threads asleep, are not its own
             wall, processor = time.perf_counter(), time.process_time()
-            run(x)
-            samples[name].append((time.perf_counter() - wall, time.process_time() - processor))
+            for part in chosen:
+                run(part)
+            taken = time.perf_counter() - wall, time.process_time() - processor
+            samples[name].append((taken[0] / calls, taken[1] / calls))
     return samples
 
 
@@ -123,16 +130,15 @@ def limit_seconds(layers: list[sp.csc_array], features: list[np.ndarray], limits
     return seconds
 
 
-def first_call(network: spdnn.Network) -> float:
-    """Seconds from the end of the import to the first outputs, in a new process."""
+def first_call(network: spdnn.Network) -> tuple[float, float]:
+    """(wall, processor) seconds from the end of the import to the first outputs, in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.safetensors"
         write_network(path, network)
-        samples = [
-            float(subprocess.run([sys.executable, "-c", FIRST, str(path)], check=True, capture_output=True).stdout)
-            for _ in range(5)
-        ]
-    return statistics.median(samples)
+        told = [subprocess.run([sys.executable, "-c", FIRST, str(path)], check=True, capture_output=True, text=True)
+                for _ in range(5)]  # fmt: skip
+    wall, processor = zip(*(map(float, one.stdout.split()) for one in told), strict=True)
+    return statistics.median(wall), statistics.median(processor)
 
 
 def main() -> None:
@@ -146,9 +152,9 @@ def main() -> None:
     options.add_argument("--first", action="store_true")
     chosen = options.parse_args()
     if os.environ.get("OPENBLAS_NUM_THREADS") != str(chosen.threads):  # read when the library is loaded
-        waits = {"OPENBLAS_THREAD_TIMEOUT": "18"}  # threads that wait for its next call leave the core to the next program
-        os.execvpe(sys.executable, [sys.executable, *sys.argv],
-                   os.environ | waits | {"OPENBLAS_NUM_THREADS": str(chosen.threads)})  # fmt: skip
+        # OpenBLAS's threads wait for its next call; so they leave the core to the next program sooner.
+        settings = {"OPENBLAS_THREAD_TIMEOUT": "18", "OPENBLAS_NUM_THREADS": str(chosen.threads)}
+        os.execvpe(sys.executable, [sys.executable, *sys.argv], os.environ | settings)
     layers = pruned(chosen.widths, chosen.density)
     biases = [np.random.default_rng(k).normal(0, 0.1, layer.shape[1]).astype(np.float32)
               for k, layer in enumerate(layers)]  # fmt: skip
@@ -173,7 +179,7 @@ def main() -> None:
                 for name, run in runs.items():
                     check(f"{name}, batch {batch}, {when} timing", run(part), expected[:batch])
                 if when == "before":
-                    samples = timed(runs, part, chosen.seconds)
+                    samples = timed(runs, x, batch, chosen.seconds)
             ours = [wall for wall, _ in samples["model"]]
             for name, taken in samples.items():
                 wall, processor = (statistics.median(one) * 1e6 for one in zip(*taken, strict=True))
@@ -185,7 +191,8 @@ def main() -> None:
                     ratio = ratios(ours, [wall for wall, _ in taken])
                     print(f"{row}  {ratio.median:>6.2f} ({ratio.low:.2f} to {ratio.high:.2f})")
     if chosen.first:
-        print(f"first call of a stored network after import: {first_call(network):.3f} s")
+        wall, processor = first_call(network)
+        print(f"first call of a stored network after import: {wall:.3f} s, {processor:.3f} s of the processor")
 
 
 if __name__ == "__main__":

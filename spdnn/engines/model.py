@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown, counted
 from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.problem.features import Inputs
@@ -19,7 +20,7 @@ HELD_PART = 2  # of the memory that is left, for weights that are held; the rest
 DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
 
 
-class Model:
+class Model(Shown):
     """A network in an engine, ready for calls, which may come from several threads at once.
 
     `spdnn.compile` makes it. What depends on the network alone happens once, here; how many inputs there are may change
@@ -123,9 +124,13 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        state = "closed" if self._ready is None else f"engine {self.engine}, {self.threads} threads"
-        return f"Model({self.inputs} -> {self.outputs}, {self.depth} layers, {self.edges:,} edges, {state})"
+    def _facts(self) -> dict[str, str]:
+        state = {"engine": f"engine {self.engine}", "threads": counted(self.threads, "threads")}
+        return {
+            "widths": f"{self.inputs} -> {self.outputs}",
+            "depth": counted(self.depth, "layers"),
+            "edges": counted(self.edges, "edges"),
+        } | (state if self._ready else {"state": "closed"})
 
     def _opened(self) -> tuple[Engine, Prepared, Options]:
         ready = self._ready

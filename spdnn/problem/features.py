@@ -9,12 +9,13 @@ import scipy.sparse as sp
 
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown
 from spdnn.problem.network import check_sparse
 
 BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
 
 
-class Inputs:
+class Inputs(Shown):
     """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
 
     `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
@@ -94,6 +95,9 @@ class Inputs:
         if dense.size and ((dense == 0) | (dense == 1)).all():
             return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
         return cls(dense, None, None, description)
+
+    def _facts(self) -> dict[str, str]:
+        return {"rows": f"{self.count} x {self.neurons}", "kept as": self.kind}
 
     def check_width(self, neurons: int) -> None:
         """Raise InputError unless the inputs are `neurons` wide, as the network that takes them."""

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from spdnn.common import arrays, door, progress
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown, counted
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
 
@@ -87,8 +88,8 @@ class Header:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer(Shown):
     """One layer, by output neuron.
 
     Attributes:
@@ -123,6 +124,10 @@ class Layer:
     @property
     def nbytes(self) -> int:
         return self.header.nbytes
+
+    def _facts(self) -> dict[str, str]:
+        widths = f"{self.inputs} -> {self.outputs}"
+        return {"widths": widths, "edges": counted(self.edges, "edges"), "activation": str(self.activation)}
 
     def matrix(self, dtype=np.float32) -> sp.csc_array:
         """W as a SciPy CSC array (inputs x outputs)."""
@@ -294,7 +299,7 @@ def shared_value(values: np.ndarray) -> np.ndarray | np.float32:
     return np.float32(0) if values.size == 0 else values
 
 
-class Network(abc.ABC):
+class Network(Shown, abc.ABC):
     """An ordered sequence of layers whose widths chain. Reading one layer never needs another in memory."""
 
     #: where the layers come from: a dictionary fit for JSON, kept in every record
@@ -334,6 +339,13 @@ class Network(abc.ABC):
     def nbytes(self) -> int:
         return sum(self.header(k).nbytes for k in range(self.depth))
 
+    def _facts(self) -> dict[str, str]:
+        return {
+            "widths": f"{self.inputs} -> {self.outputs}",
+            "depth": counted(self.depth, "layers"),
+            "edges": counted(self.edges, "edges"),
+        }
+
     def neuron_classes(self, k: int) -> np.ndarray | None:
         """Of each output of the original layer k, the output here that has its values: an array of integers.
 
@@ -346,7 +358,7 @@ class Network(abc.ABC):
         """Whether layer k is in memory already, so that reading it takes none."""
         return False
 
-    def release(self, k: int) -> None:  # noqa: B027  most networks hold no layer
+    def release(self, k: int) -> None:
         """Layer k is not needed soon: memory that can be filled again may be returned."""
 
     def layers(self) -> Iterator[Layer]:
