@@ -7,7 +7,7 @@ The network has ReLU between its layers and logits at its end; Z of the values o
 sparse weights, `dense` the same weights as matrices for NumPy's BLAS on T threads. Each program's outputs are compared
 with float64 before it is timed, and again afterwards. Programs take turns. A turn is some calls with other inputs each,
 after one that is not timed; times of a call are medians over turns, on the wall and in processor seconds, which a busy
-machine disturbs less. A ratio is the median over turns of the other's time over the model's, with its 95 % interval.
+machine disturbs less (of a thread that still runs, Linux counts them some milliseconds late). A ratio is the median over turns of the other's time over the model's, with its 95 % interval.
 `limit` is what this machine needs at best for what a call goes through, measured in the same run on T threads: a
 multiply-add for each edge and input, or its bytes at the rate of the second-level cache (of weights 6, once for every
 32 inputs; 4 of features for each edge and input). See docs/explanation/latency.md.
@@ -161,7 +161,7 @@ def main() -> None:
     network = spdnn.from_matrices(layers, biases, last="none")
     limits = machine.measure(chosen.threads, 1.0)
     rng = np.random.default_rng(1)
-    x = rng.random((max(chosen.batches), chosen.widths[0]), dtype=np.float32)
+    x = rng.random((max(4 * CALLS, *chosen.batches), chosen.widths[0]), dtype=np.float32)
     x[rng.random(x.shape) < chosen.zeros] = 0
     expected, between = x.astype(np.float64), []
     for k, (layer, bias) in enumerate(zip(layers, biases, strict=True), 1):

@@ -35,7 +35,8 @@ def test_type_checkers_know_every_public_name():
     assert sorted([*imported, "__version__"]) == spdnn.__all__
     for name, where in imported.items():
         module, attribute = where.rsplit(".", 1)
-        assert getattr(importlib.import_module(module), attribute) is getattr(spdnn, name)
+        made = getattr(spdnn, name)  # a module is an attribute of its package from its import on
+        assert getattr(importlib.import_module(module), attribute) is made
     assert re.fullmatch(r"\d+\.\d+\.\d+", spdnn.__version__)
 
 
@@ -49,7 +50,7 @@ THINGS = {
     "inputs": (lambda: INPUTS, "Inputs(3 x 300, dense)"),
     "result": (lambda: spdnn.infer(NETWORK, INPUTS), "Result(3 of 3 inputs survive 2 layers, 10 outputs)"),
     "model": (
-        lambda: spdnn.compile(NETWORK, threads=2),
+        lambda: spdnn.compile(NETWORK, threads=1),
         "Model(300 -> 10, 2 layers, 210 edges, engine cpu, 1 thread)",
     ),
     "matrix": (lambda: spdnn.ops.SparseMatrix.from_dense(np.eye(300)), "SparseMatrix(300 x 300, 300 nonzeros"),

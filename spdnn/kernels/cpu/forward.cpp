@@ -27,6 +27,7 @@ namespace SPDNN_LEVEL {
 namespace {
 
 constexpr int64_t kLeastEdges = 16384;  // x vectors, of a layer on average, that are worth a thread
+constexpr int64_t kApart = 32;          // floats, so that threads share no line of the cache, nor the next one
 constexpr int64_t kStrip = 16;          // neurons that are transposed at a time
 constexpr int64_t kChecked = 64;         // inputs whose values are looked at by one thread
 constexpr int64_t kNoLayer = INT64_MAX;
@@ -93,13 +94,13 @@ void add_edges(const Layer& layer, const Spread& spread, int64_t part, const flo
     }
 }
 
-// Bias and activation of outputs first .. last - 1; whether all were finite before it.
+// Bias and activation of outputs first .. last - 1, which have the sums 0, 1, ...; whether all were finite before it.
 template <bool kValued>
 bool activate(const Layer& layer, const float* __restrict sums, int64_t first, int64_t last, float* __restrict y) {
     float poison = 0;
     const float low = layer.low, high = layer.high;
     for (int64_t j = first; j < last; ++j) {
-        const float sum = sums[j] + sums[layer.outputs + j];
+        const float sum = sums[j - first] + sums[last - first + j - first];
         float out = (kValued ? sum : sum * layer.value) + layer.bias[j * layer.bias_stride];
         poison += out * 0.0f;
         out = out > low ? out : low;
@@ -112,26 +113,27 @@ bool activate(const Layer& layer, const float* __restrict sums, int64_t first, i
 bool spread_part(const Layer& layer, const Spread& spread, int64_t part, const float* x, int32_t* nonzero, float* sums,
                  float* y) {
     const int64_t first = spread.first[part], last = spread.first[part + 1];
-    std::fill(sums + first, sums + last, 0.0f);
-    std::fill(sums + layer.outputs + first, sums + layer.outputs + last, 0.0f);
+    std::fill(sums, sums + 2 * (last - first) + 1, 0.0f);
     auto add = spread.target_bytes == 2 ? (spread.values ? add_edges<uint16_t, true> : add_edges<uint16_t, false>)
                                         : (spread.values ? add_edges<uint32_t, true> : add_edges<uint32_t, false>);
     add(layer, spread, part, x, nonzero, sums);
     return spread.values ? activate<true>(layer, sums, first, last, y) : activate<false>(layer, sums, first, last, y);
 }
 
+int64_t apart(int64_t floats) { return (floats + kApart - 1) / kApart * kApart + kApart; }
+
 int64_t run_spread(const Forward& p, const Sizes& sizes, Team& team) {
-    const int64_t row = (sizes.widest + 15) / 16 * 16;
-    const int64_t listed = std::max(p.layers[0].inputs, sizes.widest) + 1, summed = 2 * sizes.widest_sums + p.parts;
-    float* const features = scratch.floats(2 * row + summed + p.parts * listed);
+    const int64_t row = apart(sizes.widest), listed = apart(std::max(p.layers[0].inputs, sizes.widest) + 1);
+    const int64_t summed = apart(2 * sizes.widest_sums + 1);
+    float* const features = scratch.floats(2 * row + p.parts * (summed + listed));
     float* const sums = features + 2 * row;
-    int32_t* const nonzero = reinterpret_cast<int32_t*>(sums + summed);
+    int32_t* const nonzero = reinterpret_cast<int32_t*>(sums + p.parts * summed);
     std::atomic<int64_t> failed{kNoLayer};
     for (int64_t k = 0; k < p.depth; ++k) {
         const float* const from = k ? features + (k - 1) % 2 * row : p.x;
         float* const to = k + 1 < p.depth ? features + k % 2 * row : p.y;
         team.each(p.parts, [&](int64_t part) {
-            if (!spread_part(p.layers[k], p.spreads[k], part, from, nonzero + part * listed, sums, to)) least(failed, k);
+            if (!spread_part(p.layers[k], p.spreads[k], part, from, nonzero + part * listed, sums + part * summed, to)) least(failed, k);
         });
     }
     return failed == kNoLayer ? kAllFinite : failed.load();

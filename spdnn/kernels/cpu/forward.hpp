@@ -7,8 +7,9 @@ namespace spdnn {
 
 // A layer by input neuron, for one input: its zeros are skipped, and so are the weights that they meet. The
 // outputs are cut into parts of equal edges. Input n adds to the sums targets[e] of part p, where e goes from
-// offsets[p * inputs + n] to the next offset; output j has the sums j and outputs + j, of its even and its odd edges.
-// The edges of an input in a part are filled up to a multiple of kTogether, with 0 for the sum 2 outputs + p, of nobody.
+// offsets[p * inputs + n] to the next offset. Output first[p] + j has the sums j, of its even edges, and size + j, of its
+// odd ones, where the part has `size` outputs. The edges of an input in a part are filled up to a multiple of kTogether,
+// with 0 for the sum 2 size, of nobody.
 constexpr int kTogether = 4;
 
 struct Spread {

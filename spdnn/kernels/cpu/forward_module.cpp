@@ -25,8 +25,11 @@ struct OwnSpread {
     Spread view{};
 
     OwnSpread(const Layer& layer, int parts) {
-        const bool fits = 2 * layer.outputs + parts <= 65536;
-        for (int p = 0; p <= parts; ++p) first.push_back(first_row(layer.offsets, layer.outputs, p, parts));
+        bool fits = true;
+        for (int p = 0; p <= parts; ++p) {
+            first.push_back(first_row(layer.offsets, layer.outputs, p, parts));
+            if (p) fits &= 2 * size(p - 1) < 65536;
+        }
         if (layer.index_bytes == 2)
             fits ? sort<uint16_t>(layer, parts, narrow) : sort<uint16_t>(layer, parts, wide);
         else
@@ -36,6 +39,7 @@ struct OwnSpread {
     }
 
 private:
+    int64_t size(int p) const { return first[p + 1] - first[p]; }
     // A counting sort of each part's edges by input neuron.
     template <class Index, class Target>
     void sort(const Layer& layer, int parts, std::vector<Target>& targets) {
@@ -44,14 +48,14 @@ private:
         for (int p = 0; p < parts; ++p)
             for (int64_t e = layer.offsets[first[p]]; e < layer.offsets[first[p + 1]]; ++e) ++offsets[p * layer.inputs + indices[e] + 1];
         for (size_t i = 1; i < offsets.size(); ++i) offsets[i] = offsets[i - 1] + (offsets[i] + kTogether - 1) / kTogether * kTogether;
-        for (int p = 0; p < parts; ++p) targets.resize(offsets[(p + 1) * layer.inputs], static_cast<Target>(2 * layer.outputs + p));
+        for (int p = 0; p < parts; ++p) targets.resize(offsets[(p + 1) * layer.inputs], static_cast<Target>(2 * size(p)));
         if (layer.values) values.assign(targets.size(), 0.0f);
         std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
         for (int p = 0; p < parts; ++p)
             for (int64_t j = first[p]; j < first[p + 1]; ++j)
                 for (int64_t e = layer.offsets[j]; e < layer.offsets[j + 1]; ++e) {
                     const int64_t position = next[p * layer.inputs + indices[e]]++;
-                    targets[position] = static_cast<Target>((e - layer.offsets[j]) % 2 * layer.outputs + j);
+                    targets[position] = static_cast<Target>((e - layer.offsets[j]) % 2 * size(p) + j - first[p]);
                     if (layer.values) values[position] = layer.values[e];
                 }
     }
