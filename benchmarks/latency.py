@@ -6,11 +6,12 @@
 The network has ReLU between its layers and logits at its end; Z of the values of its inputs are 0. SciPy takes the same
 sparse weights, `dense` the same weights as matrices for NumPy's BLAS on T threads. Each program's outputs are compared
 with float64 before it is timed, and again afterwards. Programs take turns. A turn is some calls with other inputs each,
-after one that is not timed; times of a call are medians over turns, on the wall and in processor seconds, which a busy
-machine disturbs less (of a thread that still runs, Linux counts them some milliseconds late). A ratio is the median over turns of the other's time over the model's, with its 95 % interval.
-`limit` is what this machine needs at best for what a call goes through, measured in the same run on T threads: a
-multiply-add for each edge and input, or its bytes at the rate of the second-level cache (of weights 6, once for every
-32 inputs; 4 of features for each edge and input). See docs/explanation/latency.md.
+after one that is not timed; times of a call are medians over turns, on the wall and in processor seconds, which a
+busy machine disturbs less (of a thread that still runs, Linux counts them some milliseconds late). A ratio is the
+median over turns of the other's time over the model's, with its 95 % interval. `limit` is what this machine needs at
+best for what a call goes through, measured in the same run on T threads: a multiply-add for each edge and input, or its
+bytes at the rate of the second-level cache (of weights 6, once for every 32 inputs; 4 of features for each edge and
+input). See docs/explanation/latency.md.
 
 --first    also the first call of a stored network in a new process, from the end of `import spdnn` to the outputs, on
            the wall and in processor seconds; SciPy is imported in it.
