@@ -206,6 +206,10 @@ CHALLENGE = ["challenge", "--neurons", "1024", "--layers", "3"]
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
+    (
+        ["challenge", "--neurons", "2048", "--layers", "3"],
+        "2048 neurons have no official bias; --neurons is 1024, 4096,",
+    ),
     ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such inputs"),
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
