@@ -14,3 +14,4 @@ compile pyproject.toml test --extra test --extra build --constraint envs/run.txt
 compile pyproject.toml peers --extra peers --constraint envs/test.txt
 compile envs/nvrtc13.in nvrtc13
 compile envs/fuzz.in fuzz
+compile envs/docs.in docs --constraint envs/run.txt

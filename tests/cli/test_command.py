@@ -343,3 +343,15 @@ def test_an_empty_file_of_records_makes_no_page(tmp_path, capsys):
     assert spdnn("report", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "page.html")) == 1
     assert "empty.jsonl: no record there" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_shell_completes_commands_and_options(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "completion.bash").write_text(capsys.readouterr().out)
+    asked = """source completion.bash
+    for words in "spdnn chal" "spdnn challenge --neur" "spdnn network im"; do
+        COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
+        _shtab_spdnn spdnn; echo "${COMPREPLY[@]}"
+    done"""
+    run = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert [line.strip() for line in run.stdout.splitlines()] == ["challenge", "--neurons", "import"], run.stderr
