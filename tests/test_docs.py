@@ -20,6 +20,11 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 OWN = re.compile(r"(?<![\w/.-])(?:spdnn|docs|config|workflow|tests|benchmarks|envs)/[\w./-]*\w")
 
 
+def shell_of(text: str) -> str:
+    """The commands of a page, each on one line."""
+    return "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+
+
 def test_what_pages_name_exists_and_the_index_links_every_page():
     for name, text in PAGES.items():
         for path, heading in LINK.findall(text):
@@ -27,7 +32,7 @@ def test_what_pages_name_exists_and_the_index_links_every_page():
             found = re.findall(r"^#+ (.+)$", target.read_text(), re.M) if heading else [""] * target.exists()
             assert heading in [re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in found], (name, path)
         assert [path for path in OWN.findall(text) if not (ROOT / path).exists()] == [], name
-        shell = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+        shell = shell_of(text)
         for command, rest in re.findall(r"^(?:mpiexec -n \d+ )?spdnn +([\w-]+)(.*)", shell, re.MULTILINE):
             assert command in COMMANDS, name
             assert all(f'"{option}"' in CODE for option in re.findall(r" (--[a-z-]+)", rest.split("#")[0])), rest
@@ -55,7 +60,7 @@ def test_the_pages_of_the_reference_have_every_key_command_and_name():
 
 def test_every_command_of_the_pages_is_one_that_the_parser_takes():
     for name, text in PAGES.items():
-        shell = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+        shell = shell_of(text)
         for line in re.findall(r"^(?:mpiexec -n \d+ )?spdnn +(.*)", shell, re.MULTILINE):
             words = [word for word in shlex.split(line, comments=True) if word not in (">", "...")]
             parser(words[:1]).parse_args(words)  # else it ends this process, which pytest shows as a failure

@@ -3,18 +3,12 @@
 Of tasks, the workflow and make say what they would do, and `spdnn challenge` has fewer inputs: SHORTER.
 """
 
-import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from children import ended, started
+from how_to import BIN, checkout, follow, replaced, script
 
 pytestmark = pytest.mark.full("pages")
-ROOT = Path(__file__).resolve().parents[1]
-BIN = Path(sys.executable).parent
 SHORTER = {  # a program of the same name, before the others
     "snakemake": f'exec "{BIN}/snakemake" "$@" --dry-run',
     "make": f'exec {shutil.which("make")} --dry-run "$@"',
@@ -22,7 +16,6 @@ SHORTER = {  # a program of the same name, before the others
 }
 NETWORK = """
 import numpy as np, scipy.sparse as sp
-from pathlib import Path
 rng = np.random.default_rng(1)
 Path("weights").mkdir()
 for k in (1, 2, 3):
@@ -53,34 +46,6 @@ PAGES = {
 }
 
 
-def script(page: str) -> str:
-    """The blocks of a page as a script for bash, which ends at the first that fails."""
-    blocks = re.findall(r"^```(sh|python)\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
-    if page.startswith("how-to"):
-        blocks = [(kind, text) for kind, text in blocks if kind == "sh"]
-    return "".join(
-        text if kind == "sh" else f"python - <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n" for kind, text in blocks
-    )
-
-
-def checkout(folder: Path) -> Path:
-    """A folder with all that the root of the checkout holds, but results."""
-    folder.mkdir()
-    for path in ROOT.iterdir():
-        if path.name not in ("results", ".snakemake", ".git", "build"):
-            (folder / path.name).symlink_to(path)
-    return folder
-
-
-def follow(text: str, folder: Path, environment: dict[str, str] | None = None) -> str:
-    """What a script prints in `folder`; the test fails where it ends with another status than 0."""
-    with started(["bash", "-eu", "-c", text], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # fmt: skip
-        status, printed = ended(process)[:2]
-    assert status == 0, printed
-    return printed
-
-
 @pytest.mark.needs("mnist")
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(page, tmp_path, mnist_file, monkeypatch):
@@ -89,12 +54,8 @@ def test_a_page_does_what_it_says(page, tmp_path, mnist_file, monkeypatch):
     folder, before = checkout(tmp_path / "checkout"), PAGES[page]
     (folder / "train-images-idx3-ubyte.gz").symlink_to(mnist_file)
     if page.startswith("how-to"):
-        (tmp_path / "shorter").mkdir()
-        for name, what in SHORTER.items():
-            (tmp_path / "shorter" / name).write_text(f"#!/bin/sh\n{what}\n")
-            (tmp_path / "shorter" / name).chmod(0o755)
-        before += f'PATH="{tmp_path}/shorter:$PATH"\n'
-    text = script(page).replace(". .venv/bin/activate\n", "") if page.startswith("how-to") else script(page)
+        before += replaced(tmp_path / "shorter", SHORTER)
+    text = script(page, activated=page.startswith("how-to"))
     assert text
     printed = follow(before + text, folder)
     if page.startswith("tutorials"):
