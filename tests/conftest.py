@@ -50,6 +50,10 @@ def browser_driven() -> bool:
 
 
 NEEDS = {
+    "aarch64": (
+        lambda: all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
+        "the Debian packages g++-aarch64-linux-gnu and qemu-user",
+    ),
     "graphblas": (lambda: peer("graphblas"), "the package python-graphblas (pip install 'spdnn[peers]')"),
     "mkl": (lambda: peer("mkl"), "the packages sparse-dot-mkl and mkl (pip install 'spdnn[peers]')"),
     "jax": (lambda: peer("jax"), "the package jax (pip install 'spdnn[peers]')"),
@@ -61,6 +65,7 @@ NEEDS = {
 
 # What `full` tests are about, and why the default set can do without them.
 FULL = {
+    "aarch64": "the kernels built for another processor, and run by an emulator",
     "architectures": "CUDA kernels compiled for every architecture; by default for three",
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
