@@ -408,7 +408,7 @@ def make(root, folder, *arguments):
 @pytest.mark.parametrize(
     ("smi", "told"),
     [
-        ("echo 'NVIDIA-SMI has failed'; exit 9", "needs an NVIDIA GPU with its driver"),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", "CUDA=auto needs an NVIDIA GPU with its driver"),
         ("echo '| NVIDIA-SMI 450.80  Driver Version: 450.80  CUDA Version: 11.0 |'", "the driver here is for CUDA 11"),
     ],
 )
@@ -417,13 +417,19 @@ def test_make_gpu_check_ends_at_the_door(root, tmp_path, smi, told):
     done = make(root, tmp_path)
     assert done.returncode != 0
     assert told in done.stderr
-    assert [line[:6] for line in done.stderr.splitlines()] == ["spdnn:", "make: "]
+    assert [line[:4] for line in done.stderr.splitlines()] == ["spdn", "make", "make"]
     assert not done.stdout
+
+
+def test_make_gpu_check_tells_of_itself_without_a_gpu(root, tmp_path):
+    executable(tmp_path / "nvidia-smi", "exit 9")
+    done = make(root, tmp_path, "ARGS=--help")
+    assert done.returncode == 0, done.stderr
+    assert "--parts" in done.stdout
 
 
 PYTHON = """
 case "$*" in
-    -\\ *) exec {python} "$@" ;;
     *show*cupy-cuda{there}x) exit 0 ;;
     *show*) exit 1 ;;
     *) echo "$@" >> {log} ;;
@@ -432,42 +438,56 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("driver", "devices", "there", "wanted"),
+    ("asked", "driver", "devices", "there", "wanted"),
     [
-        ("13.0", "9.0", None, 13),
-        ("13.1", "8.0\n7.0\n10.0", None, 12),
-        ("13.0", "10.0\n7.5", None, 13),
-        ("13.0", "7.0", 13, 12),
-        ("13.0", "9.0", 13, 13),
-        ("13.0", "9.0", 12, 12),
-        ("12.9", "9.0", None, 12),
-        ("12.9", "9.0", 13, 12),
-        ("13.0", 'Field "compute_cap" is not a valid field to query.', None, 13),
+        ("auto", "13.0", "9.0", None, 13),
+        ("auto", "13.1", "8.0\n7.0\n10.0", None, 12),
+        ("auto", "13.0", "10.0\n7.5", None, 13),
+        ("auto", "13.0", "7.0", 13, 12),
+        ("auto", "13.0", "9.0", 13, 13),
+        ("auto", "13.0", "9.0", 12, 12),
+        ("auto", "12.9", "9.0", None, 12),
+        ("auto", "12.9", "9.0", 13, 12),
+        ("auto", "13.0", 'Field "compute_cap" is not a valid field to query.', None, 13),
+        ("13", "12.9", "9.0", 12, 13),
+        ("12", None, None, None, 12),
     ],
 )
-def test_make_gpu_check_gets_the_cupy_for_driver_and_device(root, tmp_path, driver, devices, there, wanted):
+def test_setup_gets_the_cupy_for_driver_and_device(root, tmp_path, asked, driver, devices, there, wanted):
     """A V100's last driver is for CUDA 13, whose compiler has no V100."""
-    (tmp_path / "bin").mkdir()
     log = tmp_path / "log"
-    executable(tmp_path / "bin/python", PYTHON.format(python=sys.executable, there=there, log=log))
+    executable(tmp_path / "python", PYTHON.format(there=there, log=log))
+    executable(tmp_path / "spdnn", f'echo "$@" >> {log}')
     told = f"case \"$*\" in *compute_cap*) echo '{devices}' ;; *) echo 'CUDA Version: {driver} |' ;; esac"
-    executable(tmp_path / "nvidia-smi", told)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "VENV": str(tmp_path), "MAKE": "true"}
+    executable(tmp_path / "nvidia-smi", told if driver else "exit 9")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["sh", root / "tests/gpu/run.sh", "--quick"], env=environment, capture_output=True, text=True, check=False
+        ["sh", root / "envs/cuda.sh", tmp_path, asked], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    *uninstalled, installed, ran = log.read_text().splitlines()
-    assert f"cupy-cuda{wanted}x" in installed
-    assert f"cupy-cuda{25 - wanted}x" not in installed
-    assert uninstalled == (["-m pip uninstall --yes --quiet cupy-cuda13x"] if (there, wanted) == (13, 12) else [])
-    assert ran == "tests/gpu/check.py --quick"
+    *before, installed, ran = [*log.read_text().splitlines(), *([] if driver else [None])]
+    assert f"--require-hashes -r envs/cuda{wanted}.txt" in installed
+    other = 25 - wanted
+    assert before == ([f"-m pip uninstall --yes --quiet cupy-cuda{other}x"] if there == other else [])
+    assert ran == ("challenge --engine cuda --neurons 1024 --layers 1 --inputs digits" if driver else None)
+
+
+def test_setup_refuses_another_cuda(root, tmp_path):
+    done = subprocess.run(["sh", root / "envs/cuda.sh", tmp_path, "11"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "spdnn: CUDA=11: it must be 12, 13 or auto\n")
 
 
 def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
     done = make(root, tmp_path, "VENV=", f"PYTHON={sys.executable}", "ARGS=--parts nothing")
     assert done.returncode != 0
     assert "--parts nothing: it must name some of correctness, kernels, sanitizer, networks, taskgraph" in done.stderr
+
+
+def test_a_python_that_lacks_a_package_is_told_so(root, tmp_path):
+    executable(tmp_path / "python", f'exec {sys.executable} -S "$@"')  # without those that are installed
+    done = make(root, tmp_path, "VENV=", f"PYTHON={tmp_path}/python", "ARGS=--help")
+    assert done.returncode != 0
+    assert "lacks msgspec, numpy, scipy; install what is missing" in done.stderr.splitlines()[0]
 
 
 def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):

@@ -30,6 +30,7 @@ the rest, which is listed and did not pass.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -46,6 +47,9 @@ ROOT = HERE.parents[1]
 for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+if absent := [name for name in ("msgspec", "numpy", "scipy") if importlib.util.find_spec(name) is None]:
+    sys.exit(f"gpu-check: {sys.executable} lacks {', '.join(absent)}; install what is missing, or leave VENV= away")
 
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
