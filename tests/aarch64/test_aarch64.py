@@ -1,4 +1,4 @@
-"""The kernels of a processor that is not here: built by Debian's cross compiler, run by an emulator, beside plain loops."""
+"""The kernels of a processor that is not here, built by a cross compiler and run by an emulator: beside plain loops."""
 
 import re
 import subprocess
