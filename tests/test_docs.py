@@ -1,6 +1,6 @@
 """README, DESIGN and docs: every link, path, command and name in them exists, and the README's Python runs."""
 
-import importlib
+import importlib.util
 import re
 import shlex
 
@@ -79,3 +79,19 @@ def test_the_glossary_has_each_term_once_and_names_of_the_code():
 
 def test_the_python_of_the_readme_runs():
     exec(re.search(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)[1], {})
+
+
+def test_links_of_the_site_that_lead_nowhere_are_found(tmp_path):
+    spec = importlib.util.spec_from_file_location("check", ROOT / "docs/check.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    assert check.faults(tmp_path) == [f"{tmp_path}: no page there"]
+    (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">b</a><a href="https://x.org">x</a>')
+    (tmp_path / "b.html").write_text('<p id="there"><a href="a.html#here">a</a>')
+    assert check.faults(tmp_path) == []
+    wrong = ["c.html", "a.html#gone", "https://x.org/font.css", "//x.org/x.js"]
+    tags = '<a href="{}">c</a><a href="{}">a</a><link href="{}"><script src="{}"></script>'
+    (tmp_path / "b.html").write_text('<p id="there">' + tags.format(*wrong))
+    told = check.faults(tmp_path)
+    assert len(told) == 4
+    assert all(link in sentence for link, sentence in zip(wrong, told, strict=True))
