@@ -174,7 +174,7 @@ def picture() -> str:
     values = {key: one.edges_per_second.median / 1e12 for key, one in ours.items()}
     values |= {key: one.edges_per_second / 1e12 for key, one in theirs.items()}
     low, high = math.floor(math.log10(min(values.values()))), math.ceil(math.log10(max(values.values())))
-    left, top, width, height = 60, 60, 840, 300
+    left, top, width, height = 60, 78, 840, 300
 
     def y(value: float) -> float:
         return top + height * (high - math.log10(value)) / (high - low)
@@ -183,7 +183,7 @@ def picture() -> str:
     for power in range(low, high + 1):
         at = y(10.0**power)
         drawn.append(f'<line class="grid" x1="{left}" x2="{left + width}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        drawn.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
+        drawn.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{10.0**power:,g}</text>')
     step = width / len(challenge.PROBLEMS)
     for k, problem in enumerate(challenge.PROBLEMS):
         middle, size = left + step * (k + 0.5), (problem.neurons, problem.layers)
@@ -206,7 +206,7 @@ def picture() -> str:
         '<title id="t">TeraEdges/s on the twelve networks: ours and the best published</title>',
         f"<style>{STYLE}</style>",
         '<rect class="back" width="100%" height="100%"/>',
-        f'<text x="{left}" y="{top - 8}">TeraEdges/s, by layers and neurons</text>',
+        f'<text x="{left}" y="{top - 14}">TeraEdges/s, by layers and neurons</text>',
         *drawn,
         "</svg>\n",
     ]
