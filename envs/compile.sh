@@ -17,3 +17,4 @@ compile pyproject.toml cuda13 --extra cuda13 --constraint envs/run.txt
 compile envs/nvrtc13.in nvrtc13
 compile envs/fuzz.in fuzz
 compile envs/docs.in docs --constraint envs/run.txt
+compile envs/wheel.in wheel --constraint envs/run.txt
