@@ -238,7 +238,9 @@ def _measured(
     several = Ranks(ranks, runner, chosen.partition, chosen.memory, request)
     loaded = several.load(load)
     kept = ranks.together(lambda: _kept(chosen, loaded) if ranks.rank == 0 else None)
-    measured, result = several.measure(loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats, chosen.repeat_if_busy)
+    measured, result = several.measure(
+        loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats, chosen.repeat_if_busy
+    )
     return loaded, Measurement.of(measured) if measured else None, result
 
 

@@ -145,7 +145,6 @@ class Ranks:
                 digests.append(result.digest if result else "")
 
         loads = attempts(attempt, again, self._load, watch)
-        del attempt
         seconds = world.comm.gather(timer.inference)  # of all attempts
         timer.keep(quietest(loads), repeats)
         measure.check_repeats(self.engine, digests)
@@ -156,7 +155,7 @@ class Ranks:
         rank = self._of_rank(exchange, mine, numbers, timer)
         rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
         reduced = (session.findings, session.span) if session is not None else None
-        del session
+        session = None  # its buffers and weights
         if exchange:
             exchange.comm.Free()
         ceilings = measure.ceilings(self.engine, options, world.local_size)
@@ -164,7 +163,9 @@ class Ranks:
         everyone = world.comm.gather((rank, reduced, self.shared))
         if world.rank:
             return None, None
-        measurement = self._measurement(prepared, inputs, options, result, digests[:repeats], everyone, ceilings, messages)
+        measurement = self._measurement(
+            prepared, inputs, options, result, digests[:repeats], everyone, ceilings, messages
+        )
         measurement |= measure.chosen(np.max(seconds, axis=0).tolist(), loads)[1]
         total = opened + measurement["samples"]["inference_seconds"][0]
         return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result

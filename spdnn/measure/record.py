@@ -65,7 +65,7 @@ class Measurement(Record, kw_only=True):
     time_to_solution: TimeToSolution | None = None
     aside_seconds: float = 0.0
     load: Load | None = None
-    passed_over: list[Attempt] = []
+    passed_over: list[Attempt] | None = None
 
     @classmethod
     def of(cls, measured: dict, where: str = "measurement") -> Measurement:

@@ -96,7 +96,7 @@ def measure(
     spent = samples([read_seconds + opened], [prepare_seconds], kept)
     reduced = session.findings, session.span
     measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent, digests[:repeats])
-    del session, attempt  # its buffers and weights, so that there is memory to measure
+    session = None  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
     measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
     measurement["aside_seconds"] = time.perf_counter() - begun - opened - kept[0]

@@ -17,7 +17,9 @@ from spdnn.problem.features import Inputs
 from spdnn.records.files import check_record
 from spdnn.records.run_record import busy_part
 
-STAT = "cpu  9 9 9 9\ncpu0 {user} 0 0 500 0 0 0 {steal} 0 0\ncpu1 0 0 {system} 500 0 0 0 0 0 0\ncpu7 9 9 9 9 9 9 9 9\nx\n"
+STAT = (
+    "cpu  9 9 9 9\ncpu0 {user} 0 0 500 0 0 0 {steal} 0 0\ncpu1 0 0 {system} 500 0 0 0 0 0 0\ncpu7 9 9 9 9 9 9 9 9\nx\n"
+)
 
 
 def of(others, throttled=0.0):
@@ -67,7 +69,9 @@ def test_what_cannot_be_read_is_unknown(system, tmp_path):
     (tmp_path / "stat").write_text("cpu0 a b\n")
     (tmp_path / "groups").unlink()
     told = load.Watch().load()
-    assert told["others"] is None and told["throttled"] is None and not load.busy(told)
+    assert told["others"] is None
+    assert told["throttled"] is None
+    assert not load.busy(told)
 
 
 def test_a_watch_is_as_long_as_asked():
@@ -95,14 +99,18 @@ def made(random_network, monkeypatch):
 
 def test_a_busy_run_is_repeated_and_every_attempt_stays(made):
     record = made(of(0.5), of(0.2, 0.1), of(0.05), again=3)
-    assert record.load.others == 0.05 and busy_part(record) is None
+    assert record.load.others == 0.05
+    assert busy_part(record) is None
     assert [one.load.busy for one in record.passed_over] == [0.5, pytest.approx(0.3)]
-    assert [len(one.inference_seconds) for one in record.passed_over] == [2, 2] and len(record.seconds) == 2
+    assert [len(one.inference_seconds) for one in record.passed_over] == [2, 2]
+    assert len(record.seconds) == 2
     record = made(of(0.5), of(0.2), of(0.4), again=2)  # never quiet: the quietest counts
-    assert busy_part(record) == 0.2 and [one.load.others for one in record.passed_over] == [0.5, 0.4]
+    assert busy_part(record) == 0.2
+    assert [one.load.others for one in record.passed_over] == [0.5, 0.4]
     assert not made(of(0.05), again=3).passed_over
     unknown = made(of(None, None), again=3)
-    assert busy_part(unknown) is None and unknown.load.others is None
+    assert busy_part(unknown) is None
+    assert unknown.load.others is None
 
 
 def test_attempts_passed_over_were_busier(made):
