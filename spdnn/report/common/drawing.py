@@ -40,6 +40,7 @@ class Figure:
         plot: of matplotlib.
         columns, rows: the numbers plotted, as a table.
         tips: by the gid of a part of the plot, the text at a pointer that rests there.
+        narrow: the same plot as wide as a telephone, which the page shows there; None: the one plot is scaled.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Figure:
     columns: Sequence[str]
     rows: Iterable[Sequence]
     tips: Mapping[str, str] = field(default_factory=dict)
+    narrow: Any = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Drawing:
         svg: one <svg> element.
         png: the bytes of a PNG at 144 dots an inch; None unless asked for.
         csv: the numbers plotted, as a table with a line of names.
+        narrow: an <svg> element for a telephone, or empty.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Drawing:
     svg: str
     png: bytes | None
     csv: str
+    narrow: str = ""
 
 
 def libraries() -> tuple:
@@ -92,10 +96,13 @@ def style():
 
 def saved(figure: Figure, category: str, png: bool = False) -> Drawing:
     """The figure as files hold it, with a PNG where asked for; called under `style`."""
-    _lay_out(figure.plot)
+    for plot in filter(None, (figure.plot, figure.narrow)):
+        _lay_out(plot)
     image = _png(figure.plot) if png else None
     data = table(figure.columns, figure.rows)
-    return Drawing(figure.name, category, figure.title, figure.caption, _svg(figure), image, data)
+    narrow = _svg(figure, figure.narrow, f"{figure.name}-narrow") if figure.narrow else ""
+    svg = _svg(figure, figure.plot, figure.name)
+    return Drawing(figure.name, category, figure.title, figure.caption, svg, image, data, narrow)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence]) -> str:
@@ -127,11 +134,11 @@ def _png(plot) -> bytes:
     return stream.getvalue()
 
 
-def _svg(figure: Figure) -> str:
+def _svg(figure: Figure, plot: Any, name: str) -> str:
     """One <svg> element with its own ids, a title, a description, and no date, program or document type."""
     stream = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.plot.savefig(stream, format="svg", metadata={**nothing, "Title": figure.title})
+    plot.savefig(stream, format="svg", metadata={**nothing, "Title": figure.title})
     text = stream.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
     description = f"<desc>{html.escape(figure.caption)}</desc>\n"
@@ -139,7 +146,7 @@ def _svg(figure: Figure) -> str:
     for gid, tip in figure.tips.items():
         here = f'<g id="{gid}">'
         text = text.replace(here, f"{here}<title>{html.escape(tip)}</title>")
-    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{figure.name}-", text)
-    text = re.sub(r"url\(#", f"url(#{figure.name}-", text)
+    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{name}-", text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
     label = html.escape(figure.title)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
