@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 
-from spdnn.cli.record_files import record_files
+from spdnn.records.record_files import record_files
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.records.comparison import Comparable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from spdnn.cli import arguments
-from spdnn.cli.record_files import record_files
+from spdnn.records.record_files import record_files
 from spdnn.common.errors import InputError, SpdnnError
 
 DESCRIPTION = """\

@@ -323,7 +323,7 @@ class TimeToSolution(Record):
     """
 
     of: Literal["command", "workflow"]
-    seconds: Annotated[Seconds, column("time_to_solution")]
+    seconds: Annotated[Seconds, column("time_to_solution_seconds")]
     parts: Parts
     cached: Annotated[list[Literal["inputs", "prepare"]], Unique]
 
@@ -438,8 +438,8 @@ class Load(Record):
 
     seconds: Seconds
     cores: Positive
-    others: Annotated[Part | None, column("other_work")]
-    throttled: Annotated[Part | None, column()]
+    others: Annotated[Part | None, column("other_work_share")]
+    throttled: Annotated[Part | None, column("throttled_share")]
 
     @property
     def busy(self) -> float:
@@ -468,8 +468,8 @@ class EdgesPerSecond(WorkPerSecond):
     """Inputs x edges / inference seconds, the challenge's formula."""
 
     median: Annotated[Amount, column("edges_per_second")]
-    low: Annotated[Amount, column()]
-    high: Annotated[Amount, column()]
+    low: Annotated[Amount, column("edges_per_second_low")]
+    high: Annotated[Amount, column("edges_per_second_high")]
 
 
 class Environment(Record, kw_only=True, forbid_unknown_fields=False):

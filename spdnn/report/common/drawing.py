@@ -3,12 +3,15 @@
 All figures share one style and one width. The same values give the same bytes of SVG, PNG and CSV.
 """
 
+import contextlib
 import csv
 import html
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from spdnn.common.errors import Unavailable
@@ -27,6 +30,12 @@ SETTINGS = {
 RECORD = "record-"  # begins the id, inside an SVG, of what shows one record; its number in the page's table follows
 MOST_DRAWN = 5  # figures of one kind on a page, and curves in one; the data of more are in its tables
 MOST_BARS = 16  # cases in one figure
+WIDTHS: ContextVar[tuple[float, float]] = ContextVar("WIDTHS", default=(8.4, 4.3))  # inches: of a page, a telephone
+FORMATS = (".pdf", ".svg", ".png")
+STYLES = {  # (seaborn's style, further settings)
+    "page": ("whitegrid", {}),
+    "paper": ("ticks", {"font.size": 8, "axes.linewidth": 0.6, "lines.linewidth": 1.0, "pdf.fonttype": 42}),
+}
 
 
 @dataclass(frozen=True)
@@ -86,12 +95,30 @@ def libraries() -> tuple:
     return seaborn, Figure
 
 
-def style():
-    """The settings under which every figure is plotted and saved."""
+@contextlib.contextmanager
+def style(name: str = "page", width: float | None = None) -> Iterator[None]:
+    """The settings under which figures are plotted and saved.
+
+    Args:
+        name: one of STYLES.
+        width: inches, of every figure; by default those of the page and of a telephone.
+    """
     seaborn, _ = libraries()
     import matplotlib
 
-    return matplotlib.rc_context({**seaborn.axes_style("whitegrid"), **SETTINGS})
+    token = WIDTHS.set((width, width) if width else WIDTHS.get())
+    try:
+        with matplotlib.rc_context({**seaborn.axes_style(STYLES[name][0]), **SETTINGS, **STYLES[name][1]}):
+            yield
+    finally:
+        WIDTHS.reset(token)
+
+
+def write(plot: Any, path: str | Path, kind: str) -> None:
+    """Write a plot to a file, the same bytes for the same plot; `kind`: pdf, svg or png. Called under `style`."""
+    _lay_out(plot)
+    told = {"pdf": ("Creator", "Producer", "CreationDate"), "svg": ("Creator", "Date"), "png": ("Software",)}[kind]
+    plot.savefig(path, format=kind, dpi=300, metadata=dict.fromkeys(told))
 
 
 def saved(figure: Figure, category: str, png: bool = False) -> Drawing:

@@ -4,15 +4,15 @@ import math
 import re
 from collections.abc import Sequence
 
-from spdnn.report.common.drawing import libraries
+from spdnn.report.common.drawing import WIDTHS, libraries
 
 INK = "#1f2933"
 NO_COLOUR = "#9aa1ab"
 
 
-def canvas(height: float, *shape: int, width: float | None = None, **settings) -> tuple:
-    """(a matplotlib figure `height` inches high and as wide as the page or `width`, its axes as of `subplots`)."""
-    plot = libraries()[1](figsize=(width or 8.4, height), layout="constrained")
+def canvas(height: float, *shape: int, narrow: bool = False, **settings) -> tuple:
+    """(a matplotlib figure `height` inches high, as wide as the page or a telephone, its axes as of `subplots`)."""
+    plot = libraries()[1](figsize=(WIDTHS.get()[narrow], height), layout="constrained")
     return plot, plot.subplots(*shape, **settings)
 
 

@@ -77,8 +77,8 @@ def distances(rows: Sequence[dict]) -> Figure:
     shown, palette = rows[:MOST_BARS], plotting.colours()
     longest = 100 * max(row["share"] for row in shown)
 
-    def plot(width: float | None = None):
-        plot, axes = plotting.canvas(1.1 + 0.28 * len(shown), width=width)
+    def plot(narrow: bool = False):
+        plot, axes = plotting.canvas(1.1 + 0.28 * len(shown), narrow=narrow)
         for index, row in enumerate(shown):
             share = 100 * row["share"]
             axes.broken_barh([(0, share)], (index - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
@@ -102,7 +102,7 @@ def distances(rows: Sequence[dict]) -> Figure:
         ("case", "share of the limit, %", "ceiling that binds"),
         [(row["case"], 100 * row["share"], row["binds"]) for row in shown],
         _tips(shown),
-        plot(4.3),
+        plot(True),
     )
 
 

@@ -6,7 +6,6 @@ from spdnn.report.common.drawing import RECORD, Figure
 from spdnn.report.common.plotting import INK, canvas, colours, line, name_rows, plain
 from spdnn.report.networks.values import SERIES
 
-PHONE = 4.3  # inches: the width of the same figure for a telephone
 # (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow.
 MARKS = (
     ("reduced", "ours, with reductions", "*", 0),
@@ -32,7 +31,7 @@ def figures(values: dict) -> Iterator[Figure]:
         ("network", "who", "TeraEdges/s", "label", "comparable"),
         [(row["key"], label, rate / 1e12, text, same) for row, _, label, rate, text, same, _ in points],
         {f"{RECORD}{number}": text for *_, text, _, number in points if number is not None},
-        _plot(rows, points, PHONE),
+        _plot(rows, points, True),
     )
 
 
@@ -47,8 +46,8 @@ def _points(row: dict) -> Iterator[tuple]:
             yield row, name, label, best.edges_per_second, row["label"][name], True, None
 
 
-def _plot(rows: Sequence[dict], points: Sequence[tuple], width: float | None = None):
-    plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.3 if width else 0), width=width)
+def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
+    plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.3 if narrow else 0), narrow=narrow)
     keys, palette = [row["key"] for row in rows], colours()
     marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
     for row in rows:
@@ -73,6 +72,6 @@ def _plot(rows: Sequence[dict], points: Sequence[tuple], width: float | None = N
              markerfacecolor=palette[hue] if name in SERIES else "#ffffff")
         for name, label, mark, hue in MARKS if name in used
     ]  # fmt: skip
-    plot.legend(handles=handles, loc="outside upper left", ncols=2 if width else len(handles), frameon=False,
-                columnspacing=0.8, handletextpad=0.1, fontsize=9 if width else 10)  # fmt: skip
+    plot.legend(handles=handles, loc="outside upper left", ncols=2 if narrow else len(handles), frameon=False,
+                columnspacing=0.8, handletextpad=0.1, fontsize=9 if narrow else 10)  # fmt: skip
     return plot

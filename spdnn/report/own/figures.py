@@ -12,8 +12,8 @@ def figures(values: dict) -> Iterator[Figure]:
     shown = values["runs"][:MOST_BARS]
     rates = [run["input_count"] / run["seconds"]["inference"] for run in shown]
 
-    def plot(width: float | None = None):
-        plot, axes = plotting.canvas(0.9 + 0.36 * len(shown), width=width)
+    def plot(narrow: bool = False):
+        plot, axes = plotting.canvas(0.9 + 0.36 * len(shown), narrow=narrow)
         for row, (run, rate) in enumerate(zip(shown, rates, strict=True)):
             axes.broken_barh([(0, rate)], (row - 0.3, 0.6), facecolors=plotting.colours()[0],
                              gid=f"{RECORD}{run['number']}")  # fmt: skip
@@ -32,5 +32,5 @@ def figures(values: dict) -> Iterator[Figure]:
         ("case", "inputs a second", "inference seconds"),
         [(run["case"], rate, run["seconds"]["inference"]) for run, rate in zip(shown, rates, strict=True)],
         {f"{RECORD}{run['number']}": f"{run['case']}: {rate:.4g} inputs/s" for run, rate in zip(shown, rates, strict=True)},
-        plot(4.3),
+        plot(True),
     )

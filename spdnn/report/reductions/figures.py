@@ -12,7 +12,6 @@ from spdnn.report.reductions.values import titled
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
 MOST = 12  # times the most edges: room for the product of all factors
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-PHONE = 4.3  # inches
 COLUMNS = 2  # of panels
 DASHES = (0, (4, 1.5))  # of the rows computed
 
@@ -37,17 +36,17 @@ def edges(networks: Sequence[dict]) -> Figure:
         _edges(networks),
         [*columns, "all factors", "edges really computed"],
         map(_row, networks),
-        narrow=_edges(networks, PHONE),
+        narrow=_edges(networks, True),
     )
 
 
-def _edges(networks: Sequence[dict], width: float | None = None):
+def _edges(networks: Sequence[dict], narrow: bool = False):
     """Each network's edges from all that are counted (right) down to what is left (left), on a logarithmic scale.
 
     A bar is what one reduction leaves out; its length is the factor, so that lengths add up as factors multiply.
     """
     palette = plotting.colours()
-    plot, axes = plotting.canvas(1.2 + 0.32 * len(networks) + (0.8 if width else 0), width=width)
+    plot, axes = plotting.canvas(1.2 + 0.32 * len(networks) + (0.8 if narrow else 0), narrow=narrow)
     low, high = _ends(networks)
     for row, one in enumerate(networks):
         right = one["edges"]
@@ -72,7 +71,7 @@ def _edges(networks: Sequence[dict], width: float | None = None):
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")
     plotting.name_rows(plot, axes, [_label(one) for one in networks])
-    _legend(plot, palette, 1 if width else 3)
+    _legend(plot, palette, 1 if narrow else 3)
     return plot
 
 

@@ -24,7 +24,6 @@ ON_DARK = (INFERENCE, KERNEL)
 BLACK = "#010101"  # of letters on colours, light page or dark
 HATCH = "////"
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
-PHONE = 4.3  # inches
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
 
 
@@ -75,8 +74,8 @@ def wholes(rows: Sequence[dict]) -> Figure:
     label = f"% of the case's own {whole}" if relative else "seconds"
     hatched = "copies to a GPU"
 
-    def plot(width: float | None = None):
-        return _stacked(bars, scales, ends, label, hatched, width)
+    def plot(narrow: bool = False):
+        return _stacked(bars, scales, ends, label, hatched, narrow)
 
     how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
     return Figure(
@@ -87,7 +86,7 @@ def wholes(rows: Sequence[dict]) -> Figure:
         ("case", "part", "seconds"),
         [(bar.case, name, value) for bar in bars for name, value in _listed(bar, hatched)],
         _tips(bars, hatched),
-        plot(PHONE),
+        plot(True),
     )
 
 
@@ -145,19 +144,19 @@ def _left_out(shown: Sequence, of: Sequence) -> str:
     return "" if len(shown) == len(of) else chosen
 
 
-def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str, width=None):
+def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str, narrow=False):
     """One bar a case, as long as its parts times its scale, with a text after its end."""
     hues = plotting.colours()
     palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
     longest = max(scale * sum(bar.parts.values()) for bar, scale in zip(bars, scales, strict=True)) or 1.0
-    plot, axes = plotting.canvas(1.0 + 0.3 * len(bars) + (0.7 if width else 0), width=width)
+    plot, axes = plotting.canvas(1.0 + 0.3 * len(bars) + (0.7 if narrow else 0), narrow=narrow)
     for row, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
         plotting.write_after(axes, end, _bar(axes, row, bar, scale, palette, longest), row)
-    axes.set_xlim(0, longest * (1.0 + (0.032 if width else 0.016) * max(map(len, ends))))
+    axes.set_xlim(0, longest * (1.0 + (0.032 if narrow else 0.016) * max(map(len, ends))))
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
     axes.set_xlabel(label, loc="left")
     plotting.name_rows(plot, axes, [plotting.folded(bar.label) for bar in bars], fontsize=9)
-    _legend(plot, bars, palette, hatched, 2 if width else 9)
+    _legend(plot, bars, palette, hatched, 2 if narrow else 9)
     return plot
 
 

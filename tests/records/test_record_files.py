@@ -2,7 +2,7 @@
 
 import pytest
 
-from spdnn.cli.record_files import record_files
+from spdnn.records.record_files import record_files
 from spdnn.common.errors import InputError
 
 
