@@ -28,8 +28,8 @@ HELPERS = {
 }  # fmt: skip
 # Colours of figures, as they are in files, and the variables of the page's style that stand for them.
 THEME = {
-    "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge", "#f1f3f5": "tint",
-    "#c9ced6": "line", "#c3c8cf": "rest", "#7b8794": "edge",
+    "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge",
+    "#f1f3f5": "tint", "#c9ced6": "line", "#c3c8cf": "rest", "#7b8794": "edge",
 }  # fmt: skip
 
 
@@ -39,7 +39,8 @@ def themed(svg: str) -> str:
 
 
 FILTERS = {
-    "significant": words.significant, "themed": themed, "tera": words.tera, "plural": words.plural, "printable": words.printable,
+    "themed": themed, "significant": words.significant, "tera": words.tera, "plural": words.plural,
+    "printable": words.printable,
 }  # fmt: skip
 
 

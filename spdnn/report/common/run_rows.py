@@ -91,7 +91,8 @@ def configuration(record: RunRecord) -> str:
 def name_runs(runs: Sequence[dict]) -> None:
     """Give each run a short `name`, its `chips` (what differs among the runs) and both as one text, `short`.
 
-    Two runs of the same settings differ by the time at which they were made. The long name stays in the record.
+    Runs of the same settings differ by their case, or else by the time at which they were made. The long name stays in
+    the record.
     """
     told = [_settings(run) for run in runs]
     differ = [name for name in told[0] if len({one[name] for one in told}) > 1] if told else []
@@ -101,8 +102,10 @@ def name_runs(runs: Sequence[dict]) -> None:
         run["chips"] = [settings[name] for name in differ if settings[name]]
     for members in grouped(runs, lambda run: (run["name"], *run["chips"])).values():
         if len(members) > 1:
+            cases = len({run["case"] for run in members}) > 1
             for run in members:
-                run["chips"].append(run["record"].created.replace("T", " ").removesuffix("Z"))
+                made = run["record"].created.replace("T", " ").removesuffix("Z")
+                run["chips"].append(words.printable(run["case"], 40) if cases else made)
     for run in runs:
         run["short"] = ", ".join([run["name"], *run["chips"]])
 

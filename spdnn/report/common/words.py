@@ -60,7 +60,7 @@ DEFINITIONS = (
     (
         "Time to solution",
         "From the start of a process to verified categories, downloads, further repeats and measuring the machine left "
-        "out; of a workflow, the sum of the stages of the case, shared ones counted whole. Published rates leave it out.",
+        "out; of a workflow, the sum of the stages of the case, shared ones counted whole. No published rate has it.",
     ),
     (
         "Busy machine",
@@ -69,14 +69,17 @@ DEFINITIONS = (
     ),
     (
         "Other code",
-        "Records of an older digest of this package's sources than the newest of their machine; not mixed unless asked.",
+        "Records of an older digest of the package's sources than the newest of their machine; mixed only if asked.",
     ),
     (
         "Record",
-        "Made here, by this user's commands; repeated here, by spdnn record check --rerun; or as given: its digests and "
-        "claims hold, and nothing more is known of it.",
+        "Made here, by this user's commands; repeated here, by spdnn record check --rerun; or as given: its digests "
+        "and claims hold, and nothing more is known of it.",
     ),
-    ("Borderline", "An input whose last row is nonzero in one of two precisions alone, too small there to decide; it passes."),
+    (
+        "Borderline",
+        "An input whose last row is nonzero in one of two precisions alone, too small there to decide; it passes.",
+    ),
     ("Lossy", "A published method whose values are approximate; none of the runs on this page are."),
 )
 

@@ -68,10 +68,13 @@ def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
     name_rows(plot, axes, [f"{row['neurons']:,} × {row['layers']:,}" for row in rows])
     used = {name for _, name, *_ in points}
     handles = [
-        line(label, linestyle="", marker=mark, markersize=8, markeredgecolor=INK if name in SERIES else palette[hue],
-             markerfacecolor=palette[hue] if name in SERIES else "#ffffff")
+        line(
+            label.replace("best ", "") if narrow else label, linestyle="", marker=mark, markersize=8,
+            markeredgecolor=INK if name in SERIES else palette[hue],
+            markerfacecolor=palette[hue] if name in SERIES else "#ffffff",
+        )
         for name, label, mark, hue in MARKS if name in used
     ]  # fmt: skip
     plot.legend(handles=handles, loc="outside upper left", ncols=2 if narrow else len(handles), frameon=False,
-                columnspacing=0.8, handletextpad=0.1, fontsize=9 if narrow else 10)  # fmt: skip
+                columnspacing=0.8, handletextpad=0.1, fontsize=8 if narrow else 10)  # fmt: skip
     return plot

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import LIKE_FOR_LIKE
 from spdnn.report.networks.values import SERIES, twelve
 
 PRESET = "config/like-for-like.yaml"
@@ -19,8 +18,8 @@ def values(collection: Collection) -> dict | None:
     """What the first screen prints; None where no run was timed.
 
     Returns:
-        claim, lead: a sentence and what it is of; numbers: (label, number, unit, what it is of) of up to three; rows: of the
-        twelve networks that were run, as `twelve` has them; busy: how many runs were on a busy machine.
+        claim, lead: a sentence and what it is of; numbers: (label, number, unit, what it is of) of up to three; rows:
+        of the twelve networks that were run, as `twelve` has them; busy: how many runs were on a busy machine.
     """
     if not collection.own:
         return None
@@ -54,23 +53,28 @@ def _compared(rows: Sequence[dict]) -> tuple[str, str] | None:
         return None
     mean, low, high = (words.significant(value, 2) for value in (_mean(times), min(times), max(times)))
     claim = f"Like for like, {mean} times the rate of the best published on one device"
-    span = f"geometric mean of {words.plural(len(times), 'network')}, {low} to {high}" if len(times) > 1 else "one network"
+    span = (
+        f"geometric mean of {words.plural(len(times), 'network')}, {low} to {high}" if len(times) > 1 else "one network"
+    )
     lead = f"{span}; official inputs, and only dead inputs left out, as published systems do."
     return claim, lead[0].upper() + lead[1:]
 
 
 def _fastest(rows: Sequence[dict]) -> tuple[str, str] | None:
     """The highest rate of one of the twelve, on the official inputs if any was; compared with nothing."""
-    runs = [(row, row[name], name) for row in rows for name in SERIES if row[name]]
+    runs = [(row[name], name) for row in rows for name in SERIES if row[name]]
     if not runs:
         return None
-    row, run, name = max(runs, key=lambda one: (one[1]["comparable"], one[1]["rate"].median))
+    run, name = max(runs, key=lambda one: (one[0]["comparable"], one[0]["rate"].median))
     how = {"reduced": "with exact reductions", "like": "with dead inputs left out", "plain": "without reductions"}[name]
     claim = f"{words.significant(run['rate'].median / 1e12, 3)} TeraEdges/s {how}, on {run['name']}"
     if not run["comparable"]:
         return claim, f"Inputs: {run['inputs']}. They are not the challenge's, so no published rate stands beside it."
     more = f"None: no run is like for like with published systems ({PRESET} makes them)."
-    return claim, f"Official inputs. Published systems leave less work out, so none is compared. {more[6:].capitalize()}"
+    return (
+        claim,
+        f"Official inputs. Published systems leave less work out, so none is compared. {more[6:].capitalize()}",
+    )
 
 
 def _own(runs: Sequence[dict]) -> tuple[str, str]:

@@ -31,6 +31,9 @@ def figures(values: dict) -> Iterator[Figure]:
         plot(),
         ("case", "inputs a second", "inference seconds"),
         [(run["case"], rate, run["seconds"]["inference"]) for run, rate in zip(shown, rates, strict=True)],
-        {f"{RECORD}{run['number']}": f"{run['case']}: {rate:.4g} inputs/s" for run, rate in zip(shown, rates, strict=True)},
+        {
+            f"{RECORD}{run['number']}": f"{run['case']}: {rate:.4g} inputs/s"
+            for run, rate in zip(shown, rates, strict=True)
+        },
         plot(True),
     )

@@ -31,8 +31,8 @@ def edges(networks: Sequence[dict]) -> Figure:
     return Figure(
         "reductions-edges",
         "Edges left after each exact reduction, by network",
-        "Inputs × edges, logarithmic: at the right what the challenge counts, at the left what is left. Each bar is what "
-        "one reduction leaves out; the number at the right is of all together. Diamond: really computed.",
+        "Inputs × edges, logarithmic: at the right what the challenge counts, at the left what is left. Each bar is "
+        "what one reduction leaves out; the number at the right is of all together. Diamond: really computed.",
         _edges(networks),
         [*columns, "all factors", "edges really computed"],
         map(_row, networks),

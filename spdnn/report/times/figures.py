@@ -6,7 +6,7 @@ In the bars a case is a bar, and its lengths are parts of its time.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from spdnn.report.common import plotting, run_rows, words
+from spdnn.report.common import plotting, words
 from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.words import significant
@@ -21,7 +21,7 @@ COLOURS = {INPUTS: 2, VERIFICATION: 4, READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL
 GREYS = {REST: "#c3c8cf", WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
 ORDER = (INPUTS, READ, PREPARE, INFERENCE, VERIFICATION, REST, KERNEL, COPY, WAIT, UNASSIGNED)
 ON_DARK = (INFERENCE, KERNEL)
-BLACK = "#010101"  # of letters on colours, light page or dark
+BLACK, WHITE = "#010101", "#fefefe"  # of letters on colours, light page or dark
 HATCH = "////"
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
@@ -170,7 +170,7 @@ def _bar(axes, row: int, bar: Bar, scale: float, palette: Mapping[str, str], lon
             faces.append(palette[name])
         if length > LEAST_NAMED * longest:
             share = 100 * value / sum(bar.parts.values())
-            colour = "white" if name in ON_DARK else BLACK
+            colour = WHITE if name in ON_DARK else BLACK
             axes.annotate(f"{share:.0f} %", (at + length / 2, row), va="center", ha="center", fontsize=8,
                           color=colour, zorder=4)  # fmt: skip
         at += length
@@ -219,8 +219,7 @@ def survivors(curves: Sequence[Curve]) -> Figure:
     return Figure(
         "survivors",
         "Inputs with a nonzero row after each layer",
-        "Both axes are logarithmic. A run whose counts are the first "
-        f"layers of a deeper one is not drawn again.",
+        "Both axes are logarithmic. A run whose counts are the first layers of a deeper one is not drawn again.",
         plot,
         ("network and inputs", "layer", "survivors"),
         [(curve.label, layer, count) for curve in curves for layer, count in enumerate(curve.survivors, 1)],
@@ -248,7 +247,8 @@ def ladder(one: dict) -> Figure:
     return Figure(
         one["id"],
         f"Inference seconds by setting, {size}",
-        f"{first['inputs']} inputs: median inference seconds, logarithmic, and their intervals. On {one['machine']}. {time}.",
+        f"{first['inputs']} inputs: median inference seconds, logarithmic, and their intervals. On {one['machine']}. "
+        f"{time}.",
         plot,
         ("setting", "inference seconds", "low", "high"),
         rungs,
