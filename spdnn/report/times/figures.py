@@ -170,7 +170,7 @@ def _bar(axes, row: int, bar: Bar, scale: float, palette: Mapping[str, str], lon
             faces.append(palette[name])
         if length > LEAST_NAMED * longest:
             share = 100 * value / sum(bar.parts.values())
-            colour = WHITE if name in ON_DARK else BLACK
+            colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
             axes.annotate(f"{share:.0f} %", (at + length / 2, row), va="center", ha="center", fontsize=8,
                           color=colour, zorder=4)  # fmt: skip
         at += length
