@@ -25,7 +25,7 @@ help:
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
 	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
 	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
-	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec"
+	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec; CUDA=auto, 12 or 13: with CuPy for a GPU too"
 	@echo "make clean   remove what was set up and built, not results"
 
 run: setup
@@ -55,6 +55,7 @@ screenshot: $(VENV)/.tested setup
 	@$(BIN)/python tests/report/screenshot.py results/report.html docs/report.png
 
 setup: $(VENV)/.built
+	@$(if $(CUDA),sh envs/cuda.sh "$(BIN)" "$(CUDA)")
 
 # A build is repeated only when a lock, the build files or the C++ sources changed.
 $(VENV)/.built: $(VENV)/.locked $(SOURCES)

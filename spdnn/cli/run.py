@@ -15,7 +15,7 @@ from spdnn.cli.inputs import named, opened
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target, existing, replacing, reserve, together
 from spdnn.distributed.local import staged
-from spdnn.distributed.world import world
+from spdnn.distributed.world import launched, world
 from spdnn.engines.base import Options
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.measure import run as measure
@@ -215,7 +215,18 @@ def _checked(chosen, *paths: str | None) -> tuple:
     _check_targets(*paths)
     runner = engine(chosen.engine)
     arguments.request(chosen, runner)
+    if chosen.device is not None and not runner.on_device:
+        raise InputError(f"--device {chosen.device}: engine {runner.name} runs on none; those that do: {_on_devices()}")
+    if chosen.device is not None and launched() > 1:
+        raise InputError(
+            f"--device {chosen.device}: several ranks share out the devices that they see; "
+            "CUDA_VISIBLE_DEVICES says which these are"
+        )
     return runner, parse_reductions(chosen.reductions or "all", runner.offers)
+
+
+def _on_devices() -> str:
+    return ", ".join(name for name in ENGINES if engine(name, usable=False).on_device)
 
 
 def _measured(
@@ -227,10 +238,9 @@ def _measured(
     if ranks.size == 1:
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
-        options = Options(threads, chosen.memory, _kept(chosen, loaded), request=request)
-        again = chosen.repeat_if_busy
+        options = Options(threads, chosen.memory, _kept(chosen, loaded), chosen.device, request)
         measured, result = measure.measure(
-            runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent, again
+            runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent, chosen.repeat_if_busy
         )
         return loaded, Measurement.of(measured), result
     from spdnn.distributed.run import Ranks
@@ -381,6 +391,7 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: Verdi
 
     command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []
+    command += [] if chosen.device is None else ["--device", chosen.device]
     for option, value in arguments.cutting(chosen).items():
         command += ["--no-join"] if option == "join" else [f"--{option.replace('_', '-')}", value]
     command += ["--repeats", len(measurement.digests), "--record", "run.json"]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.kernels.cuda.driver import BRINGS
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
 CPU, CUDA = "cpu", "cuda"
@@ -89,5 +90,5 @@ def cupy():
     try:
         import cupy as module
     except ImportError as error:
-        raise Unavailable("arrays on a GPU need CuPy: pip install 'spdnn[cuda12]' or 'spdnn[cuda13]'") from error
+        raise Unavailable(f"arrays on a GPU need CuPy: {BRINGS}") from error
     return module

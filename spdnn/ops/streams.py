@@ -22,10 +22,27 @@ def on_callers_stream(work: Callable) -> Callable:
             return work(*arguments, **named)
         cuda, ordinal = cupy().cuda, tensor.device.index
         pointer = sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream
-        with cuda.Device(ordinal), cuda.ExternalStream(pointer, ordinal) if pointer else cuda.Stream.null:
+        with cuda.Device(ordinal), _external(cuda, pointer, ordinal) if pointer else cuda.Stream.null:
             return work(*arguments, **named)
 
     return call
+
+
+class _Foreign:
+    """A stream of another library, by CUDA's protocol."""
+
+    def __init__(self, pointer: int):
+        self.pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer  # the protocol's version
+
+
+def _external(cuda: Any, pointer: int, ordinal: int) -> Any:
+    """CuPy's stream of this pointer; ExternalStream warns from CuPy 14 on, which has another way."""
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_Foreign(pointer))
+    return cuda.ExternalStream(pointer, ordinal)
 
 
 def _of_torch_on_gpu(value: Any) -> bool:

@@ -210,6 +210,7 @@ MISTAKES = [
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
     ([*CHALLENGE, "--devices", "2"], "engine cpu takes no --devices"),
+    ([*CHALLENGE, "--device", "1"], "--device 1: engine cpu runs on none; those that do: cuda, "),
     ([*CHALLENGE, "--no-join"], "engine cpu takes no --no-join"),
     (
         ["infer", "--network", "nowhere.safetensors", "--inputs", "x.safetensors"],
