@@ -31,6 +31,7 @@ _NAMES = {
     "compile": "spdnn.engines.registry",
     "from_matrices": "spdnn.problem.network",
     "infer": "spdnn.engines.registry",
+    "load_records": "spdnn.report.rendering",
     "open_inputs": "spdnn.formats.readers",
     "open_network": "spdnn.formats.readers",
 }

@@ -14,6 +14,7 @@ from spdnn.problem.network import Layer as Layer
 from spdnn.problem.network import Network as Network
 from spdnn.problem.network import from_matrices as from_matrices
 from spdnn.problem.result import Result as Result
+from spdnn.report.rendering import load_records as load_records
 from spdnn.sources.radixnet import RadixNet as RadixNet
 from spdnn.taskgraph.decomposition import ScheduleRequest as ScheduleRequest
 
