@@ -27,6 +27,7 @@ _NAMES = {
     "ScheduleRequest": "spdnn.taskgraph.decomposition",
     "from_matrices": "spdnn.problem.network",
     "infer": "spdnn.engines.registry",
+    "load_records": "spdnn.report.rendering",
     "open_inputs": "spdnn.formats.readers",
     "open_network": "spdnn.formats.readers",
 }

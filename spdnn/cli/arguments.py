@@ -29,6 +29,11 @@ def number(text: str, kind: type, fits: Callable[[float], bool], allowed: str) -
     return value
 
 
+def times_again(text: str) -> int:
+    """An integer from 0 to 100."""
+    return number(text, int, lambda n: 0 <= n <= 100, "an integer from 0 to 100")
+
+
 def positive(text: str) -> int:
     """An integer from 1 to LARGEST."""
     return number(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST:,}")
@@ -68,6 +73,12 @@ OPTIONS = {
     "layers": {"type": positive, "metavar": "L"},
     "count": {"type": positive, "metavar": "n"},
     "repeats": {"type": positive, "metavar": "R"},
+    "repeat-if-busy": {
+        "type": times_again,
+        "default": 0,
+        "metavar": "N",
+        "help": "run all repeats again, up to N times, while other work takes over 10 %% of the machine (default: 0)",
+    },
     "threads": {"type": thread_count, "metavar": "T"},
     "memory": {"type": size, "metavar": "BYTES"},
     "seed": {

@@ -25,7 +25,7 @@ from spdnn.measure.run import Loaded
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.records.run_record import Verdict
+from spdnn.records.run_record import Verdict, busy_part
 from spdnn.records.time_to_solution import COMMAND, solution, text
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
@@ -43,6 +43,7 @@ def add_challenge(whole) -> None:
     arguments.option(whole, "mnist")
     arguments.option(whole, "count", help="inputs (default: all 60000); more repeats them")
     arguments.option(whole, "repeats", default=1, help="timed repeats (default: 1)")
+    arguments.option(whole, "repeat-if-busy")
     arguments.option(whole, "seed")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
     whole.add_argument(
@@ -97,6 +98,7 @@ def add_infer(infer) -> None:
     infer.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     arguments.option(infer, "repeats", default=1, help="timed repeats (default: 1)")
+    arguments.option(infer, "repeat-if-busy")
     arguments.option(infer, "seed")
     arguments.add_engine(infer)
     arguments.add_cut(infer)
@@ -243,14 +245,18 @@ def _measured(
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
         options = Options(threads, chosen.memory, _kept(chosen, loaded), chosen.device, request)
-        measured, result = measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
+        measured, result = measure.measure(
+            runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent, chosen.repeat_if_busy
+        )
         return loaded, Measurement.of(measured), result
     from spdnn.distributed.run import Ranks
 
     several = Ranks(ranks, runner, chosen.partition, chosen.memory, request)
     loaded = several.load(load)
     kept = ranks.together(lambda: _kept(chosen, loaded) if ranks.rank == 0 else None)
-    measured, result = several.measure(loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats)
+    measured, result = several.measure(
+        loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats, chosen.repeat_if_busy
+    )
     return loaded, Measurement.of(measured) if measured else None, result
 
 
@@ -355,6 +361,10 @@ def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | N
     if chosen.memory and measurement.peak_memory_bytes > chosen.memory:
         message = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
         print(f"spdnn: warning: {message}: reading files took more than the run", file=sys.stderr)
+    if part := busy_part(measurement):
+        others = f"other work took {100 * part:.0f} % of its {measurement.load.cores} cores"
+        tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
+        print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
     print(f"solution    {text(measurement.time_to_solution)}")
     seconds = float(np.median(measurement.samples.inference_seconds))
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         (networks, "mnist_inputs", lambda neurons, path: inputs),
         (networks, "locate_mnist", lambda path: path),
         (networks, "cases", lambda *given: [networks.Case(small, *case) for case in wanted]),
+        (networks, "LADDER_PROBLEM", small),
         (networks, "REPEATS", dict.fromkeys(networks.REPEATS, 2)),
         (check, "QUICK_SHAPES", ["logits"]),
         (check, "QUICK_DEEP", (64, 3, 100)),
@@ -109,9 +111,14 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     correctness = 3 * 7 + 4 * 6 + 5 + 6 + 2
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
-    passed = correctness + kernels + len(wanted) + scheduled
-    assert said.splitlines()[-1].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
-    kernels, scheduled, told, found = sorted((tmp_path / "records").iterdir())
+    passed = 2 + correctness + kernels + len(wanted) + scheduled
+    first, kernels, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
+    assert said.splitlines()[-2].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
+    assert said.splitlines()[-1] == f"to send back: {packed}"
+    with zipfile.ZipFile(packed) as archive:
+        assert archive.namelist() == ["found.json", *(path.name for path in (first, kernels, scheduled, told, found))]
+        assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
+    assert [record.case for record in read_records(first)] == ["radixnet-1024-2.mnist.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
     assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
     gaps = json.loads(told.read_text())["launch_gap_seconds"]
@@ -136,6 +143,16 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         told = [line for line in said.splitlines() if line.startswith(f"1024-2 {name}")]
         assert "(loads)" in told[0]
     assert told[0].split()[-1] == "csr"
+
+
+def test_what_fails_first_ends_it(gpu, vendor, monkeypatch, tmp_path, capsys):
+    check = gpu("check")
+    monkeypatch.setattr(gpu("networks"), "locate_mnist", lambda path: 1 / 0)
+    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(1.01))))
+    assert check.main(["--results", str(tmp_path)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[-3] == "left out, and so not passed: the parts " + ", ".join(check.PARTS[1:])
+    assert [line[:11] for line in said if line.startswith("failed: ")][-1] == "failed: 102"
 
 
 def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
@@ -258,7 +275,7 @@ def test_nothing_that_ran_is_no_pass(gpu):
     assert tally.case("three", lambda: 2) == 2  # a failure that does not stay stops nothing
 
 
-def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, monkeypatch, capsys):
+def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, monkeypatch, capsys, tmp_path):
     """As after an illegal access on a GPU: every call of the process fails from then on."""
     device, check = on_shim(), gpu("check")
     lost = []
@@ -275,8 +292,8 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
     monkeypatch.setattr(gpu("correctness"), "_exact", broken)
     monkeypatch.setattr(check, "QUICK_SHAPES", ["one input"])
     monkeypatch.setattr(check.ceilings, "measure", broken)
-    arguments = ["--quick", "--engines", "cuda-csr", "--results", "unused", "--parts", "correctness,kernels,sanitizer"]
-    monkeypatch.setattr(check.Path, "mkdir", lambda *_, **__: None)
+    arguments = ["--quick", "--engines", "cuda-csr", "--results", str(tmp_path)]
+    arguments += ["--parts", "correctness,kernels,sanitizer"]
     assert check.main(arguments) == 1
     said = capsys.readouterr().out.splitlines()
     assert len(lost) == 1
@@ -284,9 +301,9 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
         "FAIL  cuda-csr, exact network 0: cudaErrorIllegalAddress",
         "STOP  the device does nothing any more, and the rest is left out: a call of CUDA: cudaErrorIllegalAddress",
     ]
-    assert said[-1].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
-    assert said[-2].startswith("left out, and so not passed: cuda-csr, exact network 1; cuda-csr, exact network 2; ")
-    assert said[-2].endswith("; kernels at 16384; compute-sanitizer memcheck; compute-sanitizer racecheck")
+    assert said[-2].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
+    assert said[-3].startswith("left out, and so not passed: cuda-csr, exact network 1; cuda-csr, exact network 2; ")
+    assert said[-3].endswith("; kernels at 16384; compute-sanitizer memcheck; compute-sanitizer racecheck")
 
 
 @pytest.fixture
@@ -480,7 +497,10 @@ def test_setup_refuses_another_cuda(root, tmp_path):
 def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
     done = make(root, tmp_path, "VENV=", f"PYTHON={sys.executable}", "ARGS=--parts nothing")
     assert done.returncode != 0
-    assert "--parts nothing: it must name some of correctness, kernels, sanitizer, networks, taskgraph" in done.stderr
+    assert (
+        "--parts nothing: it must name some of first, correctness, kernels, sanitizer, networks, taskgraph"
+        in done.stderr
+    )
 
 
 def test_a_python_that_lacks_a_package_is_told_so(root, tmp_path):

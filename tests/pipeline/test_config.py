@@ -36,8 +36,8 @@ def test_the_default_gives_every_key(default, schema):
 
 
 PRESETS = {
-    "config": 4, "smoke": 1, "challenge": 12, "peers": 1, "strong": 40, "weak": 14, "unstructured": 8, "schedules": 16,
-    "ops": 0, "ladder": 7, "ladder-cuda": 9,
+    "config": 4, "smoke": 1, "challenge": 12, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
+    "unstructured": 8, "schedules": 16, "ops": 0, "ladder": 7, "ladder-cuda": 9,
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_presets_and_how_many_cases_they_have(root, checked):
         assert len(found) == cases, preset
         for case in found:
             parse_reductions(case.reductions, engine(case.engine, usable=False).offers)
-        if preset == "challenge":
+        if preset in ("challenge", "like-for-like"):
             problems = {(f"radixnet-{problem.neurons}", problem.layers) for problem in challenge.PROBLEMS}
             assert {(case.network, case.layers) for case in found} == problems
         if preset == "weak":

@@ -110,6 +110,7 @@ def inference(*modules):
             count=CASES[wildcards.case].count,
             partition=CASES[wildcards.case].partition,
             memory=config["memory"],
+            repeat_if_busy=config["repeat_if_busy"] or None,
             **CASES[wildcards.case].cut,
         ),
         "given": lambda wildcards, resources: (
