@@ -459,7 +459,7 @@ class Attempt(Record):
 
 
 def busy_part(record: Any) -> float | None:
-    """The part of the machine that other work had while a record was timed, where it is above limits.BUSY; else None."""
+    """The part of the machine that other work had while a record was timed; None where limits.BUSY is not passed."""
     return record.load.busy if record.load and record.load.busy > limits.BUSY else None
 
 
