@@ -459,8 +459,8 @@ class Attempt(Record):
 
 
 def busy_part(record: Any) -> float | None:
-    """The part of the machine that other work had while a record's clock ran, where that is above BUSY; else None."""
-    return record.load.busy if record.load and record.load.busy > BUSY else None
+    """The part of the machine that other work had while a record was timed; None where limits.BUSY is not passed."""
+    return record.load.busy if record.load and record.load.busy > limits.BUSY else None
 
 
 class EdgesPerSecond(WorkPerSecond):
