@@ -16,7 +16,7 @@ def missing() -> str | None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        return "torch is missing: pip install torch"
+        return "torch is missing: pip install 'spdnn[torch]'"
     return None
 
 

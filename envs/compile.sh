@@ -11,6 +11,7 @@ compile() { # what it is made from, the lock, extras and constraints
 }
 compile pyproject.toml run --extra workflow --extra build
 compile pyproject.toml test --extra test --extra build --constraint envs/run.txt
+compile pyproject.toml torch --extra test-torch --extra build --constraint envs/run.txt
 compile pyproject.toml peers --extra peers --constraint envs/test.txt
 compile envs/nvrtc13.in nvrtc13
 compile envs/fuzz.in fuzz
