@@ -1,13 +1,13 @@
-"""PyTorch models through spdnn.torch.sparsify beside the same models dense in PyTorch: verified, then timed alternately.
+"""PyTorch models through spdnn.torch.sparsify beside the same models dense: verified, then timed alternately.
 
     python benchmarks/sparsify.py [mlp mobilenet resnet50 encoder training] [--rounds R] [--threads T] [--batches N ...]
                                   [--sparsities S ...] [--images N] [--compile] [--table]
 
-The dense model has the pruned weights, zeros and all. Its outputs are compared with the sparse one's before anything is
-timed: within TOLERANCE of the largest, and the same largest output of each row, unless two are nearer than that. Programs
-take turns. A ratio is the median over turns of the dense time over the sparse one, with its 95 % interval; the one of the
-best times is less disturbed on a busy machine, and so are processor seconds. Convolutions run in both layouts; the fastest
-dense program counts. --compile: dense programs through torch.compile take part.
+The dense model has the pruned weights, zeros and all. Its outputs are compared with the sparse one's before anything
+is timed: within TOLERANCE of the largest, and the same largest output of each row, unless two are nearer than that.
+Programs take turns. A ratio is the median over turns of the dense time over the sparse one, with its 95 % interval;
+that of the best times is less disturbed on a busy machine, and so are processor seconds. Convolutions run in both
+layouts; the fastest dense program counts. --compile: dense programs through torch.compile take part.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def verified(found: torch.Tensor, wanted: torch.Tensor) -> None:
     near = top.values[:, 0] - top.values[:, 1] < allowed
     if not error <= allowed or not bool((same | near).all()):
         sys.exit(f"outputs differ by {error:.1e}; {allowed:.1e} is allowed")
-    print(f"  verified: outputs differ by {error / wanted.abs().max():.1e} of the largest; largest of each row the same")
+    print(f"  verified: outputs differ by {error / wanted.abs().max():.1e} of the largest; each row has the same one")
 
 
 def compare(programs: dict[str, Callable[[], object]], options, target: float) -> None:
@@ -129,11 +129,12 @@ def training(options) -> None:
             sys.exit(f"gradients of {name} differ")
     programs = {}
     for name, model in (("sparse", sparse), ("dense", dense)):
-        programs[name] = lambda model=model, by=torch.optim.AdamW(model.parameters(), 1e-4): step(model, by)
+        by = torch.optim.AdamW(model.parameters(), 1e-4)
+        programs[name] = lambda model=model, by=by: step(model, by)
     if options.compile:
         fast = torch.compile(copy.deepcopy(dense))
-        by = torch.optim.AdamW(fast.parameters(), 1e-4)
-        programs["dense, compiled"] = lambda: step(fast, by)
+        tuned = torch.optim.AdamW(fast.parameters(), 1e-4)
+        programs["dense, compiled"] = lambda: step(fast, tuned)
     compare(programs, options, TARGETS["training"])
 
 

@@ -1,4 +1,4 @@
-"""The same models in PyTorch, as one would write them there, beside which ours are measured; and models for sparsify."""
+"""The same models in PyTorch, as one would write them there, beside which ours are measured; models for sparsify."""
 
 from __future__ import annotations
 

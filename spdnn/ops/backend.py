@@ -34,7 +34,9 @@ class Backend(abc.ABC):
         values (1 or batch, nnz), b (batch, K, N), bias (M,).
         """
 
-    def linear(self, topology: Topology, values: Any, x: Any, bias: Any | None, low: float, high: float, out: Any) -> None:
+    def linear(
+        self, topology: Topology, values: Any, x: Any, bias: Any | None, low: float, high: float, out: Any
+    ) -> None:
         """out (N, M) <- activation(x A^T + bias); x (N, K), values (nnz,). Here: turned over, and back."""
         turned, product = self.empty((1, *x.shape[::-1]), x.dtype), self.empty((1, *out.shape[::-1]), out.dtype)
         turned[0] = x.T

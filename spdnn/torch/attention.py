@@ -40,7 +40,7 @@ class SparseAttention(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
         """
         Args:
-            q (..., M, D), k (..., N, D), v (..., N, Dv): of one dtype (float32 or float16), with the same sizes in front.
+            q (..., M, D), k (..., N, D), v (..., N, Dv): of one dtype (float32 or float16), the sizes in front alike.
             scale: by default 1 / sqrt(D).
 
         Returns:

@@ -1,7 +1,7 @@
 """The operators of spdnn.torch, as torch's dispatcher knows them: shapes for tracing, gradients of every order.
 
-A sparse matrix W (M, K) is `values` (nnz,), `offsets` int64 (M + 1,), `columns` int32 (nnz,) and its width K: tensors, so
-that a traced program holds all that it needs. Four operators are closed under differentiation:
+A sparse matrix W (M, K) is `values` (nnz,), `offsets` int64 (M + 1,), `columns` int32 (nnz,) and its width K: tensors,
+so that a traced program holds all that it needs. Four operators are closed under differentiation:
 
     product    W X + b, or W^T X; X (batch, K, N), or by rows (N, K)
     sampled    A B^T at the nonzeros of W alone, which is the gradient by values
@@ -56,9 +56,13 @@ def _version(tensor: Tensor) -> int:
 def check_dtype(tensor: Tensor, values: Tensor, what: str) -> None:
     """Raises InputError unless `tensor` is of the type of a layer's values, and that is one that kernels have."""
     if values.dtype not in DTYPES:
-        raise InputError(f"the sparse weights are of {values.dtype}; they must be float32 or float16: float() or half()")
+        raise InputError(
+            f"the sparse weights are of {values.dtype}; they must be float32 or float16: float() or half()"
+        )
     if tensor.dtype != values.dtype:
-        raise InputError(f"{what} is of {tensor.dtype}, and the sparse weights of {values.dtype}; they must be the same")
+        raise InputError(
+            f"{what} is of {tensor.dtype}, and the sparse weights of {values.dtype}; they must be the same"
+        )
 
 
 def refuse_tangents(*tensors: Tensor | None) -> None:
@@ -66,7 +70,7 @@ def refuse_tangents(*tensors: Tensor | None) -> None:
     if torch.compiler.is_compiling():
         return
     if any(one is not None and forward_ad.unpack_dual(one).tangent is not None for one in tensors):
-        raise InputError("spdnn.torch has no forward-mode derivatives (jvp); backward() and autograd.grad have them all")
+        raise InputError("spdnn.torch has no forward-mode derivatives (jvp); backward() has them all")
 
 
 def _backend(device: str) -> Backend:
@@ -134,7 +138,9 @@ def _product(x, values, offsets, columns, width, bias, transposed, by_rows) -> T
         values = _gathered(run, values, permutation)
     out = x.new_empty(_product_shape(x, outer, by_rows))
     if out.numel():
-        operands = (_array(one.contiguous()) for one in (values if by_rows else values.view(-1, values.shape[-1]), x))
+        operands = (
+            _array(one.contiguous()) for one in (values[None] if values.dim() == 1 and not by_rows else values, x)
+        )
         added = None if bias is None else _array(bias.float().contiguous())
         work = run.linear if by_rows else run.spmm
         work(topology, *operands, added, -math.inf, math.inf, _array(out))
@@ -232,7 +238,7 @@ def _(values, offsets, columns, width, scale):
 
 
 def _softmax_context(ctx, inputs, output):
-    _, offsets, columns, _, ctx.scale = inputs
+    _, offsets, _, _, ctx.scale = inputs
     ctx.save_for_backward(output, offsets)
 
 

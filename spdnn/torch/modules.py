@@ -20,8 +20,8 @@ class SparseWeight(nn.Module):
         values: parameter (nnz,), float32 or float16, by rows; bias: parameter (out,), or None.
         offsets, columns: buffers, int64 (out + 1,) and int32 (nnz,): where the values are.
 
-    A state_dict holds all of them. Loading one takes its topology too, so that of a model that was sparsified with other
-    weights fits; an optimiser is to be made after that. float() and half() convert; other types are refused at a call.
+    A state_dict holds all of them. Loading one takes its topology too, so that of a model that was sparsified with
+    other weights fits; an optimiser is to be made after that. Other types than these two are refused at a call.
     """
 
     def __init__(self, weight: Any, bias: Any = None):
@@ -194,7 +194,8 @@ class SparseConv2d(SparseWeight):
         return y if x.dim() == 4 else y[0]
 
     def extra_repr(self) -> str:
-        return f"{self.width}, {self.rows}, stride={self.stride}, sparsity={self.sparsity:.4f}, bias={self.bias is not None}"
+        sizes = f"{self.width}, {self.rows}, stride={self.stride}"
+        return f"{sizes}, sparsity={self.sparsity:.4f}, bias={self.bias is not None}"
 
 
 def unsuitable(module: nn.Conv2d) -> str | None:

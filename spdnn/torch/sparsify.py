@@ -1,4 +1,4 @@
-"""sparsify: the layers of a model that gain from it become sparse, and a table tells which, and why the others do not."""
+"""sparsify: the layers of a model that gain by it become sparse; a table tells which, and why the others do not."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +56,9 @@ class Table(tuple[Row, ...]):
             size = f"{row.shape[0]} x {row.shape[1]}"
             lines.append((row.name, row.kind, size, f"{row.sparsity:.1%}", done, *times, row.reason))
         widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
-        return "\n".join("  ".join((*(f"{c:<{w}}" for c, w in zip(line, widths, strict=False)), line[-1])) for line in lines)
+        return "\n".join(
+            "  ".join((*(f"{c:<{w}}" for c, w in zip(line, widths, strict=False)), line[-1])) for line in lines
+        )
 
 
 def sparsify(
@@ -100,7 +102,9 @@ def sparsify(
     rows, made = [], {}
     for name, layer in layers.items():
         excluded = any(fnmatchcase(name, pattern) for pattern in exclude)
-        row, sparse = _judged(name, layer, sparsity, min_size, excluded, owners, shapes.get(layer), measure, made.get(layer))
+        row, sparse = _judged(
+            name, layer, sparsity, min_size, excluded, owners, shapes.get(layer), measure, made.get(layer)
+        )
         rows.append(row)
         if sparse is not None:
             made[layer] = sparse
@@ -143,7 +147,9 @@ def _check(model: Any, sparsity: Any, min_size: Any) -> None:
         raise InputError(f"model is a {type(model).__name__}; it must be a torch.nn.Module")
     if type(model) in KINDS:
         one = KINDS[type(model)].__name__
-        raise InputError(f"the model is one layer, which cannot be replaced in place; {one}.from_dense makes a sparse one")
+        raise InputError(
+            f"the model is one layer, which cannot be replaced in place; {one}.from_dense makes a sparse one"
+        )
     if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0 <= sparsity < 1):
         raise InputError(f"sparsity {sparsity!r}: it must be a number from 0 to below 1, or None")
     if not isinstance(min_size, int) or min_size < 0:

@@ -13,8 +13,7 @@ from spdnn.torch import sparsify as module
 
 
 @pytest.fixture(autouse=True)
-def tuned_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
+def unmeasured(monkeypatch):
     monkeypatch.setattr(module, "_measured", {})
 
 

@@ -10,7 +10,6 @@ import spdnn.torch as st
 def test_it_runs_and_the_sparse_model_answers(root, tmp_path, monkeypatch, capsys):
     page = (root / "docs" / "tutorials" / "prune-and-serve.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
     names: dict = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "prune-and-serve.md", "exec"), names)
