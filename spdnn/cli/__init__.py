@@ -63,6 +63,7 @@ COMMANDS = {
     "compare": ("compare:add", "set two sets of records side by side"),
     "plan": ("plan:add", "predict the time on more devices, and how an inference would be cut for them"),
     "machine": ("machine:add", "measure what this machine does at best"),
+    "completion": ("completion:add", "print what completes this command in a shell"),
 }
 
 

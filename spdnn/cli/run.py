@@ -121,6 +121,12 @@ def _challenge(chosen) -> int:
     from spdnn.cli.cache import Cache
     from spdnn.sources.radixnet import RadixNet
 
+    if chosen.neurons not in challenge.BIAS:
+        RadixNet(chosen.neurons, chosen.layers, 0.0)  # refuses a size that no formula has, in words of its own
+        raise InputError(
+            f"{chosen.neurons} neurons have no official bias; --neurons is 1024, 4096, 16384 or 65536 "
+            "(other widths: `spdnn network make radixnet --bias B`, and `spdnn infer` runs what it makes)"
+        )
     runner, reductions = world().together(_checked, chosen, chosen.record)
     cache = Cache(not chosen.no_cache)
 

@@ -3,12 +3,14 @@
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from spdnn.ops.arrays import cupy
 
+Arguments, Outcome = ParamSpec("Arguments"), TypeVar("Outcome")
 
-def on_callers_stream(work: Callable) -> Callable:
+
+def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
     """`work` with torch's current stream for CuPy's, where an argument is a torch tensor on a GPU.
 
     So what torch wrote before is there when it is read, and what is written is there for what torch does next, on `out`
@@ -16,7 +18,7 @@ def on_callers_stream(work: Callable) -> Callable:
     """
 
     @functools.wraps(work)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Outcome:
         tensor = next((one for one in (*arguments, *named.values()) if _of_torch_on_gpu(one)), None)
         if tensor is None:
             return work(*arguments, **named)
