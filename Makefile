@@ -5,6 +5,7 @@ CORES ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := .venv-torch
 SOURCES := $(wildcard spdnn/kernels/cpu/*) CMakeLists.txt pyproject.toml
 # What the tests compile, kept by the digest of sources, compiler and options.
 export SPDNN_TEST_CACHE := $(CURDIR)/build/tests
@@ -16,12 +17,13 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: docs wheel run clean-results test test-full fuzz gpu-check sanitize screenshot setup lint clean help
+.PHONY: docs wheel run clean-results test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
 	@echo "make clean-results  remove what runs left in results/, which every page shows (not downloads, nor results/measured/)"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
 	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
+	@echo "make test-torch  the tests of spdnn.torch, in $(TORCH), which holds PyTorch (some gigabytes)"
 	@echo "make docs    the documentation site in build/site, from docs/; ends red where a link leads nowhere"
 	@echo "make wheel   a wheel of this machine's processor and Python in build/wheel, with the tag that auditwheel gives it"
 	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
@@ -58,6 +60,23 @@ wheel: $(VENV)/.wheeling setup
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel/plain .
 	@PATH="$(CURDIR)/$(VENV)/wheel/bin:$$PATH" PYTHONPATH=$(VENV)/wheel $(BIN)/python -m auditwheel repair -w build/wheel build/wheel/plain/*.whl
 	@ls build/wheel/*.whl
+
+# PyTorch's wheel takes gigabytes with what it requires: it has a lock, an environment and a suite of its own.
+test-torch: $(TORCH)/.built
+	@PATH="$(CURDIR)/$(TORCH)/bin:$$PATH" $(TORCH)/bin/python tests/run.py tests/with_torch $(ARGS)
+
+$(TORCH)/.locked: envs/torch.txt
+	$(needed)
+	@echo "setting up $(TORCH) from envs/torch.txt"
+	@test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
+	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r envs/torch.txt
+	@touch $@
+
+$(TORCH)/.built: $(TORCH)/.locked $(SOURCES)
+	@echo "building the kernels for $(TORCH)"
+	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		-C build-dir=build/torch --editable . || { echo "spdnn: the build failed; the compiler's message is above" >&2; exit 1; }
+	@touch $@
 
 # Every reader of files, records, the configuration and the command line, with inputs that Atheris makes up.
 fuzz: $(VENV)/.fuzzing setup
@@ -122,4 +141,4 @@ lint: $(VENV)/.tested setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/lint.sh
 
 clean:
-	rm -rf $(VENV) build .snakemake/metadata .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TORCH) build .snakemake/metadata .pytest_cache .ruff_cache .hypothesis

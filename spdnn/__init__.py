@@ -18,6 +18,7 @@ import importlib
 __version__ = "0.1.0"
 
 _PARTS = {"models": "spdnn.ops.models", "ops": "spdnn.ops"}
+_ON_REQUEST = {"torch": "spdnn.torch"}  # with another library; not among the names of `import *`
 _NAMES = {
     "Activation": "spdnn.problem.network",
     "Inputs": "spdnn.problem.features",
@@ -41,8 +42,8 @@ __all__ = sorted(["__version__", *_NAMES, *_PARTS])
 def __getattr__(name: str):
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
-    if name in _PARTS:
-        return importlib.import_module(_PARTS[name])
+    if module := {**_PARTS, **_ON_REQUEST}.get(name):
+        return importlib.import_module(module)
     raise AttributeError(f"module 'spdnn' has no attribute {name!r}")
 
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
-from spdnn.records.run_record import BUSY
+from spdnn.records.limits import BUSY
 from spdnn.report.common.words import plural, printable, significant
 
 LEAST_NAME = 24  # columns that a name has next to the figures; where it has fewer, it has a line of its own

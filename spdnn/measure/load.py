@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from spdnn.records.run_record import BUSY
+from spdnn.records.limits import BUSY
 
 LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
 _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; the others are idle, or in these already

@@ -4,6 +4,7 @@
 
     A = ops.SparseMatrix.from_dense(weights, sparsity=0.9)     # or from_scipy, from_torch, from_smtx
     y = ops.spmm(A, x, bias=bias, activation="relu")           # (out, in) x (in, columns); NumPy, CuPy or torch
+    y = ops.linear(x, A, bias=bias)                            # (batch, in) x (in, out), as a network's layer has them
 
 Source of the operations: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020 (Sputnik).
 """
@@ -12,6 +13,7 @@ from spdnn.ops.matrix import SparseMatrix
 from spdnn.ops.operations import (
     attention,
     depthwise_conv,
+    linear,
     sddmm,
     sddmm_gradients,
     softmax,
@@ -26,6 +28,7 @@ __all__ = [
     "Topology",
     "attention",
     "depthwise_conv",
+    "linear",
     "sddmm",
     "sddmm_gradients",
     "softmax",

@@ -73,6 +73,8 @@ def native(value: Any, name: str) -> Operand:
         raise InputError(f"{name} is a torch tensor with a lazy negation; its resolve_neg() applies it")
     if str(getattr(value, "dtype", "")).endswith("bfloat16"):
         raise InputError(f"{name} is of bfloat16; it must be of float32 or float16")
+    if library == "torch":
+        _refuse_gradients(value, name)
     source = value.detach() if library == "torch" else value
     try:
         kind = value.__dlpack_device__()[0]
@@ -85,6 +87,16 @@ def native(value: Any, name: str) -> Operand:
     if kind in CUDA_KINDS:
         return Operand(source if library == "cupy" else cupy().from_dlpack(source), CUDA, back)
     return Operand(array, CPU, back)
+
+
+def _refuse_gradients(tensor: Any, name: str) -> None:
+    torch = sys.modules["torch"]
+    wanted = getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
+    if wanted or (hasattr(torch, "autograd") and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None):
+        raise InputError(
+            f"{name} is a torch tensor that requires grad, and spdnn.ops has no gradients: spdnn.torch has them; "
+            "detach() or torch.no_grad() says that none is wanted"
+        )
 
 
 def cupy():

@@ -34,6 +34,15 @@ class Backend(abc.ABC):
         values (1 or batch, nnz), b (batch, K, N), bias (M,).
         """
 
+    def linear(
+        self, topology: Topology, values: Any, x: Any, bias: Any | None, low: float, high: float, out: Any
+    ) -> None:
+        """out (N, M) <- activation(x A^T + bias); x (N, K), values (nnz,). Here: turned over, and back."""
+        turned, product = self.empty((1, *x.shape[::-1]), x.dtype), self.empty((1, *out.shape[::-1]), out.dtype)
+        turned[0] = x.T
+        self.spmm(topology, values[None], turned, bias, low, high, product)
+        out[...] = product[0].T
+
     @abc.abstractmethod
     def sddmm(self, topology: Topology, q: Any, k: Any, scale: float, out: Any) -> None:
         """out (batch, nnz) <- scale * q[i] . k[j] for each nonzero (i, j); q (batch, M, D), k (batch, K, D)."""

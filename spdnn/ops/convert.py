@@ -199,5 +199,5 @@ def _torch():
     try:
         import torch
     except ImportError as error:
-        raise Unavailable("torch is missing: pip install torch") from error
+        raise Unavailable("torch is missing: pip install 'spdnn[torch]'") from error
     return torch

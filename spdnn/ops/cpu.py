@@ -54,9 +54,11 @@ class CpuBackend(Backend):
             threads are not in it, and OpenMP would wait for them for ever.
         swizzle: deal rows out by descending length; without, in their own order.
         setting: of every call, instead of what tuning finds; fit for the operation.
+        refuse_nan: a NaN in a result is an error; else it is left there.
     """
 
-    def __init__(self, threads: int, swizzle: bool = True, setting: Any = None):
+    def __init__(self, threads: int, swizzle: bool = True, setting: Any = None, refuse_nan: bool = True):
+        self.refuse_nan = refuse_nan
         self.kernels, self.level = _loaded(os.environ.get("SPDNN_ISA"))
         self.threads, self.swizzle, self.setting = 1 if _forked else threads, swizzle, setting
         self.notes: dict = {}
@@ -71,6 +73,11 @@ class CpuBackend(Backend):
         bias = np.zeros(topology.rows, np.float32) if bias is None else bias
         arguments = self._where(topology), (values, b, bias, low, high, out)
         self._tuned("spmm", topology, (b.shape[2], b.shape[0]), arguments, "the product")
+
+    def linear(self, topology, values, x, bias, low, high, out) -> None:
+        bias = np.zeros(topology.rows, np.float32) if bias is None else bias
+        arguments = (topology.offsets, topology.columns), (values, x, bias, low, high, out)
+        self._tuned("spmm_by_rows", topology, (len(x), 1), arguments, "the product")
 
     def sddmm(self, topology, q, k, scale, out) -> None:
         self._tuned("sddmm", topology, (q.shape[2], q.shape[0]), (self._where(topology), (q, k, scale, out)), "Q K^T")
@@ -166,7 +173,7 @@ class CpuBackend(Backend):
             "swizzle": self.swizzle,
             "busy_seconds": busy.tolist(),
         }
-        if nan:
+        if nan and self.refuse_nan:
             raise InputError(f"{what} is NaN somewhere: an operand holds NaN, or infinities that cancel")
 
 

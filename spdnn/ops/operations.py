@@ -66,6 +66,42 @@ def spmm(
 
 
 @on_callers_stream
+def linear(
+    X: Any, A: SparseMatrix, bias: Any = None, activation: Any = None, out: Any = None, threads: int | None = None
+) -> Any:
+    """A network's layer, an input a row: activation(X A^T + bias), fused. Nothing is turned over in memory.
+
+    Args:
+        X: (N, K), of A's dtype and on A's device.
+        A: (M, K), not a batch.
+        bias, activation, out, threads: as of spmm.
+
+    Returns:
+        (N, M): `out`, or new, with the bits of spmm(A, X^T)^T.
+
+    Costs:
+        2 nnz N operations. A GPU turns X and the result over, each through a copy.
+
+    Raises:
+        InputError, Unavailable: see spmm.
+    """
+    checks.sparse(A, "A")
+    x = operand(X, "X", dimensions=(2,))
+    (M, K), N = A.shape, len(x.array)
+    checks.matches(A, x, "X")
+    if A.batch is not None:
+        raise InputError(f"A is a batch of {A.batch} matrices; a layer has one: with_values(values[i])")
+    if x.array.shape[1] != K:
+        raise InputError(f"X has shape {x.array.shape}; A of {M} x {K} needs {K} columns")
+    run, low, high = backend(x.device, threads), *checks.bounds(activation)
+    added = checks.bias(bias, M, x)
+    target, result = checks.output(run, (N, M), None, x, out, (A.values, x.array, added))
+    if target.size:
+        run.linear(A.topology, A.values, x.array, added, low, high, target[0])
+    return result
+
+
+@on_callers_stream
 def sddmm(
     mask: SparseMatrix | Topology, Q: Any, K: Any, scale: float = 1.0, out: Any = None, threads: int | None = None
 ) -> SparseMatrix:

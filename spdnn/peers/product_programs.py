@@ -133,7 +133,7 @@ class Torch(Program):
     @staticmethod
     def missing() -> str | None:
         if importlib.util.find_spec("torch") is None:
-            return "the package torch is not installed; pip install 'spdnn[peers-torch]' brings it"
+            return "the package torch is not installed; pip install 'spdnn[torch]' brings it"
         return None
 
     def __init__(self, product: Product):

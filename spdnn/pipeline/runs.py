@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from spdnn.common import endings
-from spdnn.common.errors import Unavailable
+from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.processes import Process, parsed, process
+from spdnn.records.files import read_record, read_verdict
 
 SNAKEMAKE = Path(".snakemake")
 TOLD = 5  # names of files that a sentence has
@@ -105,6 +106,23 @@ def left(results: Path, cases: Collection[str]) -> list[str]:
     verdicts = [results / "runs" / path.stem / "verdict.json" for path in records]
     measured = sorted(results.glob("measured/*/*.jsonl"))
     return [str(path) for path in (*records, *filter(Path.exists, verdicts), *measured)]
+
+
+def sound(paths: Iterable[str | Path]) -> list[Path]:
+    """Those of the paths that `left` gives which can be read; of others, such as of an older spdnn, a warning each."""
+    kept, bad = [], set()
+    for path in map(Path, paths):
+        case = path.parent.name if path.name == "verdict.json" else path.stem
+        try:
+            if path.suffix == ".json" and case not in bad:
+                (read_verdict if path.name == "verdict.json" else read_record)(path)
+            kept += [path] if case not in bad else []
+        except InputError as error:
+            bad.add(case)
+            print(
+                f"spdnn: warning: the page leaves it out, and make clean-results removes it: {error}", file=sys.stderr
+            )
+    return kept
 
 
 def _take_up(others: dict[Path, Process | None], results: Path) -> None:

@@ -45,12 +45,11 @@ from spdnn.records.fields import (
     column,
     or_none,
 )  # fmt: skip
-from spdnn.records.limits import Limit, Machine
+from spdnn.records.limits import BUSY, Limit, Machine
 
 SCHEMA, VERSION = "spdnn-record", 1
 VERDICT = "spdnn-verdict"
 TOLERANCE = 1e-6  # relative: between a stored figure and the one that follows from others
-BUSY = 0.1  # of cores x seconds: a machine that did more other work is called busy
 CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
 PER_REPEAT = ("inference_seconds", "waiting_seconds", "communication_seconds")
 # Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
@@ -460,8 +459,8 @@ class Attempt(Record):
 
 
 def busy_part(record: Any) -> float | None:
-    """The part of the machine that other work had while a record's clock ran, where that is above BUSY; else None."""
-    return record.load.busy if record.load and record.load.busy > BUSY else None
+    """The part of the machine that other work had while a record was timed; None where limits.BUSY is not passed."""
+    return record.load.busy if record.load and record.load.busy > limits.BUSY else None
 
 
 class EdgesPerSecond(WorkPerSecond):

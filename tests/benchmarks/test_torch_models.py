@@ -15,7 +15,7 @@ from spdnn.ops.models.transformer import PRESETS, Transformer
 def test_missing(monkeypatch):
     assert (torch_models.missing() is None) == (importlib.util.find_spec("torch") is not None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert torch_models.missing() == "torch is missing: pip install torch"
+    assert torch_models.missing() == "torch is missing: pip install 'spdnn[torch]'"
 
 
 if importlib.util.find_spec("torch"):

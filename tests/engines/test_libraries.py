@@ -187,7 +187,7 @@ def test_jax_keeps_its_threads():
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "scipy"])
 def test_a_library_that_is_absent_is_one_sentence(name, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    extra = {"torch": "peers-torch", "cusparse": "cuda12"}.get(name, "peers")
+    extra = {"torch": "torch", "cusparse": "cuda12"}.get(name, "peers")
     with pytest.raises(
         Unavailable, match=rf"engine {name} cannot run here: the package .* pip install 'spdnn\[{extra}\]'"
     ):

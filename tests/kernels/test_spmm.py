@@ -301,3 +301,48 @@ def test_what_does_not_fit_is_refused():
     refused("bias must be one a row", bias=np.zeros(10, np.float32))
     with pytest.raises(ValueError, match="bias one a row"):
         _cpu.bias_activation(LEVELS[0], np.zeros((1, 2, 3), np.float32), np.zeros(3, np.float32), 0.0, 1.0, 1)
+
+
+@every_level
+@every_dtype
+@pytest.mark.parametrize("name", SHAPES)
+def test_by_rows_gives_the_bits_of_the_product_turned_over(level, dtype, name):
+    for k, width in enumerate(WIDTHS):
+        low, high = ((-INFINITY, INFINITY), (0.0, INFINITY), (0.0, 1.5))[k % 3]
+        case = Case(SHAPES[name], width, dtype, index=(np.uint16, np.int32)[k % 2], low=low, high=high)
+        expected = case.check(level)[0]
+        b, c = np.ascontiguousarray(case.b[0].T), np.full(expected.T.shape, np.nan, dtype)
+        arguments = case.offsets, case.columns, case.values[0], b, case.bias, low, high, c, TILES[k % 4], 1 + k % 3
+        assert not _cpu.spmm_by_rows(level, *arguments)[1]
+        np.testing.assert_array_equal(c.T, expected)
+
+
+@every_level
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 200), st.integers(1, 90), st.floats(0, 1), st.integers(1, 150), st.sampled_from(TILES),
+    st.integers(1, 5), st.sampled_from([np.float32, np.float16]),
+)  # fmt: skip
+def test_by_rows_any_shape(level, rows, inner, density, width, tile, threads, dtype):
+    case = Case(random_matrix(rows, inner, round(density * rows * inner)), width, dtype)
+    b, c = np.ascontiguousarray(case.b[0].T), np.full((width, rows), np.nan, dtype)
+    b[width // 2, inner // 2] = np.nan
+    arguments = case.offsets, case.columns, case.values[0], b, case.bias, -INFINITY, INFINITY, c, tile, threads
+    told = _cpu.spmm_by_rows(level, *arguments)[1]
+    case.b[0, inner // 2, width // 2] = np.nan
+    expected, nan = case.run(level)
+    np.testing.assert_array_equal(c.T, expected[0])
+    assert told == nan
+
+
+def test_by_rows_refuses_what_does_not_fit():
+    case = Case(random_matrix(5, 6, 9), 4)
+    b, c = np.zeros((4, 6), np.float32), np.zeros((4, 5), np.float32)
+    for values, bias, out, tile, sentence in (
+        (case.values[0, :8], case.bias, c, 64, r"values must be \(nonzeros,\)"),
+        (case.values[0], case.bias[:4], c, 64, "bias must be one a row"),
+        (case.values[0], case.bias, c[:3], 64, r"c must be \(rows of b, rows\)"),
+        (case.values[0], case.bias, c, 48, "tile must be"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            _cpu.spmm_by_rows(LEVELS[0], case.offsets, case.columns, values, b, bias, 0.0, 1.0, out, tile, 1)

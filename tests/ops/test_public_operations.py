@@ -9,6 +9,8 @@ from refusals import refuses
 from spdnn import ops
 from spdnn.common.errors import InputError
 from spdnn.ops import oracle
+from spdnn.ops.backend import Backend
+from spdnn.ops.cpu import CpuBackend
 
 SHAPES = [(11, 55, 8, 200), (7, 96, 40, 333), (1, 1, 1, 1), (5, 4, 3, 0), (9, 1, 17, 5), (1, 64, 65, 30)]
 KINDS = [(np.float32, 16), (np.float32, 32), (np.float16, 16), (np.float16, 32)]
@@ -278,3 +280,30 @@ def test_what_does_not_fit_is_refused_in_one_sentence(random_matrix, call, sente
 def test_the_tolerance_is_the_standard_bound():
     assert oracle.tolerance(1.0, 2) == pytest.approx((4 + 3) * 2**-24)
     assert oracle.tolerance(3.0, 2, np.float16) == pytest.approx(3 * (4 * 2**-24 + 2**-11 + 2**-23) + 2**-24)
+
+
+@every_kind
+@every_shape
+def test_linear_is_the_product_turned_over(random_matrix, rows, columns, width, nonzeros, dtype, bits):
+    A = random_matrix(rows, columns, nonzeros, dtype=dtype, index_bits=bits)
+    X, bias = np.random.default_rng(1).standard_normal((width, columns)).astype(dtype), np.ones(rows, np.float32)
+    expected = ops.spmm(A, np.ascontiguousarray(X.T), bias, "relu").T
+    out = np.empty((width, rows), dtype)
+    assert ops.linear(X, A, bias, "relu", out=out) is out
+    assert (out == expected).all()
+    Backend.linear(CpuBackend(2), A.topology, A.values, X, bias, 0.0, np.inf, out)  # as a GPU does it
+    assert (out == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda A: ops.linear(np.zeros((4, 5), np.float32), A), r"X has shape \(4, 5\); A of 5 x 6 needs 6 columns"),
+        (lambda A: ops.linear(np.zeros((1, 4, 6), np.float32), A), "X has 3 dimensions; it must have 2"),
+        (lambda A: ops.linear(np.zeros((4, 6), np.float16), A), "X is of float16, and the sparse matrix of float32"),
+        (lambda A: ops.linear(np.full((4, 6), np.nan, np.float32), A), "the product is NaN somewhere"),
+        (lambda A: ops.linear(np.zeros((4, 6), np.float32), A.with_values(A.values[None])), "A is a batch of 1"),
+    ],
+)
+def test_linear_refuses_what_does_not_fit(random_matrix, call, sentence):
+    refuses(sentence, call, random_matrix(5, 6, 9))

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import scipy.sparse as sp
 import yaml
-from children import ended, started, until
+from children import ended, finished, started, until
 
 from spdnn.cli import main
 from spdnn.common import processes
@@ -277,6 +277,7 @@ def test_another_configuration_of_a_deployment_adds_to_the_page(copied, settings
     """As a module of Snakemake, with a case of its own settings; on as many threads as nobody has."""
     folder = copied()
     (folder / "Snakefile").write_text(MODULE.format(root=ROOT))
+    (folder / "results/records/of-before.json").write_text("{}")  # of an older version, say
     item = "{neurons: 1024, layers: 3, engines: cpu, count: 100, reductions: dead, threads: 999, ranks: 1}"
     given = ["neurons=[]", "networks=[]", "peers=null", "ops=null", f"cases=[{item}]"]
     words = [BIN / "snakemake", "--directory", folder, "--snakefile", folder / "Snakefile", "--cores", "2"]
@@ -291,8 +292,19 @@ def test_another_configuration_of_a_deployment_adds_to_the_page(copied, settings
     assert read_cases(folder / "results/cases.json") == [case]
     page = (folder / "results/report.html").read_text()
     assert all(name in page for name in (*CASES, case, "Peers in the same run", "Sparse operations for deep learning"))
+    (folder / "results/records/of-before.json").unlink()
     words = shlex.split(records_of(folder)[case]["environment"]["command"])
     assert "Nothing to be done" in passed(folder, "--dry-run", *words[3:])
+
+
+def test_clean_results_leaves_downloads_and_what_is_committed(tmp_path):
+    kept = ["README.md", "measured/machine/runs.jsonl", "data/mnist/images.gz"]
+    for name in (*kept, "records/a.json", "runs/a/verdict.json", "report.html", ".hidden"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).touch()
+    assert finished(["make", "-C", tmp_path, "-f", ROOT / "Makefile", "clean-results"])[0] == 0
+    left = {str(path.relative_to(tmp_path / "results")) for path in tmp_path.glob("results/**/*") if path.is_file()}
+    assert left == set(kept)
 
 
 def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):

@@ -53,4 +53,6 @@ onerror:
 
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
-        report_unfinished(list(CASES), not_made(), [*given.others, *given.peers, *given.ops], given.baselines)
+        report_unfinished(
+            list(CASES), not_made(), [*runs.sound(given.others), *given.peers, *given.ops], given.baselines
+        )

@@ -20,7 +20,7 @@ class TorchEngine(Columns):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("torch") is None:
-            return "the package torch is not installed; pip install 'spdnn[peers-torch]' brings it"
+            return "the package torch is not installed; pip install 'spdnn[torch]' brings it"
         return None
 
     def start(self, threads: int) -> dict:

@@ -7,6 +7,8 @@
 // Algorithm  A row of a panel is `tile` sums in registers: for each nonzero, value x row of the panel. Rows that are short
 //            of vectors go several at a time, so that at least 8 multiply-adds are on their way. Vectors are as narrow as
 //            B is: of 8, 4 and 1 floats below 9, 5 and 2 columns.
+//            Where the columns of B and C are rows in memory (`by_rows`), a panel is the transpose of some rows, and
+//            kBlock rows of a panel of C at a time are computed next to each other, and turned over into C from L1.
 // Order      Even and odd nonzeros of a row are summed apart, in ascending columns, whatever the tile, the rows together
 //            and the width of a vector: bits depend on the level's multiply-adds (fused or not) alone.
 // Threads    spmm_parts.hpp: parts of equal work, cut between rows and, where a row is long, between its vectors.
@@ -22,6 +24,7 @@
 //            tiling, row swizzle, residue handling, with a CPU's caches and vectors in place of a GPU's.
 #include "spmm_parts.hpp"
 #include "threads.hpp"
+#include "transposed.hpp"
 
 #include <algorithm>
 #include <type_traits>
@@ -49,8 +52,10 @@ struct Panel {
     int64_t stride;  // floats between rows of b
     const void* values;
     float* converted;  // room for the values of rows together, from float16
-    char* c;           // of the first column, row 0 of C
-    int64_t width;     // columns
+    char* c;           // of the first column, row `row` of C
+    int64_t row, c_stride;  // numbers between rows of c
+    bool half;              // whether c has 16 bits
+    int64_t width;          // columns
 };
 
 // Lanes where something was seen.
@@ -134,18 +139,19 @@ inline void fetch_ahead(const Panel& panel, int32_t row) {
 
 // Bias, activation and store of kVectors vectors from sums of even and odd nonzeros; `last`: lanes of the last vector.
 template <class V, int kVectors>
-inline __attribute__((always_inline)) void finish(const SpmmProblem& p, const V (&even)[kVectors], const V (&odd)[kVectors],
+inline __attribute__((always_inline)) void finish(const Panel& panel, const V (&even)[kVectors], const V (&odd)[kVectors],
                                                   int32_t row, char* to, int64_t last, Seen<V>& nan) {
+    const SpmmProblem& p = *panel.problem;
     const V bias = broadcast_as<V>(p.bias[row]), low = broadcast_as<V>(p.low), high = broadcast_as<V>(p.high);
-    const int64_t bytes = p.half ? sizeof(Half) : sizeof(float);
-    to += row * p.width * bytes;
+    const int64_t bytes = panel.half ? sizeof(Half) : sizeof(float);
+    to += (row - panel.row) * panel.c_stride * bytes;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v, to += lanes<V> * bytes) {
         const V y = activated<V>(even[v] + odd[v] + bias, low, high, nan);
         if (v + 1 < kVectors)
-            store_one(to, y, p.half);
+            store_one(to, y, panel.half);
         else
-            store_some(to, y, last, p.half);
+            store_some(to, y, last, panel.half);
     }
 }
 
@@ -157,7 +163,7 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
     const int64_t stride = panel.stride * sizeof(float), column = first * lanes<V>;
     const int64_t last = std::min<int64_t>(lanes<V>, panel.width - column - (kVectors - 1) * lanes<V>);
     const char* const b = reinterpret_cast<const char*>(panel.b + column);
-    char* const c = panel.c + column * (p.half ? sizeof(Half) : sizeof(float));
+    char* const c = panel.c + column * (panel.half ? sizeof(Half) : sizeof(float));
     Seen<V> nan = {};
     for (; from + kRows <= to; from += kRows) {
         const int32_t* const rows = p.pattern.order + from;
@@ -180,7 +186,7 @@ bool rows_of(const Panel& panel, int64_t from, int64_t to, int64_t first) {
             if (kRows > 1)
                 for (; rest + 2 <= edges.count[r]; rest += 2) add(even[r], r, rest), add(odd[r], r, rest + 1);
             if (rest < edges.count[r]) add(even[r], r, rest);
-            finish<V, kVectors>(p, even[r], odd[r], rows[r], c, last, nan);
+            finish<V, kVectors>(panel, even[r], odd[r], rows[r], c, last, nan);
         }
     }
     bool any_nan = any(nan);
@@ -246,34 +252,65 @@ Panel make_panel(const SpmmProblem& p, const Tiles& tiles, int64_t number, float
     const int64_t batch = number / tiles.count, tile = number % tiles.count, column = tiles.first(tile) * tiles.lanes;
     const int64_t stride = tiles.vectors_of(tile) * tiles.lanes, width = std::min(stride, p.width - column);
     const int64_t bytes = p.half ? sizeof(Half) : sizeof(float);
-    const char* from = static_cast<const char*>(p.b) + (batch * p.pattern.width * p.width + column) * bytes;
+    const int64_t inner = p.pattern.width, rows = p.pattern.rows;
+    const char* from = static_cast<const char*>(p.b) + (batch * inner * p.width + column * (p.by_rows ? inner : 1)) * bytes;
     Panel panel{&p, memory, stride, static_cast<const char*>(p.values) + batch * p.value_stride * bytes, converted,
-                static_cast<char*>(p.c) + (batch * p.pattern.rows * p.width + column) * bytes, width};
-    if (p.half) {
-        pack(reinterpret_cast<const Half*>(from), p.pattern.width, p.width, width, memory, stride);
-    } else if (width < stride || (p.packed && (p.width != stride || reinterpret_cast<uintptr_t>(from) % 64))) {
-        pack(reinterpret_cast<const float*>(from), p.pattern.width, p.width, width, memory, stride);
-    } else {
+                static_cast<char*>(p.c) + (batch * rows * p.width + column * (p.by_rows ? rows : 1)) * bytes, 0, p.width, p.half, width};
+    auto packed = [&](auto* numbers) {
+        p.by_rows ? pack_rows(numbers, inner, width, memory, stride) : pack(numbers, inner, p.width, width, memory, stride);
+    };
+    if (p.half)
+        packed(reinterpret_cast<const Half*>(from));
+    else if (p.by_rows || width < stride || (p.packed && (p.width != stride || reinterpret_cast<uintptr_t>(from) % 64)))
+        packed(reinterpret_cast<const float*>(from));
+    else
         panel.b = reinterpret_cast<const float*>(from), panel.stride = p.width;
-    }
     return panel;
+}
+
+constexpr int64_t kBlock = 64;  // rows of a panel of C that are turned over at a time
+
+// Rows from .. to - 1 of a panel, vectors first .. last - 1, into C whose columns are rows in memory; `memory` has room for
+// kBlock rows of the panel.
+template <class Index>
+bool block_of(Panel panel, int64_t lanes_used, int64_t from, int64_t to, int64_t first, int64_t last, float* memory) {
+    const SpmmProblem& p = *panel.problem;
+    char* const c = panel.c;
+    panel.c = reinterpret_cast<char*>(memory), panel.c_stride = panel.stride;
+    panel.half = false;
+    bool nan = false;
+    for (; from < to; from += kBlock) {
+        const int64_t rows = std::min(kBlock, to - from), end = std::min(last * lanes_used, panel.width);
+        panel.row = from;
+        nan |= vectors_of<Index>(panel, lanes_used, from, from + rows, first, last);
+        if (p.half)
+            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<Half*>(c) + from, p.pattern.rows);
+        else
+            unpack_rows(memory, panel.c_stride, rows, first * lanes_used, end, reinterpret_cast<float*>(c) + from, p.pattern.rows);
+    }
+    return nan;
 }
 
 // What thread k of `threads` does; whether it saw a NaN.
 bool part(const SpmmProblem& p, const Tiles& tiles, int k, int threads) {
     const int64_t widest = (tiles.vectors + tiles.count - 1) / tiles.count * tiles.lanes;
-    const int64_t room = (p.pattern.width * widest + 15) / 16 * 16;
-    float* const memory = scratch.floats(room + (p.half ? kMostRows * p.pattern.width : 0));
+    const int64_t panel_room = (p.pattern.width * widest + kLanes + 15) / 16 * 16, block_room = p.by_rows ? (kBlock + 1) * std::max<int64_t>(widest, kLanes) : 0;
+    float* const memory = scratch.floats(panel_room + block_room + (p.half ? kMostRows * p.pattern.width : 0));
+    float *const block = memory + panel_room, *const converted = block + block_room;
     int64_t number = -1;
     bool nan = false;
     Panel panel{};
-    auto piece = [&](int64_t wanted, int64_t from, int64_t to, int64_t first, int64_t last) {
-        if (wanted != number) panel = make_panel(p, tiles, wanted, memory, memory + room);
-        number = wanted;
-        nan |= p.pattern.index_bytes == 2 ? vectors_of<uint16_t>(panel, tiles.lanes, from, to, first, last)
-                                   : vectors_of<int32_t>(panel, tiles.lanes, from, to, first, last);
+    auto piece = [&](auto index, int64_t from, int64_t to, int64_t first, int64_t last) {
+        using Index = decltype(index);
+        return p.by_rows ? block_of<Index>(panel, tiles.lanes, from, to, first, last, block)
+                         : vectors_of<Index>(panel, tiles.lanes, from, to, first, last);
     };
-    walk(p, tiles, cut(p, tiles, k, threads), cut(p, tiles, k + 1, threads), piece);
+    walk(p, tiles, cut(p, tiles, k, threads), cut(p, tiles, k + 1, threads),
+         [&](int64_t wanted, int64_t from, int64_t to, int64_t first, int64_t last) {
+             if (wanted != number) panel = make_panel(p, tiles, wanted, memory, converted);
+             number = wanted;
+             nan |= p.pattern.index_bytes == 2 ? piece(uint16_t{}, from, to, first, last) : piece(int32_t{}, from, to, first, last);
+         });
     return nan;
 }
 

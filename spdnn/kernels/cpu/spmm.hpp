@@ -20,6 +20,9 @@ struct SpmmProblem {
     void* c;
     int tile;     // columns of B and C that are computed together at most: 16, 32, 64 or 128
     bool packed;  // a tile of B is copied next to each other before it is used
+    // B is (batch, width, inner) and C (batch, width, rows): columns are rows in memory, as where a batch of inputs has one
+    // a row. Always packed; `order` is that of the rows themselves.
+    bool by_rows;
 };
 
 struct SpmmKernels {

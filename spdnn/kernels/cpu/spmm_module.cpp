@@ -2,6 +2,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
 #include <utility>
 
 #include "ops_binding.hpp"
@@ -40,6 +41,25 @@ nb::tuple spmm(const std::string& level, Array<const int64_t, 1> offsets, ReadCo
     return timed(threads, [&](double* busy) { return kernels.run(p, threads, busy); });
 }
 
+nb::tuple spmm_by_rows(const std::string& level, Array<const int64_t, 1> offsets, ReadColumns columns, ReadNumbers<1> values, ReadNumbers<2> b,
+                       Array<const float, 1> bias, float low, float high, Numbers<2> c, int tile, int threads) {
+    const SpmmKernels& kernels = at_level(kLevels, level);
+    check_settings(tile, threads);
+    require(offsets.size() >= 1 && bias.size() == offsets.size() - 1, "bias must be one a row");
+    std::vector<int32_t> natural(bias.size());
+    std::iota(natural.begin(), natural.end(), 0);
+    const Array<const int32_t, 1> order(natural.data(), {natural.size()});
+    SpmmProblem p{};
+    p.pattern = pattern_of(offsets, columns, order, b.shape(1));
+    p.half = all_half(values, b, c);
+    p.width = b.shape(0), p.batch = 1, p.by_rows = p.width > 1;  // one row is one column
+    require(c.shape(0) == b.shape(0) && c.shape(1) == bias.size(), "c must be (rows of b, rows)");
+    require(values.size() == columns.size(), "values must be (nonzeros,)");
+    require(columns.size() == 0 || p.pattern.width > 0, "nonzeros need columns of b");
+    p.values = values.data(), p.b = b.data(), p.bias = bias.data(), p.low = low, p.high = high, p.c = c.data(), p.tile = tile, p.packed = true;
+    return timed(threads, [&](double* busy) { return kernels.run(p, threads, busy); });
+}
+
 std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 1> offsets, Array<const int32_t, 1> order, int64_t width,
                                  int64_t batch, int tile, int threads) {
     const SpmmKernels& kernels = at_level(kLevels, level);
@@ -50,6 +70,12 @@ std::vector<int64_t> spmm_shares(const std::string& level, Array<const int64_t, 
     std::vector<int64_t> work(threads);
     kernels.shares(p, threads, work.data());
     return work;
+}
+
+// (tile,) for columns that are rows in memory: 32 where a panel of 64 does not fit L2.
+std::vector<int> spmm_by_rows_settings(const std::string& level) {
+    at_level(kLevels, level);
+    return {64, 32, 128, 16};
 }
 
 nb::tuple bias_activation(const std::string& level, Numbers<3> x, Array<const float, 1> bias, float low, float high, int threads) {
@@ -78,6 +104,9 @@ void bind_spmm(nb::module_& m) {
     m.def("spmm_shares", &spmm_shares, "level"_a, "offsets"_a, "order"_a, "width"_a, "batch"_a, "tile"_a, "threads"_a,
           "What each thread does in `spmm`, in nonzeros x columns.");
     m.def("spmm_settings", &spmm_settings, "level"_a, "(tile, packed) worth trying at a level, the best default first.");
+    m.def("spmm_by_rows", &spmm_by_rows, "level"_a, "offsets"_a, "columns"_a, "values"_a, "b"_a, "bias"_a, "low"_a, "high"_a, "c"_a.noconvert(),
+          "tile"_a, "threads"_a, "c <- activation(b A^T + bias). Returns as `spmm`.");
+    m.def("spmm_by_rows_settings", &spmm_by_rows_settings, "level"_a, "Tiles worth trying at a level, the best default first.");
     m.def("bias_activation", &bias_activation, "level"_a, "x"_a.noconvert(), "bias"_a, "low"_a, "high"_a, "threads"_a,
           "x <- activation(x + bias) in place. Returns the processor seconds of each thread, and whether a value was NaN.");
 }

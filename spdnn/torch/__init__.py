@@ -1,0 +1,23 @@
+"""Pruned PyTorch models that run as fast as they are sparse; imported on request, for it needs torch.
+
+    import spdnn.torch as st
+
+    st.sparsify(model, 0.9)                       # replaces the layers that gain, and prints what it did
+    loss(model(x), y).backward()                  # trains as before: weights are parameters
+    st.restore(new_model, torch.load("model.pt")) # the same layers sparse, and their weights
+
+Under torch.compile, torch.export and functional_call the layers are operators (library.py); there is no vmap.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    from spdnn.common.errors import Unavailable
+
+    raise Unavailable("torch is missing: pip install 'spdnn[torch]'") from error
+
+from spdnn.torch.attention import SparseAttention, attention
+from spdnn.torch.modules import SparseConv2d, SparseLinear
+from spdnn.torch.sparsify import Table, restore, sparsify
+
+__all__ = ["SparseAttention", "SparseConv2d", "SparseLinear", "Table", "attention", "restore", "sparsify"]
