@@ -7,7 +7,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from spdnn.ops.arrays import cupy
 
-Arguments, Outcome = ParamSpec("Arguments"), TypeVar("Outcome")
+Arguments = ParamSpec("Arguments")  # one to a line: type checkers take no others
+Outcome = TypeVar("Outcome")
 
 
 def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
