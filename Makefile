@@ -17,28 +17,49 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: run test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
+.PHONY: docs wheel run clean-results test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
+	@echo "make clean-results  remove what runs left in results/, which every page shows (not downloads, nor results/measured/)"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
 	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
 	@echo "make test-torch  the tests of spdnn.torch, in $(TORCH), which holds PyTorch (some gigabytes)"
+	@echo "make docs    the documentation site in build/site, from docs/; ends red where a link leads nowhere"
+	@echo "make wheel   a wheel of this machine's processor and Python in build/wheel, with the tag that auditwheel gives it"
 	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
 	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
 	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
-	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec"
+	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec; CUDA=auto, 12 or 13: with CuPy for a GPU too"
 	@echo "make clean   remove what was set up and built, not results"
 
 run: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES) $(ARGS)
 	@echo "report: $(CURDIR)/results/report.html"
 
+# Pages gather the records of every configuration until then. Downloads, and records that are committed, stay.
+clean-results:
+	@find results -mindepth 1 -maxdepth 1 ! -name README.md ! -name measured ! -name data -exec rm -rf {} +
+
 test: lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py $(ARGS)
 
 test-full: test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py -m full $(ARGS)
+
+# Offline as a folder: build/site/index.html leads to the first page.
+docs: $(VENV)/.documenting setup
+	@rm -rf build/site
+	@PYTHONPATH=$(VENV)/docs $(BIN)/python -m sphinx -b html -c docs -d build/doctrees -j 2 -W --keep-going -q $(ARGS) . build/site
+	@cp docs/redirect.html build/site/index.html
+	@$(BIN)/python docs/check.py build/site
+	@echo "site: $(CURDIR)/build/site/index.html"
+
+wheel: $(VENV)/.wheeling setup
+	@rm -rf build/wheel
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel/plain .
+	@PATH="$(CURDIR)/$(VENV)/wheel/bin:$$PATH" PYTHONPATH=$(VENV)/wheel $(BIN)/python -m auditwheel repair -w build/wheel build/wheel/plain/*.whl
+	@ls build/wheel/*.whl
 
 # PyTorch's wheel takes gigabytes with what it requires: it has a lock, an environment and a suite of its own.
 test-torch: $(TORCH)/.built
@@ -74,6 +95,7 @@ screenshot: $(VENV)/.tested setup
 	@$(BIN)/python tests/report/screenshot.py results/report.html docs/report.png
 
 setup: $(VENV)/.built
+	@$(if $(CUDA),sh envs/cuda.sh "$(BIN)" "$(CUDA)")
 
 # A build is repeated only when a lock, the build files or the C++ sources changed.
 $(VENV)/.built: $(VENV)/.locked $(SOURCES)
@@ -95,6 +117,19 @@ $(VENV)/.tested: envs/test.txt envs/nvrtc13.txt $(VENV)/.locked
 	@$(INSTALL) --no-compile --require-hashes -r envs/test.txt
 	@rm -rf $(VENV)/nvrtc13
 	@$(INSTALL) --no-compile --require-hashes --target $(VENV)/nvrtc13 -r envs/nvrtc13.txt
+	@touch $@
+
+$(VENV)/.wheeling: envs/wheel.txt $(VENV)/.locked
+	@echo "adding auditwheel from envs/wheel.txt"
+	@rm -rf $(VENV)/wheel
+	@$(INSTALL) --no-compile --require-hashes --target $(VENV)/wheel -r envs/wheel.txt
+	@touch $@
+
+# Sphinx has a folder of its own, so that what it brings is beside nothing that runs.
+$(VENV)/.documenting: envs/docs.txt $(VENV)/.locked
+	@echo "adding Sphinx from envs/docs.txt"
+	@rm -rf $(VENV)/docs
+	@$(INSTALL) --no-compile --require-hashes --target $(VENV)/docs -r envs/docs.txt
 	@touch $@
 
 $(VENV)/.fuzzing: envs/fuzz.txt $(VENV)/.tested

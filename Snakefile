@@ -4,9 +4,6 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
-configfile: "config/config.yaml"
-
-
 include: "workflow/rules/common.smk"
 include: "workflow/rules/fetch.smk"
 include: "workflow/rules/prepare.smk"
@@ -23,3 +20,4 @@ rule all:
     input:
         "results/report.html",
         "results/figures",
+    localrule: True

@@ -13,5 +13,9 @@ compile pyproject.toml run --extra workflow --extra build
 compile pyproject.toml test --extra test --extra build --constraint envs/run.txt
 compile pyproject.toml torch --extra test-torch --extra build --constraint envs/run.txt
 compile pyproject.toml peers --extra peers --constraint envs/test.txt
+compile pyproject.toml cuda12 --extra cuda12 --constraint envs/run.txt
+compile pyproject.toml cuda13 --extra cuda13 --constraint envs/run.txt
 compile envs/nvrtc13.in nvrtc13
 compile envs/fuzz.in fuzz
+compile envs/docs.in docs --constraint envs/run.txt
+compile envs/wheel.in wheel --constraint envs/run.txt

@@ -3,7 +3,9 @@
     import spdnn
 
     network = spdnn.from_matrices([w1, w2], bias=-0.3, clip=32)      # SciPy sparse, (inputs, outputs)
-    result = spdnn.infer(network, spdnn.Inputs.from_array(x))        # all cores, all exact reductions
+    model = spdnn.compile(network)                                   # once; all cores, all exact reductions
+    y = model(x)                                                     # often: an array in, an array out
+    result = spdnn.infer(network, x)                                 # one inference, with all that is known of it
     result.categories                                                # 1-based inputs that survive
 
 Names are loaded when they are first used: importing the package needs nothing but Python.
@@ -21,13 +23,16 @@ _NAMES = {
     "Activation": "spdnn.problem.network",
     "Inputs": "spdnn.problem.features",
     "Layer": "spdnn.problem.network",
+    "Model": "spdnn.engines.model",
     "Network": "spdnn.problem.network",
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",
     "ScheduleRequest": "spdnn.taskgraph.decomposition",
+    "compile": "spdnn.engines.registry",
     "from_matrices": "spdnn.problem.network",
     "infer": "spdnn.engines.registry",
+    "load_records": "spdnn.report.rendering",
     "open_inputs": "spdnn.formats.readers",
     "open_network": "spdnn.formats.readers",
 }

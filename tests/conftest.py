@@ -50,6 +50,10 @@ def browser_driven() -> bool:
 
 
 NEEDS = {
+    "aarch64": (
+        lambda: all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
+        "the Debian packages g++-aarch64-linux-gnu and qemu-user",
+    ),
     "graphblas": (lambda: peer("graphblas"), "the package python-graphblas (pip install 'spdnn[peers]')"),
     "mkl": (lambda: peer("mkl"), "the packages sparse-dot-mkl and mkl (pip install 'spdnn[peers]')"),
     "jax": (lambda: peer("jax"), "the package jax (pip install 'spdnn[peers]')"),
@@ -61,10 +65,12 @@ NEEDS = {
 
 # What `full` tests are about, and why the default set can do without them.
 FULL = {
+    "aarch64": "the kernels built for another processor, and run by an emulator",
     "architectures": "CUDA kernels compiled for every architecture; by default for three",
     "flips": "stores with one in seven of their bits flipped; by default one in 97",
     "ladder": "the same tests of every engine, instruction set and tile of a ladder; by default of those in use",
     "official": "whole official problems on the CUDA shim; by default parts of them",
+    "pages": "every block of tutorials and tasks, run as written; by default their commands are parsed",
     "ranks": "four and eight ranks; by default two and three",
     "slurm": "the workflow through a real Slurm",
     "workflow": "further whole runs of the workflow; by default one of each kind of rule",

@@ -1,11 +1,56 @@
 """The code of a page of the documentation, so that a test can follow what the page says."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-HOW_TO = Path(__file__).resolve().parents[1] / "docs" / "how-to"
+from children import SECONDS, ended, started
+
+ROOT = Path(__file__).resolve().parents[1]
+HOW_TO = ROOT / "docs" / "how-to"
+BIN = Path(sys.executable).parent
 
 
 def python_blocks(page: str) -> list[str]:
     """The Python blocks of docs/how-to/`page`, in order."""
     return re.findall(r"^```python\n(.*?)^```", (HOW_TO / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def script(page: str, activated: bool = False) -> str:
+    """The blocks of docs/`page`.md as a script for bash; where activated, without the line that sets PATH."""
+    blocks = re.findall(r"^```(sh|python)\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    if page.startswith("how-to"):
+        blocks = [(kind, text) for kind, text in blocks if kind == "sh"]
+    if activated:
+        blocks = [(kind, text.replace(". .venv/bin/activate\n", "")) for kind, text in blocks]
+    return "".join(
+        text if kind == "sh" else f"python - <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n" for kind, text in blocks
+    )
+
+
+def checkout(folder: Path) -> Path:
+    """A folder with all that the root of the checkout holds, but results."""
+    folder.mkdir()
+    for path in ROOT.iterdir():
+        if path.name not in ("results", ".snakemake", ".git", "build"):
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+def follow(text: str, folder: Path, seconds: float = SECONDS) -> str:
+    """What a script prints in `folder`; the test fails where it ends with another status than 0."""
+    with started(["bash", "-eu", "-c", text], cwd=folder, stdin=subprocess.DEVNULL,
+                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # fmt: skip
+        status, printed = ended(process, seconds)[:2]
+    assert status == 0, printed
+    return printed
+
+
+def replaced(folder: Path, programs: dict[str, str]) -> str:
+    """A line of shell after which programs of these names do what is said, in a `folder` that is made."""
+    folder.mkdir()
+    for name, what in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{what}\n")
+        (folder / name).chmod(0o755)
+    return f'PATH="{folder}:$PATH"\n'

@@ -1,15 +1,28 @@
 """README, DESIGN and docs: every link, path, command and name in them exists, and the README's Python runs."""
 
+import importlib.util
 import re
+import shlex
 
-from spdnn.cli import COMMANDS
+import pytest
+import yaml
+
+import spdnn
+from spdnn.cli import COMMANDS, parser
 from spdnn.common.provenance import PACKAGE
+from spdnn.pipeline import config
 
 ROOT = PACKAGE.parent
+MADE = {"command-line": "spdnn.cli.reference", "configuration": "spdnn.pipeline.reference"}  # pages of docs/reference
 PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))}
 CODE = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 OWN = re.compile(r"(?<![\w/.-])(?:spdnn|docs|config|workflow|tests|benchmarks|envs)/[\w./-]*\w")
+
+
+def shell_of(text: str) -> str:
+    """The commands of a page, each on one line."""
+    return "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
 
 
 def test_what_pages_name_exists_and_the_index_links_every_page():
@@ -19,12 +32,42 @@ def test_what_pages_name_exists_and_the_index_links_every_page():
             found = re.findall(r"^#+ (.+)$", target.read_text(), re.M) if heading else [""] * target.exists()
             assert heading in [re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in found], (name, path)
         assert [path for path in OWN.findall(text) if not (ROOT / path).exists()] == [], name
-        shell = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+        shell = shell_of(text)
         for command, rest in re.findall(r"^(?:mpiexec -n \d+ )?spdnn +([\w-]+)(.*)", shell, re.MULTILINE):
             assert command in COMMANDS, name
             assert all(f'"{option}"' in CODE for option in re.findall(r" (--[a-z-]+)", rest.split("#")[0])), rest
-    linked = {(ROOT / "docs" / path).resolve() for path, _ in LINK.findall(PAGES["docs/index.md"])}
-    assert {ROOT / name for name in PAGES} - linked == {ROOT / "docs/index.md"}
+    indexes = [name for name in PAGES if name.startswith("docs/") and name.endswith("index.md")]
+    linked = {(ROOT / name).parent / path for name in indexes for path, _ in LINK.findall(PAGES[name])}
+    assert {ROOT / name for name in PAGES} - {path.resolve() for path in linked} == {ROOT / "docs/index.md"}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_pages_that_are_made_are_current(name):
+    made = importlib.import_module(MADE[name]).page()
+    assert PAGES[f"docs/reference/{name}.md"] == f"{made}\n", f"python -m {MADE[name]} > docs/reference/{name}.md"
+
+
+def test_the_pages_of_the_reference_have_every_key_command_and_name():
+    """Whatever makes them: each public name, option of a command, and key of the configuration."""
+    commands, keys = PAGES["docs/reference/command-line.md"], PAGES["docs/reference/configuration.md"]
+    assert all(f"## spdnn {name}\n" in commands for name in COMMANDS)
+    assert all(f"`{option}`" in commands for option in ("--neurons", "--no-cache", "--fail-slower", "--last"))
+    assert all(f"| `{key}` |" in keys for key in ("neurons", "cases", "network.repeats", "mirror"))
+    parts = {"spdnn.models": "spdnn.ops.models"}
+    names = {parts.get(name, name) for name in (f"spdnn.{name}" for name in spdnn.__all__ if name != "__version__")}
+    assert names == set(re.findall(r"^\.\. auto\w+:: (\S+)", PAGES["docs/reference/python.md"], re.MULTILINE))
+
+
+def test_every_command_of_the_pages_is_one_that_the_parser_takes():
+    for name, text in PAGES.items():
+        shell = shell_of(text)
+        for line in re.findall(r"^(?:mpiexec -n \d+ )?spdnn +(.*)", shell, re.MULTILINE):
+            words = [word for word in shlex.split(line, comments=True) if word not in (">", "...")]
+            parser(words[:1]).parse_args(words)  # else it ends this process, which pytest shows as a failure
+        for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if name.startswith("docs/") else ():
+            default = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+            checked = config.check(default | yaml.safe_load(block), ROOT / "workflow/schemas/config.schema.yaml")
+            assert config.cases(checked), name
 
 
 def test_the_glossary_has_each_term_once_and_names_of_the_code():
@@ -36,3 +79,19 @@ def test_the_glossary_has_each_term_once_and_names_of_the_code():
 
 def test_the_python_of_the_readme_runs():
     exec(re.search(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)[1], {})
+
+
+def test_links_of_the_site_that_lead_nowhere_are_found(tmp_path):
+    spec = importlib.util.spec_from_file_location("check", ROOT / "docs/check.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    assert check.faults(tmp_path) == [f"{tmp_path}: no page there"]
+    (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">b</a><a href="https://x.org">x</a>')
+    (tmp_path / "b.html").write_text('<p id="there"><a href="a.html#here">a</a>')
+    assert check.faults(tmp_path) == []
+    wrong = ["c.html", "a.html#gone", "https://x.org/font.css", "//x.org/x.js"]
+    tags = '<a href="{}">c</a><a href="{}">a</a><link href="{}"><script src="{}"></script>'
+    (tmp_path / "b.html").write_text('<p id="there">' + tags.format(*wrong))
+    told = check.faults(tmp_path)
+    assert len(told) == 4
+    assert all(link in sentence for link, sentence in zip(wrong, told, strict=True))

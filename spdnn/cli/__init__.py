@@ -59,9 +59,11 @@ COMMANDS = {
     "ops": ("ops:add", "time sparse operations for deep learning, ours and those of other libraries"),
     "record": ("record:add", "check records, and repeat the runs that they tell of"),
     "report": ("report:add", "render records as one HTML page"),
+    "plot": ("plot:add", "one figure of records for a paper, as PDF or SVG"),
     "compare": ("compare:add", "set two sets of records side by side"),
     "plan": ("plan:add", "predict the time on more devices, and how an inference would be cut for them"),
     "machine": ("machine:add", "measure what this machine does at best"),
+    "completion": ("completion:add", "print what completes this command in a shell"),
 }
 
 

@@ -29,6 +29,11 @@ def number(text: str, kind: type, fits: Callable[[float], bool], allowed: str) -
     return value
 
 
+def times_again(text: str) -> int:
+    """An integer from 0 to 100."""
+    return number(text, int, lambda n: 0 <= n <= 100, "an integer from 0 to 100")
+
+
 def positive(text: str) -> int:
     """An integer from 1 to LARGEST."""
     return number(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST:,}")
@@ -39,7 +44,7 @@ def thread_count(text: str) -> int:
     return number(text, int, lambda n: 1 <= n <= MAX_THREADS, f"an integer from 1 to {MAX_THREADS}")
 
 
-def seed(text: str) -> int:
+def natural(text: str) -> int:
     """An integer from 0 to LARGEST."""
     return number(text, int, lambda n: 0 <= n <= LARGEST, f"an integer from 0 to {LARGEST:,}")
 
@@ -68,10 +73,16 @@ OPTIONS = {
     "layers": {"type": positive, "metavar": "L"},
     "count": {"type": positive, "metavar": "n"},
     "repeats": {"type": positive, "metavar": "R"},
+    "repeat-if-busy": {
+        "type": times_again,
+        "default": 0,
+        "metavar": "N",
+        "help": "run all repeats again, up to N times, while other work takes over 10 %% of the machine (default: 0)",
+    },
     "threads": {"type": thread_count, "metavar": "T"},
     "memory": {"type": size, "metavar": "BYTES"},
     "seed": {
-        "type": seed,
+        "type": natural,
         "default": 0,
         "metavar": "S",
         "help": "of the inputs that are drawn before the run, to be compared with the oracle (default: 0)",
@@ -103,6 +114,13 @@ def add_engine(command: argparse.ArgumentParser) -> None:
         "memory",
         help="peak resident memory of the run (not of the verification) not to be passed, such as 8GiB; of the ranks "
         "of a node together (default: most of what is free)",
+    )
+    command.add_argument(
+        "--device",
+        type=natural,
+        metavar="D",
+        help="which GPU, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with --devices the first of them "
+        "(default: 0; several ranks share them out)",
     )
     command.add_argument(
         "--partition",

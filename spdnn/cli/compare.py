@@ -5,9 +5,9 @@ import os
 import shutil
 import sys
 
-from spdnn.cli.record_files import record_files
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.records.comparison import Comparable
+from spdnn.records.record_files import record_files
 
 DESCRIPTION = """\
 Compare the records of B with those of A that measured the same: problem, engine and its schedule,

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from spdnn.records.comparison import FASTER, SLOWER, TOO_FEW, Alone, Comparison, Pair, enough
+from spdnn.records.limits import BUSY
 from spdnn.report.common.words import plural, printable, significant
 
 LEAST_NAME = 24  # columns that a name has next to the figures; where it has fewer, it has a line of its own
@@ -148,6 +149,10 @@ def _settings(comparison: Comparison) -> list[str]:
         notes.append(f"Different machines in A and in B in {pairs}, and the ratios compare these too: {names}.")
     if comparison.mixed:
         notes.append(f"Samples of several machines taken together: {_listed(comparison.mixed, len(comparison.mixed))}.")
+    for letter, names in zip("AB", comparison.busy, strict=True):
+        if names:
+            busy = f"Busy machine in {letter} (other work above {100 * BUSY:.0f} %), so times may be longer"
+            notes.append(f"{busy}: {_listed(names, len(names))}.")
     rest = [name for name in differs if name not in ("machine", "commit", "date")]
     if rest:
         both = ((_clean(name, 60), *map(_values, differs[name])) for name in rest)

@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spdnn.cli import arguments
+from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.files import existing
 from spdnn.problem.features import Inputs
 
@@ -34,7 +35,12 @@ def generated(kind: str, neurons: int, count: int | None, mnist: str | None, cac
     if kind == "mnist":
         from spdnn.sources.mnist import locate_mnist, mnist_inputs
 
-        source = existing(mnist, "file of MNIST images") if mnist else locate_mnist()
+        try:
+            source = existing(mnist, "file of MNIST images") if mnist else locate_mnist()
+        except InputError:
+            raise
+        except SpdnnError as error:
+            raise SpdnnError(f"{error}; give its file by --mnist, or take digits, which need no download") from error
         make = partial(mnist_inputs, neurons, source)
     else:
         from spdnn.sources.digits import digits_inputs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from spdnn.cli import arguments
-from spdnn.cli.record_files import record_files
 from spdnn.common.errors import InputError, SpdnnError
+from spdnn.records.record_files import record_files
 
 DESCRIPTION = """\
 Check run records: fields, claims, seals and digests, and the official truth of official problems, without

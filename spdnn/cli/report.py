@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spdnn.cli.record_files import record_files
+from spdnn.records.record_files import record_files
 
 
 def add(page) -> None:
@@ -12,11 +12,19 @@ def add(page) -> None:
     )
     page.add_argument(
         "records",
-        nargs="+",
+        nargs="*",
+        default=["results"],
         metavar="RECORDS",
-        help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/",
+        help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/ (default: "
+        "results, all that is there)",
     )
-    page.add_argument("-o", "--output", required=True, metavar="report.html")
+    page.add_argument("-o", "--output", default="report.html", metavar="report.html", help="default: report.html")
+    page.add_argument("--csv", type=Path, metavar="all.csv", help="all records as a table too, a line each")
+    page.add_argument(
+        "--any-code",
+        action="store_true",
+        help="mix records of all versions of the code (default: of each machine, those of its newest record's)",
+    )
     page.add_argument(
         "--figures",
         type=Path,
@@ -28,15 +36,24 @@ def add(page) -> None:
 
 def _report(chosen) -> None:
     from spdnn.common.errors import InputError
-    from spdnn.report.common.cases import read_cases
-    from spdnn.report.rendering import Folder, render
+    from spdnn.report.rendering import render
 
-    folders = []
-    for name in chosen.records:
-        files, cases = record_files(name), Path(name, "cases.json")
-        folders.append(Folder(files.records, files.verdicts, read_cases(cases) if cases.is_file() else ()))
+    folders = folders_of(chosen.records)
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(chosen.records)}: no record there")
-    count = render(folders, Path(chosen.output), figures=chosen.figures)
+    options = {"figures": chosen.figures, "table": chosen.csv, "any_code": chosen.any_code}
+    count = render(folders, Path(chosen.output), **options)
     print(f"{chosen.output}: {count} records")
+
+
+def folders_of(names: list[str]) -> list:
+    """The folders of records behind the arguments RECORDS, each with the cases that were to be run."""
+    from spdnn.report.common.cases import read_cases
+    from spdnn.report.rendering import Folder
+
+    folders = []
+    for name in names:
+        files, cases = record_files(name), Path(name, "cases.json")
+        folders.append(Folder(files.records, files.verdicts, read_cases(cases) if cases.is_file() else ()))
+    return folders

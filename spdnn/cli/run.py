@@ -15,7 +15,7 @@ from spdnn.cli.inputs import named, opened
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target, existing, replacing, reserve, together
 from spdnn.distributed.local import staged
-from spdnn.distributed.world import world
+from spdnn.distributed.world import launched, world
 from spdnn.engines.base import Options
 from spdnn.engines.registry import ENGINES, engine
 from spdnn.measure import run as measure
@@ -25,7 +25,7 @@ from spdnn.measure.run import Loaded
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.records.run_record import Verdict
+from spdnn.records.run_record import Verdict, busy_part
 from spdnn.records.time_to_solution import COMMAND, solution, text
 from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
@@ -43,6 +43,7 @@ def add_challenge(whole) -> None:
     arguments.option(whole, "mnist")
     arguments.option(whole, "count", help="inputs (default: all 60000); more repeats them")
     arguments.option(whole, "repeats", default=1, help="timed repeats (default: 1)")
+    arguments.option(whole, "repeat-if-busy")
     arguments.option(whole, "seed")
     whole.add_argument("--record", metavar="run.json", help="where to write the record; only a passing run has one")
     whole.add_argument(
@@ -97,6 +98,7 @@ def add_infer(infer) -> None:
     infer.add_argument("--samples", metavar="samples.json", help="what was measured, before any verdict")
     infer.add_argument("--result", metavar="result.npz", help="survivors, row sums, extremes and hashes")
     arguments.option(infer, "repeats", default=1, help="timed repeats (default: 1)")
+    arguments.option(infer, "repeat-if-busy")
     arguments.option(infer, "seed")
     arguments.add_engine(infer)
     arguments.add_cut(infer)
@@ -119,6 +121,12 @@ def _challenge(chosen) -> int:
     from spdnn.cli.cache import Cache
     from spdnn.sources.radixnet import RadixNet
 
+    if chosen.neurons not in challenge.BIAS:
+        RadixNet(chosen.neurons, chosen.layers, 0.0)  # refuses a size that no formula has, in words of its own
+        raise InputError(
+            f"{chosen.neurons} neurons have no official bias; --neurons is 1024, 4096, 16384 or 65536 "
+            "(other widths: `spdnn network make radixnet --bias B`, and `spdnn infer` runs what it makes)"
+        )
     runner, reductions = world().together(_checked, chosen, chosen.record)
     cache = Cache(not chosen.no_cache)
 
@@ -213,7 +221,18 @@ def _checked(chosen, *paths: str | None) -> tuple:
     _check_targets(*paths)
     runner = engine(chosen.engine)
     arguments.request(chosen, runner)
+    if chosen.device is not None and not runner.on_device:
+        raise InputError(f"--device {chosen.device}: engine {runner.name} runs on none; those that do: {_on_devices()}")
+    if chosen.device is not None and launched() > 1:
+        raise InputError(
+            f"--device {chosen.device}: several ranks share out the devices that they see; "
+            "CUDA_VISIBLE_DEVICES says which these are"
+        )
     return runner, parse_reductions(chosen.reductions or "all", runner.offers)
+
+
+def _on_devices() -> str:
+    return ", ".join(name for name in ENGINES if engine(name, usable=False).on_device)
 
 
 def _measured(
@@ -225,15 +244,19 @@ def _measured(
     if ranks.size == 1:
         loaded = load(None)
         spent = loaded.read_seconds, loaded.prepare_seconds
-        options = Options(threads, chosen.memory, _kept(chosen, loaded), request=request)
-        measured, result = measure.measure(runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent)
+        options = Options(threads, chosen.memory, _kept(chosen, loaded), chosen.device, request)
+        measured, result = measure.measure(
+            runner, loaded.prepared, loaded.inputs, options, chosen.repeats, *spent, chosen.repeat_if_busy
+        )
         return loaded, Measurement.of(measured), result
     from spdnn.distributed.run import Ranks
 
     several = Ranks(ranks, runner, chosen.partition, chosen.memory, request)
     loaded = several.load(load)
     kept = ranks.together(lambda: _kept(chosen, loaded) if ranks.rank == 0 else None)
-    measured, result = several.measure(loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats)
+    measured, result = several.measure(
+        loaded, several.options(threads, ranks.comm.bcast(kept)), chosen.repeats, chosen.repeat_if_busy
+    )
     return loaded, Measurement.of(measured) if measured else None, result
 
 
@@ -338,6 +361,10 @@ def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | N
     if chosen.memory and measurement.peak_memory_bytes > chosen.memory:
         message = f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {chosen.memory:,}"
         print(f"spdnn: warning: {message}: reading files took more than the run", file=sys.stderr)
+    if part := busy_part(measurement):
+        others = f"other work took {100 * part:.0f} % of its {measurement.load.cores} cores"
+        tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
+        print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
     print(f"solution    {text(measurement.time_to_solution)}")
     seconds = float(np.median(measurement.samples.inference_seconds))
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
@@ -370,6 +397,7 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: Verdi
 
     command += ["--engine", chosen.engine, "--reductions", chosen.reductions or "all", "--threads", measurement.threads]
     command += ["--memory", chosen.memory] if chosen.memory else []
+    command += [] if chosen.device is None else ["--device", chosen.device]
     for option, value in arguments.cutting(chosen).items():
         command += ["--no-join"] if option == "join" else [f"--{option.replace('_', '-')}", value]
     command += ["--repeats", len(measurement.digests), "--record", "run.json"]

@@ -21,6 +21,7 @@ from spdnn.distributed.world import World
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
 from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.measure import run as measure
+from spdnn.measure.load import Watch, attempts, load_of, quietest
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
@@ -36,6 +37,11 @@ class _Times:
     def __init__(self):
         self.inference, self.waiting, self.communication = [], [], []
         self.proportional: int | None = None
+
+    def keep(self, attempt: int, repeats: int) -> None:
+        """Of several attempts, keep one; the others were on a busier machine."""
+        for name in ("inference", "waiting", "communication"):
+            setattr(self, name, getattr(self, name)[attempt * repeats : (attempt + 1) * repeats])
 
 
 class Ranks:
@@ -112,23 +118,35 @@ class Ranks:
         world.local.Barrier()
         return Options(threads, max(1, mine), values, self.device, self.request)
 
-    def measure(self, loaded: Loaded, options: Options, repeats: int) -> tuple[dict | None, Result | None]:
+    def measure(
+        self, loaded: Loaded, options: Options, repeats: int, again: int = 0
+    ) -> tuple[dict | None, Result | None]:
         """Open a session on each rank, run them `repeats` times; the measurement and the whole result on rank 0.
+
+        Args:
+            again: as measure.measure takes it.
 
         Raises:
             SpdnnError: as measure.check_repeats.
         """
         world, prepared, inputs = self.world, loaded.prepared, loaded.inputs
-        begun = time.perf_counter()
+        begun, watch = time.perf_counter(), Watch()
         numbers = parts.part(self.partition, inputs.count, world.size, world.rank)
         session, opened = measure.timed(world.together, self._open, prepared, inputs.part(numbers), options)
         exchange = self._exchange(session, prepared)
-        timer, digests, result = _Times(), [], None
-        for number in range(repeats):
-            check_ended()
-            with progress_output.repeat(number, repeats):
-                mine, result = self._repeat(session, exchange, inputs, timer)
-            digests.append(result.digest if result else "")
+        timer, digests, mine, result = _Times(), [], None, None
+
+        def attempt() -> None:
+            nonlocal mine, result
+            for number in range(repeats):
+                check_ended()
+                with progress_output.repeat(number, repeats):
+                    mine, result = self._repeat(session, exchange, inputs, timer)
+                digests.append(result.digest if result else "")
+
+        loads = attempts(attempt, again, self._load, watch)
+        seconds = world.comm.gather(timer.inference)  # of all attempts
+        timer.keep(quietest(loads), repeats)
         measure.check_repeats(self.engine, digests)
         if session is not None and result is not None:
             session.tell(result)
@@ -137,7 +155,7 @@ class Ranks:
         rank = self._of_rank(exchange, mine, numbers, timer)
         rank |= {"read_seconds": loaded.read_seconds + opened, "prepare_seconds": loaded.prepare_seconds}
         reduced = (session.findings, session.span) if session is not None else None
-        del session
+        session = None  # its buffers and weights
         if exchange:
             exchange.comm.Free()
         ceilings = measure.ceilings(self.engine, options, world.local_size)
@@ -145,7 +163,10 @@ class Ranks:
         everyone = world.comm.gather((rank, reduced, self.shared))
         if world.rank:
             return None, None
-        measurement = self._measurement(prepared, inputs, options, result, digests, everyone, ceilings, messages)
+        measurement = self._measurement(
+            prepared, inputs, options, result, digests[:repeats], everyone, ceilings, messages
+        )
+        measurement |= measure.chosen(np.max(seconds, axis=0).tolist(), loads)[1]
         total = opened + measurement["samples"]["inference_seconds"][0]
         return measurement | {"aside_seconds": time.perf_counter() - begun - total}, result
 
@@ -198,6 +219,14 @@ class Ranks:
         timer.communication.append(end - gathering + log.communication)
         timer.proportional = max(timer.proportional or 0, proportional_bytes() or 0) or None
         return mine, whole
+
+    def _load(self, watch: Watch, least: float) -> dict:
+        """The load of the busiest node; every rank has the same."""
+        used = self.world.comm.gather((self.world.node, watch.used(least)))
+        if used is not None:
+            nodes = {node: load_of([one for where, one in used if where == node]) for node, _ in used}
+            used = max(nodes.values(), key=lambda load: (load["others"] or 0.0) + (load["throttled"] or 0.0))
+        return self.world.comm.bcast(used)
 
     def _of_rank(self, exchange: RankExchange | None, mine: Result | None, numbers: np.ndarray, timer: _Times) -> dict:
         """This rank's entry in the record, less what came before the repeats."""

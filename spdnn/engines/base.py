@@ -4,7 +4,7 @@ An engine is one way to run inference. A session is an inference that is ready t
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -218,6 +218,14 @@ class Engine(abc.ABC):
 
         Raises:
             Unavailable: too little memory is free to measure it.
+        """
+        return None
+
+    def forward(self, prepared: Prepared, options: Options) -> Callable[[np.ndarray], np.ndarray] | None:
+        """What takes x, float32 (count, inputs), C-contiguous, to its last rows, float32 (count, outputs), for calls of
+        any count from several threads at once; None: there is nothing faster than a session. Weights are in memory.
+
+        It raises InputError for an x that is not finite, and as Session.run does.
         """
         return None
 

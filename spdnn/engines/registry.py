@@ -2,17 +2,31 @@
 
 import importlib
 import os
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Engine, Options, Prepared, Session
-from spdnn.problem.features import Inputs
+from spdnn.engines.model import Model
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.decomposition import ScheduleRequest
 
-__all__ = ["ENGINES", "PEERS", "Engine", "Options", "Prepared", "Session", "engine", "infer", "usable_cores"]
+__all__ = [
+    "ENGINES",
+    "PEERS",
+    "Engine",
+    "Model",
+    "Options",
+    "Prepared",
+    "Session",
+    "compile",
+    "engine",
+    "infer",
+    "usable_cores",
+]
 
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured with our own engines
 CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
@@ -67,27 +81,50 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def compile(
+    network: Network,
+    engine: str = "cpu",
+    batch: int | None = None,
+    threads: int | None = None,
+    reductions: str | Sequence[str] = "all",
+    memory: int | None = None,
+    request: ScheduleRequest | None = None,
+) -> Model:
+    """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
+
+    Args:
+        network: see spdnn.problem.network.
+        engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
+        batch: inputs of a usual call, for which memory and threads are made ready too; calls may have any number.
+        threads: all cores by default.
+        reductions: 'all' that the engine offers, 'none', or names.
+        memory: bytes of peak resident memory not to be passed by a call, or None. Weights that do not fit are streamed.
+        request: how the engines `taskgraph` and `taskgraph-cuda` cut an inference; None: as they find best.
+
+    Raises:
+        InputError: arguments that do not fit.
+        Unavailable: the engine cannot run here.
+    """
+    return _compiled(network, engine, batch, threads, reductions, memory, request)
+
+
 def infer(
     network: Network,
-    inputs: Inputs,
+    inputs: Any,
     engine_name: str = "cpu",
-    reductions="all",
+    reductions: str | Sequence[str] = "all",
     threads: int | None = None,
     memory: int | None = None,
     values: bool = False,
     request: ScheduleRequest | None = None,
 ) -> Result:
-    """Run one inference.
+    """Run one inference: compile, Model.infer, close.
 
     Args:
-        network: see spdnn.problem.network.
-        inputs: (count, neurons), neurons equal to the network's width at its first layer.
-        engine_name: as `spdnn engines` lists them.
-        reductions: 'all' that the engine offers, 'none', or names.
-        threads: all cores by default.
-        memory: bytes of peak resident memory not to be passed, or None.
+        inputs: Inputs, or what Inputs.from_array takes: (count, neurons), neurons equal to the network's width at its
+            first layer.
+        engine_name, other arguments: see compile.
         values: keep all last rows (Result.values).
-        request: how the engines `taskgraph` and `taskgraph-cuda` cut the inference; None: as they find best.
 
     Returns:
         a Result: categories, survivors per layer, row sums, and the values when asked for.
@@ -96,18 +133,23 @@ def infer(
         InputError: inputs, reductions or memory that do not fit.
         Unavailable: the engine cannot run here.
     """
-    if not isinstance(network, Network) or not isinstance(inputs, Inputs):
-        raise InputError(
-            f"infer takes a Network and Inputs, not {type(network).__name__} and {type(inputs).__name__}; "
-            "make them with spdnn.from_matrices and spdnn.Inputs.from_array"
-        )
-    chosen = engine(engine_name)
-    prepared = chosen.prepare(network, parse_reductions(reductions, chosen.offers), memory)
+    with _compiled(network, engine_name, None, threads, reductions, memory, request, hold=False) as model:
+        return model.infer(inputs, values)
+
+
+def _compiled(
+    network: Network,
+    name: str,
+    batch: int | None,
+    threads: int | None,
+    reductions: str | Sequence[str],
+    memory: int | None,
+    request: ScheduleRequest | None,
+    hold: bool = True,
+) -> Model:
+    chosen = engine(name)
     if request and not chosen.cuts:
         others = " and ".join(engines_that_cut())
-        raise InputError(f"engine {engine_name} cuts nothing, so `request` is for {others} alone")
-    options = Options(usable_cores() if threads is None else threads, memory, values, request=request)
-    session = chosen.open(prepared, inputs, options)
-    result = session.run()
-    session.tell(result)
-    return result
+        raise InputError(f"engine {name} cuts nothing, so `request` is for {others} alone")
+    options = Options(usable_cores() if threads is None else threads, memory, request=request)
+    return Model(network, chosen, parse_reductions(reductions, chosen.offers), options, batch, hold)

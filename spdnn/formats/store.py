@@ -73,6 +73,10 @@ class StoreNetwork(Network):
     def depth(self) -> int:
         return self._depth
 
+    @property
+    def edges(self) -> int:
+        return int(self._columns["edges"].sum())  # headers may take layers
+
     def header(self, k: int) -> Header:
         """As Network.header says. Raises InputError, as `layer`, for a layer with a bias for each output."""
         header = self._headers[k]

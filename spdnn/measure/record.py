@@ -22,10 +22,12 @@ from spdnn.records.limits import Machine
 from spdnn.records.run_record import (
     SCHEMA,
     VERSION,
+    Attempt,
     Distribution,
     EdgesPerSecond,
     Engine,
     Environment,
+    Load,
     OneRank,
     Problem,
     Reductions,
@@ -62,6 +64,8 @@ class Measurement(Record, kw_only=True):
     environment: Environment | None = None
     time_to_solution: TimeToSolution | None = None
     aside_seconds: float = 0.0
+    load: Load | None = None
+    passed_over: list[Attempt] | None = None
 
     @classmethod
     def of(cls, measured: dict, where: str = "measurement") -> Measurement:
@@ -126,6 +130,8 @@ def record_of(
         verdict=verdict,
         environment=replace(environment, command=command),
         comparison=comparison or UNSET,
+        load=measurement.load or UNSET,
+        passed_over=measurement.passed_over or UNSET,
     )
     return entered(made)
 

@@ -28,6 +28,7 @@ from spdnn.engines.memory import resident_bytes
 from spdnn.formats.container import check_unchanged
 from spdnn.formats.tensors import Archive
 from spdnn.measure import machine
+from spdnn.measure.load import Watch, attempts, quietest
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -64,33 +65,53 @@ def measure(
     repeats: int,
     read_seconds: float,
     prepare_seconds: float,
+    again: int = 0,
 ) -> tuple[dict, Result]:
     """Open a session, run it `repeats` times, and measure the machine in the same minute.
 
     Args:
         read_seconds, prepare_seconds: what the caller has spent on them; opening the session is added to read.
+        again: times that all repeats may be run again where the machine was busy; the quietest attempt counts.
 
     Raises:
         SpdnnError: as check_repeats.
     """
-    begun = time.perf_counter()
+    begun, watch = time.perf_counter(), Watch()
     session, opened = timed(engine.open, prepared, inputs, options)
     seconds, digests, result = [], [], None
-    for number in range(repeats):
-        check_ended()
-        with progress_output.repeat(number, repeats):
-            result, spent = timed(session.run)
-        seconds.append(spent)
-        digests.append(result.digest)
+
+    def attempt() -> None:
+        nonlocal result
+        for number in range(repeats):
+            check_ended()
+            with progress_output.repeat(number, repeats):
+                result, spent = timed(session.run)
+            seconds.append(spent)
+            digests.append(result.digest)
+
+    loads = attempts(attempt, again, Watch.load, watch)
     check_repeats(engine, digests)
     session.tell(result)
-    spent = samples([read_seconds + opened], [prepare_seconds], seconds)
+    kept, passed_over = chosen(seconds, loads)
+    spent = samples([read_seconds + opened], [prepare_seconds], kept)
     reduced = session.findings, session.span
-    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent, digests)
-    del session  # its buffers and weights, so that there is memory to measure
+    measurement = measured(engine.name, prepared, inputs, options, *reduced, result, spent, digests[:repeats])
+    session = None  # its buffers and weights, so that there is memory to measure
     measurement["machine"] = ceilings(engine, options)
-    measurement["aside_seconds"] = time.perf_counter() - begun - opened - seconds[0]
+    measurement |= passed_over if again else {"load": watch.load()}  # a watch that is as long as can be for nothing
+    measurement["aside_seconds"] = time.perf_counter() - begun - opened - kept[0]
     return measurement, result
+
+
+def chosen(seconds: list[float], loads: list[dict]) -> tuple[list[float], dict]:
+    """(the repeats of the attempt on the quietest machine, its load and the other attempts as a record has them)."""
+    each, best = len(seconds) // len(loads), quietest(loads)
+    parts = [seconds[at : at + each] for at in range(0, len(seconds), each)]
+    others = [
+        {"inference_seconds": part, "load": load}
+        for k, (part, load) in enumerate(zip(parts, loads, strict=True)) if k != best
+    ]  # fmt: skip
+    return parts[best], {"load": loads[best], "passed_over": others}
 
 
 def check_repeats(engine: Engine, digests: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.kernels.cuda.driver import BRINGS
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16))
 CPU, CUDA = "cpu", "cuda"
@@ -70,6 +71,8 @@ def native(value: Any, name: str) -> Operand:
         raise InputError(f"{name} is a {type(value).__name__}; it must be an array (NumPy, CuPy, torch, DLPack)")
     if getattr(value, "is_neg", bool)():  # torch's, which DLPack does not have
         raise InputError(f"{name} is a torch tensor with a lazy negation; its resolve_neg() applies it")
+    if str(getattr(value, "dtype", "")).endswith("bfloat16"):
+        raise InputError(f"{name} is of bfloat16; it must be of float32 or float16")
     if library == "torch":
         _refuse_gradients(value, name)
     source = value.detach() if library == "torch" else value
@@ -101,5 +104,5 @@ def cupy():
     try:
         import cupy as module
     except ImportError as error:
-        raise Unavailable("arrays on a GPU need CuPy: pip install 'spdnn[cuda12]' or 'spdnn[cuda13]'") from error
+        raise Unavailable(f"arrays on a GPU need CuPy: {BRINGS}") from error
     return module

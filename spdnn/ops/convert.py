@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.common.arrays import host
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.formats import smtx
-from spdnn.ops.arrays import DTYPES, native, operand
+from spdnn.ops.arrays import DTYPES, operand
 from spdnn.ops.topology import Topology
 from spdnn.problem.network import check_sparse
 
@@ -51,7 +52,7 @@ def of_scipy(matrix, dtype, index_bits: int | None) -> tuple[Topology, np.ndarra
 
 
 def of_dense(array, sparsity, method: str, seed: int, dtype, index_bits) -> tuple[Topology, np.ndarray]:
-    dense = _host(array)
+    dense = host(array, "the dense matrix")
     if dense.ndim != 2 or dense.dtype.kind not in "fiub":
         raise InputError(f"a dense matrix has two dimensions of real numbers, not {dense.ndim} of {dense.dtype}")
     if not np.isfinite(dense).all():
@@ -164,19 +165,6 @@ def _of_mask(mask: np.ndarray, values: np.ndarray, index_bits) -> tuple[Topology
     rows, columns = np.nonzero(mask)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(mask)))))
     return Topology(mask.shape, offsets, columns, index_bits), values
-
-
-def _host(array) -> np.ndarray:
-    """Anything that NumPy or DLPack reads, on the host; of any dtype that NumPy has."""
-    library = type(array).__module__.split(".")[0]
-    if library == "cupy":
-        return array.get()
-    if isinstance(array, np.ndarray) or hasattr(array, "__dlpack__"):
-        return native(array.detach().cpu() if library == "torch" else array, "the dense matrix").array
-    try:
-        return np.asarray(array)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the dense matrix is no array ({' '.join(str(error).split())})") from error
 
 
 def _random(seed) -> np.random.Generator:

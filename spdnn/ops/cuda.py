@@ -66,6 +66,8 @@ class CudaBackend(Backend):
         self._zero = device.upload(np.zeros(1, np.float32))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        if self._capturing():
+            raise InputError("the current stream is captured, where no memory can be taken: give the result with out=")
         with self.device.on(self._stream()):
             return self.device.empty(int(np.prod(shape, dtype=np.int64)), dtype).reshape(shape)
 

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.shown import Shown
 from spdnn.formats import smtx
 from spdnn.ops import convert
 from spdnn.ops.arrays import CPU, CUDA, cupy, operand
 from spdnn.ops.topology import Topology
 
 
-class SparseMatrix:
+class SparseMatrix(Shown):
     """A sparse matrix by rows, or a batch of them that share their topology.
 
     Attributes:
@@ -182,9 +183,8 @@ class SparseMatrix:
         """Write the topology as a .smtx file, whole or not at all."""
         smtx.write(path, self.shape, self.topology.offsets, self.topology.columns)
 
-    def __repr__(self) -> str:
+    def _facts(self) -> dict[str, str]:
         many = "" if self.batch is None else f"{self.batch} x "
-        return (
-            f"SparseMatrix({many}{self.shape[0]} x {self.shape[1]}, {self.nnz} nonzeros, {self.dtype}, "
-            f"{self.topology.index_bits}-bit indices, {self.device})"
-        )
+        return {"shape": f"{many}{self.shape[0]} x {self.shape[1]}", "nonzeros": f"{self.nnz} nonzeros",
+                "dtype": str(self.dtype), "indices": f"{self.topology.index_bits}-bit indices",
+                "device": self.device}  # fmt: skip

@@ -3,12 +3,14 @@
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from spdnn.ops.arrays import cupy
 
+Arguments, Outcome = ParamSpec("Arguments"), TypeVar("Outcome")
 
-def on_callers_stream(work: Callable) -> Callable:
+
+def on_callers_stream(work: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
     """`work` with torch's current stream for CuPy's, where an argument is a torch tensor on a GPU.
 
     So what torch wrote before is there when it is read, and what is written is there for what torch does next, on `out`
@@ -16,16 +18,33 @@ def on_callers_stream(work: Callable) -> Callable:
     """
 
     @functools.wraps(work)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Outcome:
         tensor = next((one for one in (*arguments, *named.values()) if _of_torch_on_gpu(one)), None)
         if tensor is None:
             return work(*arguments, **named)
         cuda, ordinal = cupy().cuda, tensor.device.index
         pointer = sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream
-        with cuda.Device(ordinal), cuda.ExternalStream(pointer, ordinal) if pointer else cuda.Stream.null:
+        with cuda.Device(ordinal), _external(cuda, pointer, ordinal) if pointer else cuda.Stream.null:
             return work(*arguments, **named)
 
     return call
+
+
+class _Foreign:
+    """A stream of another library, by CUDA's protocol."""
+
+    def __init__(self, pointer: int):
+        self.pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer  # the protocol's version
+
+
+def _external(cuda: Any, pointer: int, ordinal: int) -> Any:
+    """CuPy's stream of this pointer; ExternalStream warns from CuPy 14 on, which has another way."""
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_Foreign(pointer))
+    return cuda.ExternalStream(pointer, ordinal)
 
 
 def _of_torch_on_gpu(value: Any) -> bool:

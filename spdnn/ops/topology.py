@@ -5,13 +5,14 @@ from functools import cached_property
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown
 
 MOST_COLUMNS_16 = 1 << 16  # that 16-bit indices reach
 MOST_COLUMNS = (1 << 31) - 1  # that 32-bit indices reach; rows are numbered with as many bits
 INDEX_BITS = (16, 32)
 
 
-class Topology:
+class Topology(Shown):
     """The positions of the nonzeros of a matrix; matrices with other values, and batches of values, share one.
 
     Attributes:
@@ -116,8 +117,9 @@ class Topology:
 
     __hash__ = object.__hash__  # arrays have none; what is kept for a topology is kept for this object
 
-    def __repr__(self) -> str:
-        return f"Topology({self.shape[0]} x {self.shape[1]}, {self.nnz} nonzeros, {self.index_bits}-bit indices)"
+    def _facts(self) -> dict[str, str]:
+        shape = f"{self.shape[0]} x {self.shape[1]}"
+        return {"shape": shape, "nonzeros": f"{self.nnz} nonzeros", "indices": f"{self.index_bits}-bit indices"}
 
 
 def _pair(shape) -> tuple:

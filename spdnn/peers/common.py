@@ -15,6 +15,7 @@ from spdnn.common.files import together
 from spdnn.common.statistics import Interval, ratios
 from spdnn.engines.registry import PEERS, engine
 from spdnn.measure import run as measure
+from spdnn.measure.load import Watch
 from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.result import Result
 from spdnn.records.files import write_record
@@ -95,8 +96,8 @@ def alternated(
     warm: bool = False,
     each: int = 1,
     settle: bool = False,
-) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
-    """(seconds, digests of the outputs) of each program, all of them alternating, round after round.
+) -> tuple[dict[str, list[float]], dict[str, list[str]], dict]:
+    """(seconds, digests of the outputs) of each program, all alternating, round after round; and the machine's load.
 
     Args:
         programs: by name: what runs once and is timed, and what takes the digest of its output and is not.
@@ -106,7 +107,7 @@ def alternated(
         settle: wait before a program until all threads sleep: some stay awake for 0.1 s (OpenBLAS, measured), and would
             take the cores that it needs.
     """
-    samples, digests, rounds = {name: [] for name in programs}, {name: [] for name in programs}, 0
+    watch, samples, digests, rounds = Watch(), {name: [] for name in programs}, {name: [] for name in programs}, 0
     while goes_on(rounds):
         for name, (run, digest) in programs.items():
             check_ended()
@@ -119,7 +120,7 @@ def alternated(
                 samples[name].append(took)
                 digests[name].append(digest(out))
         rounds += 1
-    return samples, digests
+    return samples, digests, watch.load()
 
 
 def _settle() -> None:

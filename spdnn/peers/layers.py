@@ -23,7 +23,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, MemoryNetwork, Network
 from spdnn.problem.result import Result, RowStatistics
 from spdnn.records.run_record import Engine as EngineNotes
-from spdnn.records.run_record import Problem, Reductions, RunRecord, RunSamples
+from spdnn.records.run_record import Load, Problem, Reductions, RunRecord, RunSamples
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 
@@ -140,7 +140,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
         for name, result in results.items()
     }
     end = time.perf_counter() + comparison.seconds
-    samples, digests = alternated(
+    samples, digests, load = alternated(
         {name: (program.run, program.digest) for name, program in programs.items()},
         lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < end,
     )
@@ -160,6 +160,7 @@ def _one_width(network: Network, inputs: Inputs, comparison: Comparison) -> list
             result_sha256=results[name].sha256,
             peak_memory_bytes=peak,
             machine=ceilings if name == OURS else None,
+            load=Load(**load),
         )
         case = f"peers-layer-{network.width}.random-{inputs.count}.{name}.t{threads}"
         records.append(judged_record(case, measurement, results[name], verdicts[name], comparison))

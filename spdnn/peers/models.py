@@ -76,12 +76,12 @@ def compare_model(name: str, comparison: Comparison) -> list[OperationRecord]:
     worst, entries = _difference(name, *outputs.values()), int(outputs["sparse"].size)
     del outputs
     end = time.perf_counter() + comparison.seconds
-    samples, digests = alternated(
+    samples, digests, load = alternated(
         {one: (lambda one=one: ready.run(one), digest) for one in ARITHMETICS},
         lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
         settle=True,
     )
-    shared = shared_parts("model", ready.about, comparison, Ceilings(threads).now())
+    shared = shared_parts("model", ready.about, comparison, Ceilings(threads).now(), load)
     records = []
     for one, kind in ARITHMETICS.items():
         check_same(f"{name}, {one}", digests[one], verified[one])

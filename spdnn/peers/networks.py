@@ -63,7 +63,7 @@ def compare_networks(
         key: replace(verify.judge(result, truth), judged=judged(network, inputs, result))
         for key, result in results.items()
     }
-    samples, digests = alternated(
+    samples, digests, load = alternated(
         {key: (runner.session.run, lambda result: result.digest) for key, runner in runners.items()},
         lambda rounds: rounds < repeats,
     )
@@ -77,7 +77,7 @@ def compare_networks(
             runner.engine, runner.prepared, inputs, options, *reduced, result, spent, digests[key]
         )
         case = f"peers-{name}.{key}.t{options.threads}"
-        measured.append((case, Measurement.of(measured_run), results[key], verdicts[key]))
+        measured.append((case, Measurement.of(measured_run | {"load": load}), results[key], verdicts[key]))
     # The machine last: its arrays would count as memory of the runs.
     ceilings = {label: measure.ceilings(engine(runner.engine), options) for label, runner in runners.items()}
     records = [

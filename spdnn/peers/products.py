@@ -45,7 +45,7 @@ from spdnn.records.operation_record import (
     Verification,
 )  # fmt: skip
 from spdnn.records.operation_record import Program as RecordProgram
-from spdnn.records.run_record import Environment
+from spdnn.records.run_record import Environment, Load
 
 OPERATIONS = tuple(PROGRAMS)
 LEAST_ROUNDS, MOST_ROUNDS, EACH = 3, 100, 5  # rounds of a problem, and samples of a program in each
@@ -142,7 +142,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
             return digest(programs[name].array(out))
 
         end = time.perf_counter() + comparison.seconds
-        samples, digests = alternated(
+        samples, digests, load = alternated(
             {name: (one.run, functools.partial(finish, name)) for name, one in programs.items()},
             lambda rounds: rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() < end),
             warm=True,
@@ -151,7 +151,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
         )
         for name in programs:
             check_same(name, digests[name], verdicts[name].digest)
-        shared = shared_parts(product.operation, about, comparison, ceilings.now())
+        shared = shared_parts(product.operation, about, comparison, ceilings.now(), load)
         return [
             _record(shared, product, one, [spent[name]], samples[name], digests[name], verdicts[name], imbalances[name])
             for name, one in programs.items()
@@ -213,7 +213,7 @@ def _record(
     )
 
 
-def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: Machine | None) -> dict:
+def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: Machine | None, load: dict) -> dict:
     """The fields that the records of all programs on one problem have in common; `about` is `problem` of each."""
     environment = Environment(**provenance.environment(comparison.command))
     return {
@@ -228,6 +228,7 @@ def shared_parts(operation: str, about: dict, comparison: Comparison, ceilings: 
         "span": SPANS[operation],
         "caches": "warm",
         "machine": ceilings,
+        "load": Load(**load),
         "environment": environment,
     }
 

@@ -59,6 +59,12 @@ class Case:
         return known and sizes
 
     @property
+    def source(self) -> str | None:
+        """Where its network comes from, as the configuration's key `source` has it; None for one of the user's own."""
+        kind = self.network.rpartition("-")[0]
+        return next((source for source, named in SOURCES.items() if named == kind), None)
+
+    @property
     def cut(self) -> dict:
         """Schedule, devices and device_memory, as the command's options are named."""
         return {"schedule": self.schedule, "devices": self.devices, "device_memory": self.device_memory}
@@ -84,12 +90,49 @@ def check(config: dict, schema: str | Path) -> dict:
     errors = sorted(validator.iter_errors(config), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
         raise InputError(f"config: {_sentence(errors[0], rules)}")
-    lists = {key for key, rule in rules["properties"].items() if "anyOf" in rule}
-    checked = {key: [value] if key in lists and not isinstance(value, list) else value for key, value in config.items()}
-    _check_devices(checked)
+    checked = _listed(config, rules) | {"cases": [_listed(item, rules) for item in config["cases"]]}
     names = [own["name"] for own in checked["networks"]]
     if len(set(names)) != len(names):
         raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
+    for item in checked["cases"]:
+        if unknown := set(item.get("networks", ())) - set(names):
+            raise InputError(f"config: cases: networks: {min(unknown)!r} is not the name of one of your own networks")
+    for part in _parts(checked):
+        _check_part(part)
+    return checked
+
+
+def _listed(config: dict, rules: dict) -> dict:
+    """A configuration, or a part of one, with a list wherever the schema allows a value or a list."""
+    lists = {key for key, rule in rules["properties"].items() if "anyOf" in rule}
+    return {key: [value] if key in lists and not isinstance(value, list) else value for key, value in config.items()}
+
+
+def _parts(config: dict) -> list[dict]:
+    """The configuration without its `cases`, and for each of these the configuration as it changes it."""
+    own = {network["name"]: network for network in config["networks"]}
+    parts = [config]
+    for item in config["cases"]:
+        part = config | item | {"networks": [own[name] for name in item.get("networks", ())]}
+        if "networks" in item and "neurons" not in item:
+            part["neurons"] = []
+        if {"engines", "reductions"} & set(item):
+            part["ladder"] = []
+        for one, other in (("count", "inputs_per_rank"), ("inputs_per_rank", "count")):
+            if one in item and other not in item:
+                part[other] = None
+        parts.append(part)
+    return parts
+
+
+def deepest(config: dict) -> int:
+    """The most layers that a case of a checked configuration has, of networks that are made."""
+    return max((layers for part in _parts(config) for layers in part["layers"]), default=0)
+
+
+def _check_part(checked: dict) -> None:
+    """Raise InputError where two keys of a configuration exclude each other."""
+    _check_devices(checked)
     if checked["count"] is not None and checked["inputs_per_rank"] is not None:
         raise InputError(
             f"config: inputs_per_rank: {checked['inputs_per_rank']} is not allowed with count: {checked['count']}; "
@@ -101,7 +144,6 @@ def check(config: dict, schema: str | Path) -> dict:
         raise InputError(
             f"config: neurons: {min(odd)} is no official width, so there is nothing official to download for it"
         )
-    return checked
 
 
 @cache
@@ -126,13 +168,26 @@ def _check_devices(config: dict) -> None:
 
 
 def cases(config: dict) -> list[Case]:
-    """The cases of a checked configuration, in order: every combination, and each own network with its own inputs.
+    """The cases of a checked configuration, each once: every combination, and then those of each item of its `cases`.
 
-    None at all is allowed where there are sparse operations to run.
+    An item is a change of the configuration, and its cases are every combination of what comes out; an own network has
+    its own inputs. None at all is allowed where there are sparse operations to run.
 
     Raises:
-        InputError: nothing to run.
+        InputError: nothing to run, or two cases that have the same name and differ.
     """
+    cases = list(dict.fromkeys(case for part in _parts(config) for case in _combinations(part)))
+    if not cases and not config.get("ops"):
+        raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
+    names = [case.name for case in cases]
+    if len(set(names)) != len(names):
+        twice = max(names, key=names.count)
+        raise InputError(f"config: cases: two cases are named {twice}; they may not differ in device_memory alone")
+    return cases
+
+
+def _combinations(config: dict) -> list[Case]:
+    """The cases of every combination of a configuration's lists."""
     problems = [
         (f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}")
         for neurons, layers, inputs in itertools.product(config["neurons"], config["layers"], config["inputs"])
@@ -141,16 +196,13 @@ def cases(config: dict) -> list[Case]:
     pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
     pairs = pairs or itertools.product(config["engines"], config["reductions"])
     settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
-    cases = [
+    return [
         Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None, *cut)
         for problem, setting, ranks, partition in itertools.product(
             problems, settings, config["ranks"], config["partition"]
         )
         for cut in _cuts(setting[0], config)
     ]
-    if not cases and not config.get("ops"):
-        raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
-    return list(dict.fromkeys(cases))
 
 
 def _cuts(name: str, config: dict) -> list[tuple]:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from spdnn.engines.registry import Engine, engine
-from spdnn.pipeline.config import Case
+from spdnn.pipeline.config import Case, deepest
 from spdnn.problem import challenge
 
 SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, besides ours
@@ -50,7 +50,7 @@ def prepare(case: Case, config: dict, files: int) -> Need:
     if size is None:
         return _own(files)
     neurons, _ = size
-    layers = challenge.MAX_LAYERS if case.network.startswith("radixnet-") else max(config["layers"])
+    layers = challenge.MAX_LAYERS if case.network.startswith("radixnet-") else max(case.layers, deepest(config))
     edges = challenge.NONZEROS_PER_NEURON * neurons
     kept = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
     memory = LAYER_COPIES * EDGE_BYTES * edges + kept

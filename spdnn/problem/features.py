@@ -7,13 +7,15 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.common import arrays
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown
 from spdnn.problem.network import check_sparse
 
 BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
 
 
-class Inputs:
+class Inputs(Shown):
     """`count` rows of `neurons` values, kept as bits when binary, else dense float32 or CSR float32.
 
     `count` may exceed the rows that are stored (`base`): row i is then stored row i mod base, so that scaling
@@ -64,8 +66,16 @@ class Inputs:
 
     @classmethod
     def from_array(cls, array, description: dict | None = None) -> "Inputs":
-        """Inputs from any real dense or SciPy sparse matrix (count, neurons); kept as bits when all are 0 or 1."""
-        array = array if sp.issparse(array) else np.asarray(array)
+        """Inputs from any real matrix (count, neurons); kept as bits when all are 0 or 1.
+
+        Args:
+            array: of NumPy, SciPy (sparse), torch, JAX, CuPy, or anything with DLPack or that NumPy takes; rounded to
+                float32.
+
+        Raises:
+            InputError: no matrix of real finite numbers.
+        """
+        array = array if sp.issparse(array) else arrays.host(array, "the array of inputs")
         if sp.issparse(array):
             check_sparse(array, "inputs are not a sound sparse matrix")
         if array.dtype.kind not in "fiub":
@@ -85,6 +95,9 @@ class Inputs:
         if dense.size and ((dense == 0) | (dense == 1)).all():
             return cls(np.packbits(dense != 0, axis=1), dense.shape[1], None, description)
         return cls(dense, None, None, description)
+
+    def _facts(self) -> dict[str, str]:
+        return {"rows": f"{self.count} x {self.neurons}", "kept as": self.kind}
 
     def check_width(self, neurons: int) -> None:
         """Raise InputError unless the inputs are `neurons` wide, as the network that takes them."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import door, progress
+from spdnn.common import arrays, door, progress
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown, counted
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
 
@@ -87,8 +88,8 @@ class Header:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer(Shown):
     """One layer, by output neuron.
 
     Attributes:
@@ -123,6 +124,10 @@ class Layer:
     @property
     def nbytes(self) -> int:
         return self.header.nbytes
+
+    def _facts(self) -> dict[str, str]:
+        widths = f"{self.inputs} -> {self.outputs}"
+        return {"widths": widths, "edges": counted(self.edges, "edges"), "activation": str(self.activation)}
 
     def matrix(self, dtype=np.float32) -> sp.csc_array:
         """W as a SciPy CSC array (inputs x outputs)."""
@@ -173,7 +178,7 @@ class Layer:
 
     @classmethod
     def from_matrix(cls, matrix, bias=0.0, activation: Activation = RELU, where: str = "matrix") -> "Layer":
-        """A layer from a SciPy sparse or NumPy matrix of shape (inputs, outputs).
+        """A layer from a matrix of shape (inputs, outputs): SciPy's, NumPy's, torch's or any other array.
 
         Entries that are zero are no edges; duplicate COO entries are summed, as SciPy defines them.
 
@@ -187,7 +192,7 @@ class Layer:
         if sp.issparse(matrix):
             check_sparse(matrix, f"{where}: this sparse matrix is damaged")
         else:
-            matrix = np.asarray(matrix)
+            matrix = arrays.host(matrix, f"{where}: the matrix")
             if matrix.ndim != 2:
                 raise InputError(f"{where}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         if matrix.dtype.kind not in "fiub":
@@ -203,7 +208,7 @@ class Layer:
         inputs, outputs = columns.shape
         try:
             with np.errstate(over="ignore"):
-                bias = np.asarray(bias, dtype=np.float32)
+                bias = np.asarray(arrays.host(bias, f"{where}: the bias"), dtype=np.float32)
         except (TypeError, ValueError):
             raise InputError(f"{where}: bias {bias!r} is not a number or a vector of numbers") from None
         bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
@@ -294,7 +299,7 @@ def shared_value(values: np.ndarray) -> np.ndarray | np.float32:
     return np.float32(0) if values.size == 0 else values
 
 
-class Network(abc.ABC):
+class Network(Shown, abc.ABC):
     """An ordered sequence of layers whose widths chain. Reading one layer never needs another in memory."""
 
     #: where the layers come from: a dictionary fit for JSON, kept in every record
@@ -334,6 +339,13 @@ class Network(abc.ABC):
     def nbytes(self) -> int:
         return sum(self.header(k).nbytes for k in range(self.depth))
 
+    def _facts(self) -> dict[str, str]:
+        return {
+            "widths": f"{self.inputs} -> {self.outputs}",
+            "depth": counted(self.depth, "layers"),
+            "edges": counted(self.edges, "edges"),
+        }
+
     def neuron_classes(self, k: int) -> np.ndarray | None:
         """Of each output of the original layer k, the output here that has its values: an array of integers.
 
@@ -346,7 +358,7 @@ class Network(abc.ABC):
         """Whether layer k is in memory already, so that reading it takes none."""
         return False
 
-    def release(self, k: int) -> None:  # noqa: B027  most networks hold no layer
+    def release(self, k: int) -> None:
         """Layer k is not needed soon: memory that can be filled again may be returned."""
 
     def layers(self) -> Iterator[Layer]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown, counted
 from spdnn.problem.network import Network
 
 BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
@@ -85,8 +86,8 @@ class Keep:
         return 8 * min(kept, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
 
 
-@dataclass
-class Result:
+@dataclass(repr=False)
+class Result(Shown):
     """What an inference gives.
 
     Attributes:
@@ -118,6 +119,13 @@ class Result:
     notes: dict = field(default_factory=dict)
     bytes_moved: int | None = None
     bytes_loaded: int | None = None
+
+    def _facts(self) -> dict[str, str]:
+        depth = counted(self.survivors.size, "layers")
+        return {
+            "survivors": f"{self.alive.size} of {counted(self.inputs, 'inputs')} survive {depth}",
+            "outputs": counted(self.outputs, "outputs"),
+        }
 
     def check(self) -> None:
         """Raise ValueError where the parts of a result from a file cannot belong together."""

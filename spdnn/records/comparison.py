@@ -17,7 +17,7 @@ from spdnn.common.statistics import Interval, ratio_of_medians
 from spdnn.common.validation import builtins
 from spdnn.records.keys import Key, Value, key_of, shown
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import Environment, RunRecord
+from spdnn.records.run_record import Environment, RunRecord, busy_part
 
 SIGNIFICANCE = 0.05  # of the rank test
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference beyond noise"
@@ -70,6 +70,7 @@ class Comparison(NamedTuple):
             the records in pairs have.
         moved: the names of pairs whose records in A and in B are not of the same machines.
         mixed: the names of pairs with records of several machines in one set.
+        busy: of A and of B, the names of pairs with a record of a machine that was busy with other work.
     """
 
     pairs: list[Pair]
@@ -78,6 +79,7 @@ class Comparison(NamedTuple):
     circumstances: tuple[dict[str, list[str]], dict[str, list[str]]]
     moved: list[str]
     mixed: list[str]
+    busy: tuple[list[str], list[str]] = ([], [])
 
     @property
     def geometric_mean(self) -> float | None:
@@ -118,6 +120,7 @@ def compare(records_a: Iterable[Comparable], records_b: Iterable[Comparable]) ->
         (_circumstances(a, both), _circumstances(b, both)),
         [names[key] for key in both if _machines(a[key]) != _machines(b[key])],
         [names[key] for key in both if max(len(_machines(records[key])) for records in (a, b)) > 1],
+        tuple([names[key] for key in both if any(map(busy_part, records[key]))] for records in (a, b)),
     )
 
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from spdnn.records import limits
 from spdnn.records.fields import (
@@ -26,7 +26,7 @@ from spdnn.records.fields import (
     column,
 )  # fmt: skip
 from spdnn.records.limits import Machine
-from spdnn.records.run_record import Environment, WorkPerSecond
+from spdnn.records.run_record import Environment, Load, WorkPerSecond
 
 SCHEMA, VERSION = "spdnn-operation", 1
 PRODUCTS = ("spmm", "sddmm")  # whose work and output follow from the problem
@@ -251,6 +251,7 @@ class OperationRecord(Record, kw_only=True):
         digests: of the output of each sample.
         imbalance: null where the program has no such numbers.
         machine: what the machine did at best, at most seconds away from the samples.
+        load: other work of the machine while the programs of the problem were timed; absent where nobody looked.
     """
 
     schema: Literal["spdnn-operation"]
@@ -274,6 +275,7 @@ class OperationRecord(Record, kw_only=True):
     verification: Verification
     digests: Annotated[list[Digest], Meta(min_length=1)]
     imbalance: ThreadImbalance | None
+    load: Load | UnsetType = UNSET
 
     @property
     def seconds(self) -> list[float]:

@@ -30,6 +30,7 @@ from spdnn.records.fields import (
     Identity,
     Imbalance,
     Label,
+    Part,
     Positive,
     Rate,
     Record,
@@ -44,7 +45,7 @@ from spdnn.records.fields import (
     column,
     or_none,
 )  # fmt: skip
-from spdnn.records.limits import Limit, Machine
+from spdnn.records.limits import BUSY, Limit, Machine
 
 SCHEMA, VERSION = "spdnn-record", 1
 VERDICT = "spdnn-verdict"
@@ -321,7 +322,7 @@ class TimeToSolution(Record):
     """
 
     of: Literal["command", "workflow"]
-    seconds: Annotated[Seconds, column("time_to_solution")]
+    seconds: Annotated[Seconds, column("time_to_solution_seconds")]
     parts: Parts
     cached: Annotated[list[Literal["inputs", "prepare"]], Unique]
 
@@ -424,12 +425,50 @@ class WorkPerSecond(Record):
         yield same, f"{name}.resamples: {self.resamples}, but the samples take {right.resamples}"
 
 
+class Load(Record):
+    """How busy the machine was with other work while the clock ran; of several nodes, the busiest.
+
+    Attributes:
+        seconds: that it was watched: the repeats, and a moment around them.
+        cores: that the process may run on; of ranks, all of those of the node.
+        others: processor time of other processes on these cores / (cores x seconds); null where it is unknown.
+        throttled: time that a limit of the control group took / (cores x seconds); null where it is unknown.
+    """
+
+    seconds: Seconds
+    cores: Positive
+    others: Annotated[Part | None, column("other_work_share")]
+    throttled: Annotated[Part | None, column("throttled_share")]
+
+    @property
+    def busy(self) -> float:
+        """Both parts together; of what is unknown, 0."""
+        return (self.others or 0.0) + (self.throttled or 0.0)
+
+
+class Attempt(Record):
+    """The repeats, run on a busy machine, that a quieter attempt replaced.
+
+    Attributes:
+        inference_seconds: of each repeat.
+        load: of the machine meanwhile.
+    """
+
+    inference_seconds: Samples
+    load: Load
+
+
+def busy_part(record: Any) -> float | None:
+    """The part of the machine that other work had while a record was timed; None where limits.BUSY is not passed."""
+    return record.load.busy if record.load and record.load.busy > limits.BUSY else None
+
+
 class EdgesPerSecond(WorkPerSecond):
     """Inputs x edges / inference seconds, the challenge's formula."""
 
     median: Annotated[Amount, column("edges_per_second")]
-    low: Annotated[Amount, column()]
-    high: Annotated[Amount, column()]
+    low: Annotated[Amount, column("edges_per_second_low")]
+    high: Annotated[Amount, column("edges_per_second_high")]
 
 
 class Environment(Record, kw_only=True, forbid_unknown_fields=False):
@@ -686,6 +725,8 @@ class RunRecord(Record, kw_only=True):
             ranks' own memory and the shared windows once.
         machine: what the machine did at best right after the repeats, on as many threads; null where that is not the
             engine's limit, or memory was too small to measure it.
+        load: other work of the machine while the clock ran; absent where nobody looked.
+        passed_over: attempts on a busier machine than that of the samples (`--repeat-if-busy`).
         seal: digest of all the rest, of whoever wrote the record last: it finds damage and edits, not a forger.
     """
 
@@ -710,6 +751,8 @@ class RunRecord(Record, kw_only=True):
     verdict: Verdict
     environment: Environment
     comparison: Identity | UnsetType = UNSET
+    load: Load | UnsetType = UNSET
+    passed_over: list[Attempt] | UnsetType = UNSET
     seal: Digest | UnsetType = UNSET
 
     @property
@@ -759,6 +802,9 @@ class RunRecord(Record, kw_only=True):
         yield bool(self.distribution) == (ranks > 1), f"distribution: {state}, with ranks: {ranks}"
         for part in (self.distribution, self.time_to_solution):
             yield from part.claims(self) if part else ()
+        least = self.load.busy if self.load else 0.0
+        busier = all(one.load.busy >= least for one in self.passed_over or ())
+        yield busier, "passed_over: an attempt on a quieter machine than that of the samples"
         yield from self._machine() if self.machine else self._any_machine()
 
     def _any_machine(self) -> Iterator[Claim]:

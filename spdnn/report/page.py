@@ -6,6 +6,7 @@ and its one script is allowed by its digest.
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,8 +26,21 @@ MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
 HELPERS = {
     "most": MOST, "words": words, "threads": run_rows.threads, "fair": collection.fair_runs, "link": embedded.link,
 }  # fmt: skip
+# Colours of figures, as they are in files, and the variables of the page's style that stand for them.
+THEME = {
+    "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge",
+    "#f1f3f5": "tint", "#c9ced6": "line", "#c3c8cf": "rest", "#7b8794": "edge",
+}  # fmt: skip
+
+
+def themed(svg: str) -> str:
+    """A figure whose lines, letters and grounds follow the page's colours, light or dark."""
+    return re.sub("|".join(THEME), lambda colour: f"var(--{THEME[colour[0]]})", svg)
+
+
 FILTERS = {
-    "significant": words.significant, "tera": words.tera, "plural": words.plural, "printable": words.printable,
+    "themed": themed, "significant": words.significant, "tera": words.tera, "plural": words.plural,
+    "printable": words.printable,
 }  # fmt: skip
 
 
@@ -62,7 +76,6 @@ def text(contents: Collection, shown: Mapping[str, dict], figures: Mapping[str, 
         figures=figures,
         headline=headline(contents),
         runs=len(contents.runs),
-        networks=len(run_rows.grouped(contents.own, run_rows.network)),
         script={"text": script, "digest": f"sha256-{digest}"},
         style=(HERE / "style.css").read_text("utf-8"),
     )

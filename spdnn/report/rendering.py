@@ -3,20 +3,25 @@
 The page depends on these files alone. Nothing is written unless all of it can be.
 """
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from spdnn.common.errors import InputError
-from spdnn.common.files import check_target, together, write_text
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.files import check_target, replacing, together, write_text
 from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
+from spdnn.records.record_files import record_files
 from spdnn.report import page
-from spdnn.report.common import figure_files
-from spdnn.report.common.collection import Part, collect
+from spdnn.report.common import drawing, figure_files
+from spdnn.report.common.collection import Collection, Part, collect
+from spdnn.report.provenance.records import records_table
+
+NARROW = 5.5  # inches
 
 
 class Folder(NamedTuple):
@@ -36,7 +41,13 @@ class Folder(NamedTuple):
 
 
 def render(
-    folders: Sequence[Folder], output: Path, baselines_path: Path | None = None, *, figures: Path | None = None
+    folders: Sequence[Folder],
+    output: Path,
+    baselines_path: Path | None = None,
+    *,
+    figures: Path | None = None,
+    table: Path | None = None,
+    any_code: bool = False,
 ) -> int:
     """Write the page to `output`: the same bytes for the same records of the same origins; the number of records.
 
@@ -45,6 +56,8 @@ def render(
         output: an .html file in a folder that exists.
         baselines_path: the table of published results; by default, the project's.
         figures: a folder for every figure as a file too (`figure_files.write_figures`).
+        table: a file for all records as CSV, a line each.
+        any_code: mix records of all digests of code.
 
     Raises:
         InputError: a record, verdict or table that is not sound, an output that is one of them, or a folder of
@@ -52,6 +65,21 @@ def render(
         Unavailable: a package the report needs is absent.
     """
     _check_targets(folders, output, figures)
+    everything = contents(folders, baselines_path, any_code)
+    shown = page.values(everything)
+    drawings = page.drawings(shown, png=figures is not None)
+    text = page.text(everything, shown, drawings)
+    with together():
+        if figures is not None:
+            figure_files.write_figures(drawings.values(), figures)
+        if table is not None:
+            write_text(check_target(table), records_table(everything.runs, everything.operations))
+        write_text(output, text)
+    return len(everything.records) + len(everything.operations)
+
+
+def contents(folders: Sequence[Folder], baselines_path: Path | None = None, any_code: bool = False) -> Collection:
+    """What a page of these folders has, read and checked; as `render`."""
     parts, operations = [], []
     for folder in folders:
         records, others = read_all(folder.records)
@@ -59,15 +87,51 @@ def render(
         parts.append(Part(records, verdicts, folder.expected))
         operations += others
     published = read_operation_baselines() if operations else ()
-    contents = collect(parts, read_baselines(baselines_path), operations, published, ledger.origins())
-    shown = page.values(contents)
-    drawings = page.drawings(shown, png=figures is not None)
-    text = page.text(contents, shown, drawings)
-    with together():
-        if figures is not None:
-            figure_files.write_figures(drawings.values(), figures)
-        write_text(output, text)
-    return sum(len(part.records) for part in parts) + len(operations)
+    return collect(parts, read_baselines(baselines_path), operations, published, ledger.origins(), any_code)
+
+
+def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style: str) -> None:
+    """Write the figure `kind` of the page of these folders to `output`: .pdf, .svg or .png.
+
+    Args:
+        width: inches; figures that have a layout for a telephone use it below NARROW.
+        style: one of drawing.STYLES.
+
+    Raises:
+        InputError: no figure of that name is on the page of these records; or as `render`.
+    """
+    target = check_target(output)
+    if target.suffix not in drawing.FORMATS:
+        raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
+    shown, known = page.values(contents(folders, any_code=True)), []
+    with drawing.style(style, width):
+        for section in (section for section in page.SECTIONS if section.figures and section.name in shown):
+            for figure in section.figures(shown[section.name]):
+                if figure.name == kind:
+                    chosen = figure.narrow if figure.narrow and width < NARROW else figure.plot
+                    with replacing(target) as part:
+                        drawing.write(chosen, part, target.suffix[1:])
+                    return
+                known.append(figure.name)
+    raise InputError(f"{kind!r} is no figure of these records; there are {', '.join(known) or 'none'}")
+
+
+def load_records(*paths: str | Path):
+    """A pandas frame of run and operation records, a row each; its columns name their units.
+
+    Args:
+        paths: record files (.json, .jsonl), folders of them, or a workflow's results/; by default results/.
+
+    Raises:
+        InputError: nothing is there, or a record that is not sound. Unavailable: pandas is absent.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise Unavailable("load_records needs pandas: pip install 'spdnn[report]'") from error
+    folders = [Folder(*record_files(path)) for path in paths or ("results",)]
+    everything = contents(folders, any_code=True)
+    return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 
 
 def _check_targets(folders: Sequence[Folder], output: Path, figures: Path | None) -> None:

@@ -46,6 +46,31 @@
     inUnits();
   });
 
+  // ---- cards: on a telephone each cell of a row names its column ----
+
+  for (const table of all("table")) {
+    const heads = all("thead th", table).map((head) => head.textContent.replace(/\s+/g, " ").trim());
+    for (const row of all("tbody tr", table)) {
+      all("td", row).forEach((cell) => cell.setAttribute("data-head", heads[cell.cellIndex] ?? ""));
+    }
+    table.classList.add("carded");
+  }
+
+  // A link to what is folded away opens it.
+  function unfolded() {
+    for (let one = document.getElementById(decodeURIComponent(location.hash.slice(1))); one; one = one.parentElement) {
+      if (one.localName === "details") one.open = true;
+    }
+  }
+  addEventListener("hashchange", unfolded);
+  document.addEventListener("click", (event) => {
+    const hash = event.target.closest?.("a[href^='#']")?.getAttribute("href");
+    for (let one = hash && document.getElementById(hash.slice(1)); one; one = one.parentElement) {
+      if (one.localName === "details") one.open = true;
+    }
+  });
+  unfolded();
+
   // ---- sorting ----
 
   function key(row, column) {
@@ -97,8 +122,9 @@
   const rows = all("#ours tr[data-network], #published tr[data-network]");
   const twelve = all("#twelve tr[data-network]");
   const GROUPS = {
-    plain: (row) => row.dataset.who === "this project" && row.dataset.reductions === "none",
-    reduced: (row) => row.dataset.who === "this project" && row.dataset.reductions !== "none",
+    reduced: (row) => row.dataset.series === "reduced",
+    like: (row) => row.dataset.series === "like",
+    plain: (row) => row.dataset.series === "plain",
     one: (row) => row.dataset.who === "published" && row.dataset.devices === "one device",
     any: (row) => row.dataset.who === "published",
   };
@@ -116,16 +142,14 @@
       cell.textContent = "–";
       return;
     }
-    const soft = made("span", row.dataset.label, { class: "soft" });
-    cell.append(copied(row, "rate"), made("br"));
-    if (row.dataset.seconds) cell.append(copied(row, "seconds"), " ", made("span", "s", { "data-unit-short": "" }));
-    else cell.append("–");
-    const solution = all("td.solution data[data-unit=seconds], td.solution .mark", row).map((part) => part.cloneNode(true));
-    if (solution.length) {
-      const unit = made("span", "s", { "data-unit-short": "" });
-      cell.append(made("br"), solution[0], " ", unit, " to solution", ...solution.slice(1).flatMap((part) => [" ", part]));
+    const named = made("span", "", { title: row.dataset.label });
+    named.append(copied(row, "rate"));
+    cell.append(named);
+    if (row.dataset.seconds) {
+      const soft = made("span", "", { class: "soft" });
+      soft.append(copied(row, "seconds"), " ", made("span", "s", { "data-unit-short": "" }));
+      cell.append(made("br"), soft);
     }
-    cell.append(made("br"), soft);
     if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
     if (row.dataset.reductions === "published, lossy") cell.append(" ", made("span", "lossy", { class: "mark" }));
   }
@@ -142,11 +166,12 @@
       for (const [group, belongs] of Object.entries(GROUPS)) {
         const lossy = chosen.reductions === "published, lossy";
         tops[group] = best(own.filter((row) => belongs(row) && (lossy || row.dataset.reductions !== "published, lossy")));
-        fill(line.querySelector(`[data-group="${group}"]`), tops[group]);
+        const cell = line.querySelector(`[data-group="${group}"]`);
+        if (cell) fill(cell, tops[group]);
       }
       for (const cell of all("[data-ratio]", line)) {
         const [ours, theirs] = cell.dataset.ratio.split("-").map((group) => tops[group]);
-        const ratio = ours && theirs ? Number(ours.dataset.rate) / Number(theirs.dataset.rate) : null;
+        const ratio = ours?.dataset.comparable === "1" && theirs ? Number(ours.dataset.rate) / Number(theirs.dataset.rate) : null;
         cell.replaceChildren(ratio === null ? "–" : made("data", significant(ratio, 3), { value: ratio }));
       }
     }

@@ -7,6 +7,8 @@ from spdnn.report.cases.section import SECTION as CASES
 from spdnn.report.limits.section import SECTION as LIMITS
 from spdnn.report.networks.section import SECTION as NETWORKS
 from spdnn.report.operations.section import SECTION as OPERATIONS
+from spdnn.report.overview.section import SECTION as OVERVIEW
+from spdnn.report.own.section import SECTION as OWN
 from spdnn.report.peers.section import SECTION as PEERS
 from spdnn.report.provenance.section import SECTION as PROVENANCE
 from spdnn.report.reductions.section import SECTION as REDUCTIONS
@@ -15,5 +17,5 @@ from spdnn.report.schedules.section import SECTION as SCHEDULES
 from spdnn.report.times.section import SECTION as TIMES
 
 SECTIONS = [
-    CASES, NETWORKS, SCALING, TIMES, SCHEDULES, LIMITS, PEERS, REDUCTIONS, OPERATIONS, PROVENANCE,
+    OVERVIEW, OWN, NETWORKS, TIMES, LIMITS, REDUCTIONS, SCALING, SCHEDULES, PEERS, OPERATIONS, CASES, PROVENANCE,
 ]  # fmt: skip

@@ -36,7 +36,8 @@ def render_unfinished(
     Args:
         cases: that the configuration asks for.
         stale: outputs that the run was to make and did not: what is there under such a name is of an earlier run.
-        others: files and folders of records that are of no case; they need not be there.
+        others: files and folders of records that are of none of these cases, and verdicts of cases that have one
+            (`verdict.json`); they need not be there.
         baselines: the table of published results.
 
     Raises:
@@ -51,8 +52,11 @@ def render_unfinished(
     verdicts = made(results / "runs" / case / "verdict.json" for case in cases)
     records = made(results / "records" / f"{case}.json" for case in cases)
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
+    others = made(others)
+    judged = [path for path in others if path.name == "verdict.json"]
+    records += [path for path in others if path not in judged]
     remove_figures(results / "figures")
-    render([Folder([*records, *made(others)], verdicts, cases)], page, baselines)
+    render([Folder(records, [*verdicts, *judged], cases)], page, baselines)
     before = baselines.stat().st_mtime - 1
     os.utime(page, (before, before))
     counts = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]

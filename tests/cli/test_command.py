@@ -206,10 +206,15 @@ CHALLENGE = ["challenge", "--neurons", "1024", "--layers", "3"]
 MISTAKES = [
     (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
+    (
+        ["challenge", "--neurons", "2048", "--layers", "3"],
+        "2048 neurons have no official bias; --neurons is 1024, 4096,",
+    ),
     ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such inputs"),
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
     ([*CHALLENGE, "--devices", "2"], "engine cpu takes no --devices"),
+    ([*CHALLENGE, "--device", "1"], "--device 1: engine cpu runs on none; those that do: cuda, "),
     ([*CHALLENGE, "--no-join"], "engine cpu takes no --no-join"),
     (
         ["infer", "--network", "nowhere.safetensors", "--inputs", "x.safetensors"],
@@ -339,3 +344,15 @@ def test_an_empty_file_of_records_makes_no_page(tmp_path, capsys):
     assert spdnn("report", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "page.html")) == 1
     assert "empty.jsonl: no record there" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_shell_completes_commands_and_options(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "completion.bash").write_text(capsys.readouterr().out)
+    asked = """source completion.bash
+    for words in "spdnn chal" "spdnn challenge --neur" "spdnn network im"; do
+        COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
+        _shtab_spdnn spdnn; echo "${COMPREPLY[@]}"
+    done"""
+    run = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert [line.strip() for line in run.stdout.splitlines()] == ["challenge", "--neurons", "import"], run.stderr

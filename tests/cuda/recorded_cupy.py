@@ -1,14 +1,16 @@
 """A stand-in for the module cupy on the shim's streams: what CupyDevice asks for is done only where it waits.
 
-So a copy of what has changed since, work on another stream and results that nobody waited for are seen in numbers. On
-its clock a launch takes a millisecond, a fill ten.
+It is called with what the CuPy installed takes, or the call fails. A copy of what has changed since, work on another
+stream and results that nobody waited for are seen in numbers. On its clock a launch takes a millisecond, a fill ten.
 """
 
 import ctypes
 from types import SimpleNamespace
 
+import cupy
 import numpy as np
 import shim_streams
+from cupy_signatures import bound, bound_as
 from shim_streams import Capture, Node, Op, Token
 
 NOT_READY = 600
@@ -37,6 +39,7 @@ class OutOfMemory(MemoryError):
     pass
 
 
+@bound_as(cupy.cuda.Device)
 class Device:
     def __init__(self, cuda, ordinal):
         self.cuda, self.ordinal = cuda, ordinal
@@ -47,14 +50,12 @@ class Device:
     def __exit__(self, *_):
         self.cuda.entered.pop()
 
-    def use(self):
-        self.cuda.used = self.ordinal
-
     def synchronize(self):
         self.cuda.fail()
         self.cuda.node.until(lambda: not any(one.queue for one in self.cuda.streams if one.ordinal == self.ordinal))
 
 
+@bound_as(cupy.cuda.Stream)
 class Stream(shim_streams.Stream):
     def __init__(self, cuda, non_blocking):
         assert non_blocking
@@ -85,6 +86,7 @@ class Stream(shim_streams.Stream):
         return Graph(self.cuda, capture)
 
 
+@bound_as(cupy.cuda.Graph)
 class Graph:
     def __init__(self, cuda, capture):
         self.cuda, self.capture = cuda, capture
@@ -94,6 +96,7 @@ class Graph:
         self.capture.replay(self.cuda.node, stream)
 
 
+@bound_as(cupy.cuda.Event)
 class Event:
     def __init__(self, cuda, disable_timing=False):
         self.cuda, self.timed, self.token, self.ptr = cuda, not disable_timing, None, len(cuda.events)
@@ -115,13 +118,16 @@ class Event:
         self.cuda.node.until(lambda: self.come)
 
 
+@bound_as(cupy.ndarray)
 class Array:
     def __init__(self, cuda, shape, dtype):
         self.cuda, self.held = cuda, np.empty(shape, dtype)
         self.held.reshape(-1).view(np.uint8).fill(0xFF)
         self.dtype, self.size, self.nbytes, self.flags = dtype, self.held.size, self.held.nbytes, self.held.flags
         place = self.held.ctypes.data
-        self.data = SimpleNamespace(ptr=place, device_id=cuda.current, memset_async=self.memset)
+        self.data = SimpleNamespace(
+            ptr=place, device_id=cuda.current, memset_async=bound(cupy.cuda.MemoryPointer.memset_async, self.memset)
+        )
         cuda.arrays.append(self)
 
     def memset(self, byte, size, stream):
@@ -160,12 +166,23 @@ class Function:
         self.cuda.issue(stream, Op(lambda: self.cuda.passes(1) or self.cuda.launched.append(given)))
 
 
+def _bind(stand_in, real):
+    """The functions of a stand-in's namespace, and of those in it, take only what those of `real` do; the namespace."""
+    for name, value in vars(stand_in).items():
+        if isinstance(value, SimpleNamespace):
+            _bind(value, getattr(real, name))
+        elif callable(value) and not isinstance(value, type):
+            setattr(stand_in, name, bound(getattr(real, name), value))
+    return stand_in
+
+
+@bound_as(cupy)
 class Cuda:
     """Stands in for the module cupy; `fault` is raised once, by the next call that can fail.
 
     Attributes:
         launched: what kernels were given, once they have run; broken: what events are told to be, if not 0.
-        used, entered: the thread's device, and those that were entered.
+        entered: the devices that are; the thread's own is the first.
     """
 
     __version__ = "14.0"
@@ -173,7 +190,7 @@ class Cuda:
     def __init__(self):
         self.node, self.now = Node(order=1), 0
         self.launched, self.compiled, self.functions, self.arrays = [], [], [], []
-        self.streams, self.events, self.used, self.entered = [], [], None, []
+        self.streams, self.events, self.entered = [], [], []
         self.fault = self.compile_fault = None
         self.free, self.limit, self.pool, self.broken = 10_000, 0, True, 0
         self.kept, self.pinned = {"pool", "pinned pool"}, 0
@@ -200,7 +217,7 @@ class Cuda:
                 memcpyHostToDevice=1,
                 memcpyDeviceToHost=2,
                 memcpyDeviceToDevice=3,
-                memcpyAsync=self.copy,
+                memcpyAsync=self.copy_bytes,
                 memcpyPeerAsync=self.copy_to_peer,
                 deviceCanAccessPeer=lambda device, peer: device != peer and self.peers,
                 deviceEnablePeerAccess=self.enable,
@@ -212,11 +229,12 @@ class Cuda:
             compiler=SimpleNamespace(CompileException=CompileFault),
             nvrtc=SimpleNamespace(getVersion=lambda: self.nvrtc),
         )
+        _bind(self.cuda, cupy.cuda)
 
     @property
     def current(self):
         """The number of the device that CuPy uses."""
-        return self.entered[-1] if self.entered else self.used
+        return self.entered[-1] if self.entered else 0
 
     def fail(self):
         fault, self.fault = self.fault, None
@@ -247,7 +265,7 @@ class Cuda:
         found = (one for one in self.arrays if one.data.ptr <= address < one.data.ptr + one.nbytes)
         return next((one.data.device_id for one in found), None)
 
-    def copy(self, target, source, size, kind, stream):
+    def copy_bytes(self, target, source, size, kind, stream):
         stream = self.streams[stream]
         here = stream.ordinal
         assert (self.holder(target), self.holder(source)) == ((here, None), (None, here), (here, here))[kind - 1]
@@ -265,16 +283,20 @@ class Cuda:
         self.enabled.add((self.current, peer))
 
     def get_default_memory_pool(self):
-        return SimpleNamespace(
-            set_limit=lambda size: setattr(self, "limit", size),
-            used_bytes=lambda: 700,
-            free_bytes=lambda: 24,
-            get_limit=lambda: self.limit,
-            free_all_blocks=lambda: self.kept.discard("pool"),
+        return _bind(
+            SimpleNamespace(
+                set_limit=lambda size: setattr(self, "limit", size),
+                used_bytes=lambda: 700,
+                total_bytes=lambda: 724 + 300 * ("pool" in self.kept),  # 24 are the rest of a block in use
+                get_limit=lambda: self.limit,
+                free_all_blocks=lambda: self.kept.discard("pool"),
+            ),
+            cupy.cuda.MemoryPool,
         )
 
     def get_default_pinned_memory_pool(self):
-        return SimpleNamespace(free_all_blocks=lambda: self.kept.discard("pinned pool"))
+        pool = SimpleNamespace(free_all_blocks=lambda: self.kept.discard("pinned pool"))
+        return _bind(pool, cupy.cuda.PinnedMemoryPool)
 
     def empty(self, shape, dtype):
         assert any(one.entered and one.ordinal == self.entered[-1] for one in self.streams)
@@ -288,7 +310,7 @@ class Cuda:
         if self.compile_fault:
             raise self.compile_fault
         self.compiled.append((code, options, backend))
-        return SimpleNamespace(get_function=self.get_function)
+        return SimpleNamespace(get_function=bound(cupy.RawModule.get_function, self.get_function))
 
     def get_function(self, name):
         self.functions.append(Function(self, name))

@@ -4,6 +4,7 @@ import json
 from functools import lru_cache
 
 import pytest
+from shim import ShimDevice
 
 from spdnn.cli import main
 from spdnn.engines.base import Options
@@ -43,13 +44,17 @@ def test_all_inputs_against_the_official_truth(on_shim, mnist_file, neurons, nam
 
 
 def test_command_record_and_page(on_shim, tmp_path, capsys):
-    device = on_shim(multiprocessors=3)
+    device = ShimDevice(multiprocessors=3)
+    on_shim([ShimDevice(), device])
     record, page = tmp_path / "run.json", tmp_path / "page.html"
     problem = ["--neurons", "1024", "--layers", "120", "--inputs", "digits", "--count", "500"]
-    assert main(["challenge", *problem, "--engine", "cuda", "--repeats", "2", "--record", str(record)]) == 0
+    cuda = ["--engine", "cuda", "--device", "1", "--repeats", "2", "--record", str(record)]
+    assert main(["challenge", *problem, *cuda]) == 0
     assert "verdict     pass" in capsys.readouterr().out
     found = json.loads(record.read_text())
     notes = found["engine"]["notes"]
+    assert notes["multiprocessors"] == 3
+    assert " --device 1 " in found["environment"]["command"]
     assert notes["device"] == found["environment"]["gpu"] == device.properties.name
     assert notes["kernels"]["why"] == "the fastest of those timed"
     for shape in notes["kernels"]["shapes"]:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         (networks, "mnist_inputs", lambda neurons, path: inputs),
         (networks, "locate_mnist", lambda path: path),
         (networks, "cases", lambda *given: [networks.Case(small, *case) for case in wanted]),
+        (networks, "LADDER_PROBLEM", small),
         (networks, "REPEATS", dict.fromkeys(networks.REPEATS, 2)),
         (check, "QUICK_SHAPES", ["logits"]),
         (check, "QUICK_DEEP", (64, 3, 100)),
@@ -109,9 +111,14 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     correctness = 3 * 7 + 4 * 6 + 5 + 6 + 2
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
-    passed = correctness + kernels + len(wanted) + scheduled
-    assert said.splitlines()[-1].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
-    kernels, scheduled, told, found = sorted((tmp_path / "records").iterdir())
+    passed = 2 + correctness + kernels + len(wanted) + scheduled
+    first, kernels, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
+    assert said.splitlines()[-2].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
+    assert said.splitlines()[-1] == f"to send back: {packed}"
+    with zipfile.ZipFile(packed) as archive:
+        assert archive.namelist() == ["found.json", *(path.name for path in (first, kernels, scheduled, told, found))]
+        assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
+    assert [record.case for record in read_records(first)] == ["radixnet-1024-2.mnist.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
     assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
     gaps = json.loads(told.read_text())["launch_gap_seconds"]
@@ -136,6 +143,16 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
         told = [line for line in said.splitlines() if line.startswith(f"1024-2 {name}")]
         assert "(loads)" in told[0]
     assert told[0].split()[-1] == "csr"
+
+
+def test_what_fails_first_ends_it(gpu, vendor, monkeypatch, tmp_path, capsys):
+    check = gpu("check")
+    monkeypatch.setattr(gpu("networks"), "locate_mnist", lambda path: 1 / 0)
+    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(1.01))))
+    assert check.main(["--results", str(tmp_path)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[-3] == "left out, and so not passed: the parts " + ", ".join(check.PARTS[1:])
+    assert [line[:11] for line in said if line.startswith("failed: ")][-1] == "failed: 102"
 
 
 def test_a_wrong_kernel_fails_and_the_others_pass(gpu, on_shim, monkeypatch):
@@ -258,7 +275,7 @@ def test_nothing_that_ran_is_no_pass(gpu):
     assert tally.case("three", lambda: 2) == 2  # a failure that does not stay stops nothing
 
 
-def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, monkeypatch, capsys):
+def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, monkeypatch, capsys, tmp_path):
     """As after an illegal access on a GPU: every call of the process fails from then on."""
     device, check = on_shim(), gpu("check")
     lost = []
@@ -275,8 +292,8 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
     monkeypatch.setattr(gpu("correctness"), "_exact", broken)
     monkeypatch.setattr(check, "QUICK_SHAPES", ["one input"])
     monkeypatch.setattr(check.ceilings, "measure", broken)
-    arguments = ["--quick", "--engines", "cuda-csr", "--results", "unused", "--parts", "correctness,kernels,sanitizer"]
-    monkeypatch.setattr(check.Path, "mkdir", lambda *_, **__: None)
+    arguments = ["--quick", "--engines", "cuda-csr", "--results", str(tmp_path)]
+    arguments += ["--parts", "correctness,kernels,sanitizer"]
     assert check.main(arguments) == 1
     said = capsys.readouterr().out.splitlines()
     assert len(lost) == 1
@@ -284,9 +301,9 @@ def test_after_a_fault_that_stays_nothing_runs_and_all_is_listed(gpu, on_shim, m
         "FAIL  cuda-csr, exact network 0: cudaErrorIllegalAddress",
         "STOP  the device does nothing any more, and the rest is left out: a call of CUDA: cudaErrorIllegalAddress",
     ]
-    assert said[-1].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
-    assert said[-2].startswith("left out, and so not passed: cuda-csr, exact network 1; cuda-csr, exact network 2; ")
-    assert said[-2].endswith("; kernels at 16384; compute-sanitizer memcheck; compute-sanitizer racecheck")
+    assert said[-2].startswith("gpu-check FAIL: 6 passed, 1 failed, ")
+    assert said[-3].startswith("left out, and so not passed: cuda-csr, exact network 1; cuda-csr, exact network 2; ")
+    assert said[-3].endswith("; kernels at 16384; compute-sanitizer memcheck; compute-sanitizer racecheck")
 
 
 @pytest.fixture
@@ -408,7 +425,7 @@ def make(root, folder, *arguments):
 @pytest.mark.parametrize(
     ("smi", "told"),
     [
-        ("echo 'NVIDIA-SMI has failed'; exit 9", "needs an NVIDIA GPU with its driver"),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", "CUDA=auto needs an NVIDIA GPU with its driver"),
         ("echo '| NVIDIA-SMI 450.80  Driver Version: 450.80  CUDA Version: 11.0 |'", "the driver here is for CUDA 11"),
     ],
 )
@@ -417,13 +434,19 @@ def test_make_gpu_check_ends_at_the_door(root, tmp_path, smi, told):
     done = make(root, tmp_path)
     assert done.returncode != 0
     assert told in done.stderr
-    assert [line[:6] for line in done.stderr.splitlines()] == ["spdnn:", "make: "]
+    assert [line[:4] for line in done.stderr.splitlines()] == ["spdn", "make", "make"]
     assert not done.stdout
+
+
+def test_make_gpu_check_tells_of_itself_without_a_gpu(root, tmp_path):
+    executable(tmp_path / "nvidia-smi", "exit 9")
+    done = make(root, tmp_path, "ARGS=--help")
+    assert done.returncode == 0, done.stderr
+    assert "--parts" in done.stdout
 
 
 PYTHON = """
 case "$*" in
-    -\\ *) exec {python} "$@" ;;
     *show*cupy-cuda{there}x) exit 0 ;;
     *show*) exit 1 ;;
     *) echo "$@" >> {log} ;;
@@ -432,42 +455,59 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("driver", "devices", "there", "wanted"),
+    ("asked", "driver", "devices", "there", "wanted"),
     [
-        ("13.0", "9.0", None, 13),
-        ("13.1", "8.0\n7.0\n10.0", None, 12),
-        ("13.0", "10.0\n7.5", None, 13),
-        ("13.0", "7.0", 13, 12),
-        ("13.0", "9.0", 13, 13),
-        ("13.0", "9.0", 12, 12),
-        ("12.9", "9.0", None, 12),
-        ("12.9", "9.0", 13, 12),
-        ("13.0", 'Field "compute_cap" is not a valid field to query.', None, 13),
+        ("auto", "13.0", "9.0", None, 13),
+        ("auto", "13.1", "8.0\n7.0\n10.0", None, 12),
+        ("auto", "13.0", "10.0\n7.5", None, 13),
+        ("auto", "13.0", "7.0", 13, 12),
+        ("auto", "13.0", "9.0", 13, 13),
+        ("auto", "13.0", "9.0", 12, 12),
+        ("auto", "12.9", "9.0", None, 12),
+        ("auto", "12.9", "9.0", 13, 12),
+        ("auto", "13.0", 'Field "compute_cap" is not a valid field to query.', None, 13),
+        ("13", "12.9", "9.0", 12, 13),
+        ("12", None, None, None, 12),
     ],
 )
-def test_make_gpu_check_gets_the_cupy_for_driver_and_device(root, tmp_path, driver, devices, there, wanted):
+def test_setup_gets_the_cupy_for_driver_and_device(root, tmp_path, asked, driver, devices, there, wanted):
     """A V100's last driver is for CUDA 13, whose compiler has no V100."""
-    (tmp_path / "bin").mkdir()
     log = tmp_path / "log"
-    executable(tmp_path / "bin/python", PYTHON.format(python=sys.executable, there=there, log=log))
+    executable(tmp_path / "python", PYTHON.format(there=there, log=log))
+    executable(tmp_path / "spdnn", f'echo "$@" >> {log}')
     told = f"case \"$*\" in *compute_cap*) echo '{devices}' ;; *) echo 'CUDA Version: {driver} |' ;; esac"
-    executable(tmp_path / "nvidia-smi", told)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "VENV": str(tmp_path), "MAKE": "true"}
+    executable(tmp_path / "nvidia-smi", told if driver else "exit 9")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["sh", root / "tests/gpu/run.sh", "--quick"], env=environment, capture_output=True, text=True, check=False
+        ["sh", root / "envs/cuda.sh", tmp_path, asked], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    *uninstalled, installed, ran = log.read_text().splitlines()
-    assert f"cupy-cuda{wanted}x" in installed
-    assert f"cupy-cuda{25 - wanted}x" not in installed
-    assert uninstalled == (["-m pip uninstall --yes --quiet cupy-cuda13x"] if (there, wanted) == (13, 12) else [])
-    assert ran == "tests/gpu/check.py --quick"
+    *before, installed, ran = [*log.read_text().splitlines(), *([] if driver else [None])]
+    assert f"--require-hashes -r envs/cuda{wanted}.txt" in installed
+    other = 25 - wanted
+    assert before == ([f"-m pip uninstall --yes --quiet cupy-cuda{other}x"] if there == other else [])
+    assert ran == ("challenge --engine cuda --neurons 1024 --layers 1 --inputs digits" if driver else None)
+
+
+def test_setup_refuses_another_cuda(root, tmp_path):
+    done = subprocess.run(["sh", root / "envs/cuda.sh", tmp_path, "11"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "spdnn: CUDA=11: it must be 12, 13 or auto\n")
 
 
 def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
     done = make(root, tmp_path, "VENV=", f"PYTHON={sys.executable}", "ARGS=--parts nothing")
     assert done.returncode != 0
-    assert "--parts nothing: it must name some of correctness, kernels, sanitizer, networks, taskgraph" in done.stderr
+    assert (
+        "--parts nothing: it must name some of first, correctness, kernels, sanitizer, networks, taskgraph"
+        in done.stderr
+    )
+
+
+def test_a_python_that_lacks_a_package_is_told_so(root, tmp_path):
+    executable(tmp_path / "python", f'exec {sys.executable} -S "$@"')  # without those that are installed
+    done = make(root, tmp_path, "VENV=", f"PYTHON={tmp_path}/python", "ARGS=--help")
+    assert done.returncode != 0
+    assert "lacks msgspec, numpy, scipy; install what is missing" in done.stderr.splitlines()[0]
 
 
 def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):

@@ -95,11 +95,12 @@ def test_what_another_stream_may_read_is_given_back_later():
 def test_nothing_is_placed_or_timed_while_the_stream_is_captured(monkeypatch):
     monkeypatch.setattr(tuning, "LEAST_OPERATIONS", 1)
     device = ShimDevice()
-    stream, captured, timed = device.stream(), [True], []
+    stream, captured, timed = device.stream(), [False], []
     stream.is_capturing = lambda: captured[0]
     monkeypatch.setattr(device, "elapsed", lambda before, after: timed.append(None) or 1 / len(timed))
     backend = CudaBackend(device, lambda: stream)
     arguments = product(backend, SHAPES["ragged"](16))
+    captured[0] = True
     with pytest.raises(InputError, match="call the operation once before the capture begins"):
         backend.spmm(*arguments)
     captured[0] = False
@@ -108,6 +109,8 @@ def test_nothing_is_placed_or_timed_while_the_stream_is_captured(monkeypatch):
     backend.spmm(*arguments)
     assert backend.notes["setting"] == backend.candidates("spmm", *arguments)[0]
     assert not timed
+    with pytest.raises(InputError, match="captured, where no memory can be taken: give the result with out="):
+        backend.empty((1, 2), np.float32)
     captured[0] = False
     backend.spmm(*arguments)
     assert backend.notes["setting"] == backend.candidates("spmm", *arguments)[-1]

@@ -59,13 +59,13 @@ def test_passes_grow_where_rows_may_leave():
 def test_variants_share_out_all_numbers_of_rows(width, places, shared_per_block, multiprocessors):
     properties = ShimDevice(shared_per_block=shared_per_block, multiprocessors=multiprocessors).properties
     found = variants(properties, width, places)
-    fits = persistent_shared(1, width) + schedule.PERSISTENT_FIXED <= shared_per_block
+    fits = persistent_shared(1, width) <= shared_per_block
     assert bool(found) == fits
     least = 1
     for one in found:
         assert one.least == least
         assert one.most >= one.least
-        assert one.shared == persistent_shared(one.inputs, width) <= shared_per_block - schedule.PERSISTENT_FIXED
+        assert one.shared == persistent_shared(one.inputs, width) <= shared_per_block
         assert one.blocks % multiprocessors == 0
         per_multiprocessor = one.blocks // multiprocessors
         beside = per_multiprocessor * (one.shared + schedule.RESERVED_SHARED) <= properties.shared

@@ -1,12 +1,14 @@
 """The check of a machine with an NVIDIA GPU: every kernel against the oracle, single kernels and the official networks.
 
-    make gpu-check [ARGS="--quick"]                             with .venv, which gets CuPy for the driver found
+    make gpu-check ARGS="--parts first"                         a minute; .venv gets CuPy for the driver found
+    make gpu-check [ARGS="--quick"]                             all, in eight minutes
     make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy, msgspec and CuPy
     PYTHONPATH=. python3 tests/gpu/check.py --help              the same
 
 Nothing is installed, compiled kernels for the CPU are not needed, nor a network: the MNIST images are those of --mnist,
 else of SPDNN_MIRROR. Parts:
 
+    first        one layer against the oracle, one official network with exact truth: a minute. What fails here ends it
     correctness  engines against the float64 oracle on awkward shapes, fresh random inputs at each call (--seed repeats
                  them), memory poisoned; equal digests over kernels, reductions, batches and repeats; errors
     kernels      single kernels on dense features beside cuSPARSE and the ceilings (benchmarks/cuda_kernels.py)
@@ -23,6 +25,8 @@ What was measured is in the folder --results, under the date: DATE.jsonl holds t
 DATE-kernels.json the samples of single kernels; DATE-ops.jsonl operation records, and DATE-ops.json the samples of all
 programs of part ops. Until a part ends, its records are in a file that ends in .part.
 
+DATE.zip has all of these, what the device is, what failed and what was left out: the one file to send back.
+
 After a fault of the device that stays, the rest is left out; SPDNN_CUDA_SYNCHRONIZE=1 names the launch that made it.
 
 Exit status: 0 all passed, 1 something failed (or there is no GPU), 3 all that ran passed and the time was too short for
@@ -30,6 +34,7 @@ the rest, which is listed and did not pass.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -37,7 +42,9 @@ import secrets
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,6 +54,9 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+if absent := [name for name in ("msgspec", "numpy", "scipy") if importlib.util.find_spec(name) is None]:
+    sys.exit(f"gpu-check: {sys.executable} lacks {', '.join(absent)}; install what is missing, or leave VENV= away")
+
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
@@ -55,7 +65,7 @@ import networks  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
-from spdnn.common.files import write_text  # noqa: E402
+from spdnn.common.files import replacing, write_text  # noqa: E402
 from spdnn.kernels.cuda import ceilings, cupy_device  # noqa: E402
 from spdnn.problem import challenge  # noqa: E402
 from spdnn.records import files  # noqa: E402
@@ -63,7 +73,7 @@ from spdnn.records.limits import EDGE_BYTES, Machine  # noqa: E402
 from spdnn.records.operation_record import OperationRecord  # noqa: E402
 from spdnn.records.run_record import RunRecord  # noqa: E402
 
-PARTS = ("correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
+PARTS = ("first", "correctness", "kernels", "sanitizer", "networks", "taskgraph", "ops")
 SECONDS = 450  # by default, so that all ends within eight minutes
 QUICK_SHAPES = ("rectangular", "vector bias", "nearly empty")
 QUICK_DEEP = (256, 12, 300)
@@ -113,7 +123,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = networks.Networks(tally, print, chosen.mnist, chosen.device)  # of two parts: what one learns helps the other
     for part in parts:
         print(f"\n{part}", flush=True)
-        if part == "correctness":
+        if part == "first":
+            folder.mkdir(parents=True, exist_ok=True)
+            tables.append(check_first(runs, str(today)))
+            if tally.failures:
+                tally.left_out += [f"the parts {', '.join(parts[1:])}"] if parts[1:] else []
+                break
+        elif part == "correctness":
             check_correctness(tally, engines, chosen)
         elif part == "sanitizer":
             check_sanitized(tally, chosen)
@@ -127,7 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tables.append(check_ops(tally, device, str(today), chosen))
             else:
                 tables.append(check_taskgraph(runs, device, str(today), chosen))
-    return finish(tally, tables)
+    status = finish(tally, tables)
+    print(f"to send back: {packed(today, device.properties, tally)}", flush=True)
+    return status
 
 
 def listed(option: str, text: str, allowed: Sequence[str]) -> list[str]:
@@ -162,6 +180,17 @@ def seed_of(chosen) -> int:
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
     print(f"seed {seed}", flush=True)
     return seed
+
+
+def check_first(runs: networks.Networks, name: str) -> list[str]:
+    """One layer, and one official network, whose record is in `name`-first.jsonl; the lines of its table."""
+    layer = correctness.random_network((1024, 1024), density=32 / 1024, seed=1)
+    rows = correctness.rows(1000, 1024, 1, "bits")
+    runs.tally.case("one layer", lambda: correctness.assert_same("cuda", layer, rows))
+    found = RunRecords(Path(f"{name}-first.jsonl"))
+    runs.store, runs.rows = found.add, []
+    runs.run([networks.Case(networks.LADDER_PROBLEM, "cuda", "all")])
+    return [networks.HEAD, *runs.rows, *found.finish()] if runs.rows else []
 
 
 def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
@@ -307,6 +336,24 @@ def finish(tally: Tally, tables: list[list[str]]) -> int:
         print(f"left out, and so not passed: {'; '.join(tally.left_out)}")
     print(tally.summary(), flush=True)
     return tally.status
+
+
+def packed(name: Path, properties, tally: Tally) -> Path:
+    """One file of all that this run wrote, and of what it found."""
+    told = {
+        "device": asdict(properties),
+        "summary": tally.summary(),
+        "failed": tally.failures,
+        "not_run_here": tally.not_here,
+        "left_out": tally.left_out,
+    }
+    target = name.with_name(f"{name.name}.zip")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("found.json", json.dumps(told, indent=1) + "\n")
+        for path in sorted(name.parent.glob(f"{name.name}*.json*")):
+            archive.write(path, path.name)
+    return target
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ def entered(monkeypatch):
 
     cuda = types.SimpleNamespace(
         Device=lambda ordinal: inside("device", ordinal),
-        ExternalStream=lambda pointer, ordinal: inside("stream", pointer, ordinal),
-        Stream=types.SimpleNamespace(null=inside("null")),
+        Stream=types.SimpleNamespace(
+            null=inside("null"), from_external=lambda stream: inside("stream", *stream.__cuda_stream__())
+        ),
     )
     current = lambda device: types.SimpleNamespace(cuda_stream=found.pointer + device.index)  # noqa: E731
     monkeypatch.setattr(streams, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
@@ -43,9 +44,17 @@ def tensor(ordinal, on_gpu=True):
 def test_a_call_works_on_the_stream_of_its_first_tensor(entered):
     entered.pointer = 70
     work = streams.on_callers_stream(lambda *arguments, **named: list(entered.inside))
-    assert work(1, tensor(2), tensor(3)) == [("device", 2), ("stream", 72, 2)]
-    assert work(1, out=tensor(1)) == [("device", 1), ("stream", 71, 1)]
+    assert work(1, tensor(2), tensor(3)) == [("device", 2), ("stream", 0, 72)]
+    assert work(1, out=tensor(1)) == [("device", 1), ("stream", 0, 71)]
     assert entered.inside == []
+
+
+def test_a_cupy_that_knows_no_protocol_of_streams_takes_the_pointer(entered):
+    cuda = streams.cupy().cuda
+    del cuda.Stream.from_external
+    cuda.ExternalStream = lambda pointer, ordinal: contextlib.nullcontext(entered.inside.append((pointer, ordinal)))
+    entered.pointer = 70
+    assert streams.on_callers_stream(lambda _: entered.inside.pop())(tensor(2)) == (72, 2)
 
 
 def test_the_default_stream_of_torch_is_that_of_cupy(entered):

@@ -36,8 +36,8 @@ def test_the_default_gives_every_key(default, schema):
 
 
 PRESETS = {
-    "config": 4, "smoke": 1, "challenge": 12, "peers": 1, "strong": 40, "weak": 14, "unstructured": 8, "schedules": 16,
-    "ops": 0, "ladder": 7, "ladder-cuda": 9,
+    "config": 4, "smoke": 1, "challenge": 12, "like-for-like": 12, "peers": 1, "strong": 40, "weak": 14,
+    "unstructured": 8, "schedules": 16, "ops": 0, "ladder": 7, "ladder-cuda": 9,
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_presets_and_how_many_cases_they_have(root, checked):
         assert len(found) == cases, preset
         for case in found:
             parse_reductions(case.reductions, engine(case.engine, usable=False).offers)
-        if preset == "challenge":
+        if preset in ("challenge", "like-for-like"):
             problems = {(f"radixnet-{problem.neurons}", problem.layers) for problem in challenge.PROBLEMS}
             assert {(case.network, case.layers) for case in found} == problems
         if preset == "weak":
@@ -134,6 +134,48 @@ def test_ranks_run_with_every_partition_and_one_rank_once(checked):
     ]
     assert [(case.ranks, case.partition) for case in found] == [(1, None), (2, "static"), (2, "cyclic")]
     assert len({case.prepared for case in found}) == 1
+
+
+def test_items_of_cases_are_changes_of_the_configuration(checked):
+    change = {
+        "neurons": 1024,
+        "layers": [120, 480],
+        "networks": [OWN],
+        "ladder": [{"engine": "csr", "reductions": "none"}],
+    }
+    items = [
+        {"neurons": 4096, "layers": 120, "inputs_per_rank": 50, "ranks": [1, 2], "source": "unstructured"},
+        {"engines": "cpu", "reductions": ["dead", "none"], "layers": 120, "threads": 1},
+        {"networks": ["mine"], "engines": "spgemm"},
+        {"layers": 120},  # which the configuration has
+    ]
+    change["count"] = 9
+    plain, whole = config.cases(checked(change)), config.cases(checked(change | {"cases": items}))
+    assert whole[: len(plain)] == plain
+    assert [case.name for case in whole[len(plain) :]] == [
+        "unstructured-4096-120.digits-4096-first-50.csr.none.t2",
+        "unstructured-4096-120.digits-4096-first-100.csr.none.t2.r2-rebalanced",
+        "radixnet-1024-120.digits-1024-first-9.cpu.dead.t1",
+        "radixnet-1024-120.digits-1024-first-9.cpu.none.t1",
+        "mine-3.own-mine-first-9.spgemm.all.t2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "sentence"),
+    [
+        ({}, r"cases\.0: \{\} is not allowed; a change of this configuration"),
+        ({"engine": "cpu"}, r"cases\.0: the key 'engine' is not known; did you mean 'engines'"),
+        ({"neurons": 5}, r"cases\.0\.neurons: 5 is not allowed; widths"),
+        ({"networks": ["other"]}, "cases: networks: 'other' is not the name of one of your own networks"),
+        ({"count": 5, "inputs_per_rank": 5}, "inputs_per_rank: 5 is not allowed with count: 5"),
+        ({"engines": "taskgraph", "devices": 3}, "devices: 3 devices of 2 threads"),
+        ({"engines": "taskgraph", "device_memory": 5}, "cases: two cases are named radixnet-1024-120"),
+    ],
+)
+def test_what_an_item_of_cases_may_not_be(checked, item, sentence):
+    with pytest.raises(InputError, match=f"^config: {sentence}"):
+        config.cases(checked({"engines": ["cpu", "taskgraph"], "neurons": 1024, "layers": 120, "cases": [item]}))
 
 
 def test_ranks_multiply_everything_else(checked):

@@ -40,7 +40,7 @@ def test_a_section_of_your_own_is_on_the_page(memory, tmp_path, monkeypatch):
     assert main(["report", *records, "-o", "page.html", "--figures", "figures"]) == 0
     page = Page((tmp_path / "page.html").read_text("utf-8"))
     contents = re.findall(r'<li><a href="#(\w+)">([^<]*)</a></li>', page.source)
-    assert contents[-2:] == [("memory", "Memory"), ("provenance", "Provenance")]
+    assert contents[-2:] == [("memory", "Memory"), ("provenance", "Records and glossary")]
     section = page.source[page.source.index('<h2 id="memory">Memory</h2>') : page.source.index('<h2 id="provenance">')]
     assert "<p>Most was held by large: 5.0 GiB.</p>" in section
     assert "<figcaption>Resident memory at its peak. " in section
@@ -56,7 +56,7 @@ def test_a_section_without_values_is_its_sentence_or_nothing(memory, tmp_path):
         SECTIONS[-2] = section
         render([Folder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")
         page = (tmp_path / "page.html").read_text("utf-8")
-        assert page.count('<p class="absent">No memory. <code>spdnn memory</code></p>') == sentence
+        assert page.count("<p>No memory. <code>spdnn memory</code></p>") == sentence
         assert "#memory" not in page
         assert not (tmp_path / "figures/memory").exists()
 

@@ -4,11 +4,13 @@ import csv
 import re
 
 import pytest
-from test_report import BASELINES, collected, made_record, shown
+from test_report import BASELINES, collected, made_record, shown, stored
 
 from spdnn.records.published import DEVICES, read_baselines
 from spdnn.report.common import words
 from spdnn.report.networks import values as networks
+from spdnn.report.overview import values as overview
+from spdnn.report.rendering import Folder, render
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +31,15 @@ def row(found, neurons=1024, layers=120):
 def test_every_network_has_a_row_run_or_not():
     found = page(made_record())["twelve"]
     assert len(found) == len({one["key"] for one in found}) == 12
-    assert [bool(one["reduced"]) for one in found] == [True] + [False] * 11
-    assert not any(one["plain"] for one in found)
+    assert [bool(one["like"]) for one in found] == [True] + [False] * 11
+    assert not any(one["plain"] or one["reduced"] for one in found)
 
 
 def test_runs_with_and_without_reductions_have_columns_of_their_own():
     slow = made_record("slow", (1.0,), reductions=())
     fast, faster = made_record("fast", (0.2,)), made_record("faster", (0.1,), reductions=("dead", "inputs"))
     found = row(page(slow, fast, faster))
+    assert found["like"]["rate"].median == fast["edges_per_second"]["median"]
     assert found["plain"]["rate"].median == slow["edges_per_second"]["median"]
     assert found["reduced"]["rate"].median == faster["edges_per_second"]["median"]
     assert "dead inputs, identical inputs" in found["reduced"]["setting"]
@@ -46,10 +49,10 @@ def test_runs_with_and_without_reductions_have_columns_of_their_own():
 def test_official_inputs_come_before_a_higher_rate():
     official = made_record("official", (0.4,))
     other = made_record("other", (0.1,), official=False, source="digits")
-    found = row(page(official, other))["reduced"]
+    found = row(page(official, other))["like"]
     assert found["seconds"]["inference"] == 0.4
     assert found["comparable"]
-    alone = row(page(other))["reduced"]
+    alone = row(page(other))["like"]
     assert not alone["comparable"]
 
 
@@ -75,7 +78,9 @@ def test_ratios_are_of_rates(table):
     found = row(page(record))
     published = {group: best.edges_per_second for group, best in found["best"].items()}
     rate = record["edges_per_second"]["median"]
-    assert found["times"] == {("reduced", group): rate / theirs for group, theirs in published.items()}
+    assert found["times"] == {("like", group): rate / theirs for group, theirs in published.items()}
+    unfair = made_record("all", reductions=("dead", "inputs")), made_record("x", official=False, source="digits")
+    assert not any(row(page(one))["times"] for one in unfair)
 
 
 def test_every_published_figure_is_there_once(table):
@@ -95,21 +100,61 @@ def test_who_made_a_system_is_left_out_and_who_ran_it_is_not():
     assert rows["SNICIT (as run by GLARE authors)"].startswith("SNICIT (as run by GLARE authors), ")
 
 
-def test_the_first_sentence_tells_who_is_fastest_and_by_which_means():
-    records = [made_record(), made_record("none", (1.1,), reductions=()), made_record("deep", (0.3,), layers=480)]
-    text = shown(records, published=True).text
-    found = row(page(*records), 1024, 480)
-    times = found["times"]["reduced", "one"]
-    assert "Fastest here with exact reductions on: 3.146 TeraEdges/s on 1,024 × 480, " in text
-    told, any_times = networks.label(found["best"]["any"]), found["times"]["reduced", "any"]
-    beside = f"{words.significant(times, 3)} times the best published on one device and "
-    assert f"{beside}{words.significant(any_times, 3)} times that on any ({told}); with no reductions: " in text
-    assert "with no reductions: 0.2145 TeraEdges/s on 1,024 × 120, " in text
-    assert "not on the official inputs" not in text
-    digits = shown([made_record(official=False, source="digits")]).text
-    assert "on 1,024 × 120 (not on the official inputs), " in digits
+def test_the_claim_is_fair_or_says_what_it_is():
+    like, faster = made_record(), made_record("all", (0.01,), reductions=("dead", "inputs", "neurons"))
+    found = row(page(like))
+    times = words.significant(found["times"]["like", "one"], 2)
+
+    def claim(*records):
+        return overview.values(collected(records, read_baselines(BASELINES)))["claim"]
+
+    assert claim(like, faster) == f"Like for like, {times} times the rate of the best published on one device"
+    assert claim(faster) == "23.6 TeraEdges/s with exact reductions, on 1,024 × 120"
+    assert "none is compared" in shown([faster], published=True).text
+    digits = shown([made_record(official=False, source="digits")], published=True).text
+    assert "2.14 TeraEdges/s with dead inputs left out, on 1,024 × 120" in digits
+    assert "no published rate stands beside it" in digits
+    own = made_record("mine-12", (0.5,), official=False, neurons=64, layers=12, inputs=1000)
+    assert claim(own) == "2,000 inputs a second through mine-12"
 
 
-def test_without_an_official_network_nobody_is_called_fastest():
-    record = made_record("64-12", official=False, neurons=64, layers=12, inputs=1000)
-    assert "Fastest here" not in shown([record]).text
+def test_a_quiet_run_comes_before_a_faster_one_on_a_busy_machine():
+    quiet, busy = made_record("quiet", (0.4,)), made_record("busy", (0.1,))
+    busy["load"] = {"seconds": 1.0, "cores": 2, "others": 0.2, "throttled": 0.0}
+    quiet["load"] = busy["load"] | {"others": None}
+    assert row(page(quiet, busy))["like"]["record"].case == "quiet"
+    text = shown([quiet, busy]).text
+    assert "busy machine in 1 of 2 runs" in text
+    assert "busy machine in" not in shown([quiet]).text
+
+
+def test_records_of_other_code_are_marked_and_not_mixed(tmp_path):
+    old, new, there = made_record("old", (0.01,)), made_record("new"), made_record("there", (0.2,))
+    for record, code in ((old, "a" * 64), (new, "b" * 64), (there, "c" * 64)):
+        record["environment"]["code"] = code
+    new["created"], there["environment"]["cpu"] = "2026-01-02T03:04:05Z", "Another CPU"
+    assert [one.case for one in collected([old, new, there]).records] == ["new", "there"]
+    page = shown([old, new, there])
+    assert "1 record of other code" in page.text
+    assert made_rate(old) in page.values  # in its own table
+    mixed = tmp_path / "page.html"
+    render([Folder(stored(tmp_path, old, new, there))], mixed, any_code=True)
+    assert "record of other code" not in mixed.read_text("utf-8")
+
+
+def made_rate(record):
+    return record["edges_per_second"]["median"]
+
+
+def test_short_names_tell_what_differs():
+    records = [made_record("a"), made_record("b", reductions=()), made_record("c", layers=480)]
+    for place, record in enumerate(records):
+        record["environment"]["command"] = f"snakemake x.json --configfile config/a{place}.yaml b.yaml --config y=1"
+    runs = collected(records).runs
+    assert [run["short"] for run in runs] == [
+        "1,024 × 120, like for like",
+        "1,024 × 120, no reductions",
+        "1,024 × 480, like for like",
+    ]
+    assert runs[1]["configuration"] == "a1 + b"
+    assert collected([made_record("mine-7.x", official=False, neurons=7)]).runs[0]["short"] == "mine-7"

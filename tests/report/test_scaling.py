@@ -12,7 +12,6 @@ from spdnn.common.validation import converted
 from spdnn.records.published import read_baselines
 from spdnn.records.run_record import OneRank, imbalance
 from spdnn.report.common import words
-from spdnn.report.networks.values import values as networks
 from spdnn.report.peers.values import values as peers
 from spdnn.report.scaling import figures as scaling_figures
 from spdnn.report.scaling import values as scaling
@@ -285,8 +284,6 @@ def test_runs_of_several_ranks_tell_what_they_include():
     assert "cpu, 2 ranks (rebalanced) of 2 threads" in page.text
     assert "2 ranks (rebalanced) of 2 threads, on 1 node; weights: one copy a node; 7.0 MiB shared" in page.text
     assert words.SEVERAL not in shown([made_record()]).text
-    points = networks(collected([on(2, (0.5,))]))["points"]
-    assert [point.who for point in points] == ["this project, several ranks"]
 
 
 def test_the_limit_of_several_ranks_is_the_busiest_ranks():

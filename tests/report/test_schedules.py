@@ -49,7 +49,7 @@ def several():
 
 def section(page):
     """The text of the section on schedules."""
-    return page.text.split("One inference, cut in different ways")[1].split("How far these runs are from")[0]
+    return page.text.split("One inference, cut in different ways")[1].split("Verification")[0]
 
 
 def test_the_section_is_left_out_with_one_line_where_nothing_was_cut():

@@ -36,8 +36,6 @@ class Run:
         return self.folder / "snakemake.txt"
 
     def start(self, *arguments: str) -> "Run":
-        link = self.folder / "config"
-        link.exists() or link.symlink_to(self.root / "config")
         command = [
             *(BIN / "snakemake", "--snakefile", self.root / "Snakefile", "--directory", self.folder),
             *("--workflow-profile", self.root / "workflow/profiles" / self.profile),

@@ -125,7 +125,6 @@ class Workflow:
         self.first: dict = {}
         folder.mkdir(exist_ok=True)
         (folder / "settings.yaml").write_text(SETTINGS)
-        (folder / "config").symlink_to(ROOT / "config")
         random_numbers = np.random.default_rng(2)
         (folder / "layers").mkdir()
         for k in (1, 2):

@@ -7,21 +7,24 @@ import base64
 import html
 import json
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 import scipy.sparse as sp
 import yaml
-from children import ended, started, until
+from children import ended, finished, started, until
 
 from spdnn.cli import main
 from spdnn.common import processes
+from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins
 from spdnn.pipeline import config
 from spdnn.records.files import read_operations, read_record
@@ -61,7 +64,6 @@ PRESET = ("--configfile", ROOT / "config/smoke.yaml")
 
 
 def command(folder, *arguments):
-    (folder / "config").exists() or (folder / "config").symlink_to(ROOT / "config")
     return [BIN / "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--cores", "2", *arguments]
 
 
@@ -261,6 +263,50 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(wh
         assert "system-message" not in shown["caption"]
 
 
+MODULE = """
+module spdnn:
+    snakefile: "{root}/Snakefile"
+    config: config
+use rule * from spdnn as spdnn_*
+onstart:
+    spdnn.onstart()
+"""
+
+
+def test_another_configuration_of_a_deployment_adds_to_the_page(copied, settings):
+    """As a module of Snakemake, with a case of its own settings; on as many threads as nobody has."""
+    folder = copied()
+    (folder / "Snakefile").write_text(MODULE.format(root=ROOT))
+    (folder / "results/records/of-before.json").write_text("{}")  # of an older version, say
+    item = "{neurons: 1024, layers: 3, engines: cpu, count: 100, reductions: dead, threads: 999, ranks: 1}"
+    given = ["neurons=[]", "networks=[]", "peers=null", "ops=null", f"cases=[{item}]"]
+    words = [BIN / "snakemake", "--directory", folder, "--snakefile", folder / "Snakefile", "--cores", "2"]
+    words += [*settings, "--config", *given]
+    with started(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        status, text = ended(run)[:2]
+    assert status == 0, text
+    assert re.search(r"^spdnn: warning: config: 999 threads on \d+ cores run slower", text, re.MULTILINE)
+    asked = {rule.removeprefix("spdnn_") for rule in jobs(text)} - {"total", "all"}
+    assert asked == {"prepare", "infer", "verify", "benchmark", "report"}
+    case = "unstructured-1024-3.digits-1024-first-100.cpu.dead.t999"
+    assert read_cases(folder / "results/cases.json") == [case]
+    page = (folder / "results/report.html").read_text()
+    assert all(name in page for name in (*CASES, case, "Peers in the same run", "Sparse operations for deep learning"))
+    (folder / "results/records/of-before.json").unlink()
+    words = shlex.split(records_of(folder)[case]["environment"]["command"])
+    assert "Nothing to be done" in passed(folder, "--dry-run", *words[3:])
+
+
+def test_clean_results_leaves_downloads_and_what_is_committed(tmp_path):
+    kept = ["README.md", "measured/machine/runs.jsonl", "data/mnist/images.gz"]
+    for name in (*kept, "records/a.json", "runs/a/verdict.json", "report.html", ".hidden"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).touch()
+    assert finished(["make", "-C", tmp_path, "-f", ROOT / "Makefile", "clean-results"])[0] == 0
+    left = {str(path.relative_to(tmp_path / "results")) for path in tmp_path.glob("results/**/*") if path.is_file()}
+    assert left == set(kept)
+
+
 def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):
     """As of a run that ended after its first verdict."""
     (tmp_path / f"results/runs/{CASES[0]}").mkdir(parents=True)
@@ -425,6 +471,34 @@ def test_nothing_runs_beside_a_clock(tmp_path):
     told = {part.split(":")[0]: part for part in text.split("\nrule ")[1:]}
     assert {rule for rule in told if "threads: 2" in told[rule]} >= {"infer", "infer_ranks"}
     assert "threads: 2" not in told["verify"]
+
+
+def test_without_slurm_its_profile_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "sh", "which"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", f"{BIN}:{tmp_path / 'bin'}")
+    text = refused(tmp_path, *PRESET, "--workflow-profile", ROOT / "workflow/profiles/slurm")
+    assert "executor slurm: Slurm is not installed here, for there is no sbatch; " in text
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkeypatch, capsys):
+    """As a rule's script and as a command do it."""
+
+    def unreachable(name, *_, **__):
+        raise SpdnnError(f"{name} could not be fetched")
+
+    monkeypatch.setattr("spdnn.sources.fetch.fetch", unreachable)
+    monkeypatch.setattr("spdnn.sources.mnist.fetch", unreachable)
+    wildcards, params = SimpleNamespace(file="mnist/train-images-idx3-ubyte.gz"), SimpleNamespace(mirror=None)
+    given = {"snakemake": SimpleNamespace(log=[tmp_path / "log"], wildcards=wildcards, params=params)}
+    with pytest.raises(SystemExit):
+        exec((ROOT / "workflow/scripts/fetch_file.py").read_text(), given)
+    told = "mnist-train-images could not be fetched; give its file "
+    assert f"{told}(--config fetch='{{mnist: FILE}}'), or take inputs=digits" in (tmp_path / "log").read_text()
+    assert main(["challenge", "--neurons", "1024", "--layers", "2", "--no-cache"]) == 1
+    assert f"{told}by --mnist, or take digits" in capsys.readouterr().err
 
 
 def test_a_mistake_in_the_config_is_one_line(tmp_path):
@@ -596,7 +670,7 @@ def test_schedules_are_compared_in_one_run(copied):
 
 def test_every_rule_carries_the_digest_of_its_code():
     for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
-        for rule in path.read_text().split("\nrule ")[1:]:
+        for rule in re.split(r"\n *rule ", path.read_text())[1:]:
             name = rule.split(":")[0]
             assert "code=" in rule or "**inference(" in rule, f"{path.name}: rule {name} does not depend on its code"
             if name == "infer":  # what it starts, on every rank of infer_ranks too, is the command itself
@@ -604,4 +678,4 @@ def test_every_rule_carries_the_digest_of_its_code():
                 assert "use rule infer as infer_ranks" in rule
                 assert "spdnn.distributed.run" in rule.split("use rule")[1]
             else:
-                assert f'script:\n        "../scripts/{name}.py"' in rule
+                assert re.search(rf'script:\n +"../scripts/{name}.py"', rule)

@@ -5,18 +5,24 @@ import sys
 from glob import glob
 from pathlib import Path
 
+from snakemake.common.configfile import load_configfile
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
+from snakemake.utils import update_config
 
 from spdnn.pipeline import config as settings
 from spdnn.pipeline import estimates, runs
 from spdnn.reductions.registry import parse_reductions
-from spdnn.engines.registry import ENGINES, engine
+from spdnn.engines.registry import ENGINES, engine, usable_cores
+from spdnn.common.tables import table
 from spdnn.common.errors import SpdnnError
 from spdnn.common.provenance import code_digest
 
+# The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
+changes, config = config, load_configfile(workflow.source_path("../../config/config.yaml"))
+update_config(config, changes)
 try:
-    config = settings.check(config, f"{workflow.basedir}/workflow/schemas/config.schema.yaml")
+    config = settings.check(config, workflow.source_path("../schemas/config.schema.yaml"))
     CASES = {case.name: case for case in settings.cases(config)}
     # Jobs of a cluster run on its nodes, and only those that run an engine need its device: they ask for it themselves.
     ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
@@ -29,6 +35,14 @@ except SpdnnError as error:
 runs.keep_jobs()
 if workflow.is_main_process:
     runs.enter(Path("results"))
+    if (
+        not ELSEWHERE
+        and (most := max((case.threads * case.ranks for case in CASES.values()), default=0)) > usable_cores()
+    ):
+        print(
+            f"spdnn: warning: config: {most} threads on {usable_cores()} cores run slower than {usable_cores()}",
+            file=sys.stderr,
+        )
 OWN = {own["name"]: own for own in config["networks"]}
 PEERS = config.get("peers") or {}
 OPS = config.get("ops") or {}
@@ -96,6 +110,7 @@ def inference(*modules):
             count=CASES[wildcards.case].count,
             partition=CASES[wildcards.case].partition,
             memory=config["memory"],
+            repeat_if_busy=config["repeat_if_busy"] or None,
             **CASES[wildcards.case].cut,
         ),
         "given": lambda wildcards, resources: (
@@ -128,7 +143,9 @@ def network_source(wildcards):
 
 def stored_depth(wildcards):
     """Layers of a network that is made: a formula covers every depth, an unstructured network the deepest case."""
-    return None if wildcards.source == "radixnet" else max(config["layers"])
+    if wildcards.source == "radixnet":
+        return None
+    return max(case.layers for case in CASES.values() if case.network == f"{wildcards.source}-{wildcards.neurons}")
 
 
 def inputs_source(wildcards):
@@ -155,10 +172,3 @@ wildcard_constraints:
     source="radixnet|unstructured",
     inputs=rf"(digits|mnist|official)-\d+|{one_of(f'own-{name}' for name in OWN)}",
     neurons=r"\d+",
-
-
-# Where Snakemake runs, also when jobs go to a cluster: its nodes may have no way out, and a page takes seconds.
-localrules:
-    all,
-    fetch_file,
-    report,

@@ -1,6 +1,7 @@
 # source -> network + inputs. Formula networks are stored as formulas; everything downloaded is checked by its digest.
 
 
+# Runs where Snakemake does, also when jobs go to a cluster: its nodes may have no way out.
 rule fetch_file:
     output:
         "results/data/{file}",
@@ -9,6 +10,7 @@ rule fetch_file:
     wildcard_constraints:
         file="(mnist|dnn|dlmc)/[^/]+",
     retries: 1
+    localrule: True
     conda:
         "../../envs/spdnn.yaml"
     params:

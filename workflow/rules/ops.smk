@@ -1,17 +1,19 @@
 # Sparse operations for deep learning beside other libraries -> operation records, one a line. Takes every core, as infer does.
-rule ops:
-    input:
-        [DLMC] if DLMC else [],
-    output:
-        "results/ops/operations.jsonl",
-    log:
-        "results/logs/ops/ops.log",
-    conda:
-        "../../envs/spdnn.yaml"
-    threads: every_core(OPS.get("threads", 1))
-    params:
-        ops=OPS,
-        configfiles=[str(path) for path in workflow.overwrite_configfiles],
-        code=code_digest("spdnn.peers.operations"),
-    script:
-        "../scripts/ops.py"
+if OPS:
+
+    rule ops:
+        input:
+            [DLMC] if DLMC else [],
+        output:
+            "results/ops/operations.jsonl",
+        log:
+            "results/logs/ops/ops.log",
+        conda:
+            "../../envs/spdnn.yaml"
+        threads: every_core(OPS.get("threads", 1))
+        params:
+            ops=OPS,
+            configfiles=[str(path) for path in workflow.overwrite_configfiles],
+            code=code_digest("spdnn.peers.operations"),
+        script:
+            "../scripts/ops.py"

@@ -1,19 +1,21 @@
 # Other libraries and our kernels, timed alternately -> run records, a file each. Takes every core, as infer does.
-rule peers:
-    input:
-        [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.safetensors"]
-        if PEERS.get("network")
-        else [],
-    output:
-        directory("results/peers"),
-    log:
-        "results/logs/peers/peers.log",
-    conda:
-        "../../envs/spdnn.yaml"
-    threads: every_core(PEERS.get("threads", 1))
-    params:
-        peers=PEERS,
-        configfiles=[str(path) for path in workflow.overwrite_configfiles],
-        code=code_digest("spdnn.peers.compare", *(module.split(":")[0] for module in ENGINES.values())),
-    script:
-        "../scripts/peers.py"
+if PEERS:
+
+    rule peers:
+        input:
+            [f"results/inputs/{PEERS['network']['inputs']}-{PEERS['network']['neurons']}.safetensors"]
+            if PEERS.get("network")
+            else [],
+        output:
+            directory("results/peers"),
+        log:
+            "results/logs/peers/peers.log",
+        conda:
+            "../../envs/spdnn.yaml"
+        threads: every_core(PEERS.get("threads", 1))
+        params:
+            peers=PEERS,
+            configfiles=[str(path) for path in workflow.overwrite_configfiles],
+            code=code_digest("spdnn.peers.compare", *(module.split(":")[0] for module in ENGINES.values())),
+        script:
+            "../scripts/peers.py"

@@ -24,10 +24,13 @@ with logged(snakemake.log[0]):
     settings |= {"schedules": case.schedule, "devices": case.devices} if case.schedule else {}
     # Nulls are told as well: a file of --configfile may say otherwise.
     nullable = {key: config[key] for key in ("count", "inputs_per_rank", "memory", "device_memory", "repeats")}
+    if config["cases"]:  # the case alone, as whatever item of the list it may be
+        nullable |= {"count": case.count, "inputs_per_rank": None, "device_memory": case.device_memory}
+        settings |= {"cases": "[]", "ladder": "[]"}
     settings |= {key: "null" if value is None else value for key, value in nullable.items()}
     if not case.inputs.startswith("own-"):
         inputs, neurons = case.inputs.rsplit("-", 1)
-        settings |= {"neurons": neurons, "layers": case.layers, "inputs": inputs, "source": config["source"]}
+        settings |= {"neurons": neurons, "layers": case.layers, "inputs": inputs, "source": case.source}
     command = ["snakemake", "--cores", str(case.ranks * case.threads), f"results/records/{case.name}.json"]
     command += ["--configfile", *snakemake.params.configfiles] if snakemake.params.configfiles else []
     command += ["--config", *(f"{key}={value}" for key, value in settings.items())]

@@ -2,9 +2,15 @@
 
 from spdnn.pipeline.jobs import logged
 
+INSTEAD = "; give its file (--config fetch='{mnist: FILE}'), or take inputs=digits, which need no download"
+
 with logged(snakemake.log[0]):
+    from spdnn.common.errors import SpdnnError
     from spdnn.sources.catalog import read_sources
     from spdnn.sources.fetch import fetch
 
     name = next(name for name, source in read_sources().items() if source.path == snakemake.wildcards.file)
-    fetch(name, "results/data", mirror=snakemake.params.mirror)
+    try:
+        fetch(name, "results/data", mirror=snakemake.params.mirror)
+    except SpdnnError as error:
+        raise SpdnnError(f"{error}{INSTEAD if name == 'mnist-train-images' else ''}") from error

@@ -5,16 +5,16 @@ from pathlib import Path
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
+    from spdnn.pipeline.runs import sound
     from spdnn.report.rendering import Folder, render
 
-    records = [
-        *map(Path, snakemake.input.records),
-        *map(Path, snakemake.input.measured),
-        *(path for folder in snakemake.input.peers for path in sorted(Path(folder).glob("*.json"))),
-        *map(Path, snakemake.input.ops),
-    ]
+    given = snakemake.input
+    paths = [Path(path) for path in (*given.records, *sound(given.others), *given.peers, *given.ops)]
+    verdicts = [path for path in paths if path.name == "verdict.json"]
+    records = [path for path in paths if path not in verdicts and not path.is_dir()]
+    records += [file for path in paths if path.is_dir() for file in sorted(path.glob("*.json"))]
     render(
-        [Folder(records, expected=snakemake.params.cases)],
+        [Folder(records, verdicts, expected=snakemake.params.cases)],
         Path(snakemake.output.page),
         Path(snakemake.input.baselines),
         figures=Path(snakemake.output.figures),

@@ -9,6 +9,7 @@ is computed. Source: Hidayetoglu et al., HPEC 2020, section III (fusion, compact
 
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.compiled import CompiledEngine
+from spdnn.engines.cpu.forward import CpuForward
 from spdnn.engines.cpu.session import CpuSession
 from spdnn.problem.features import Inputs
 
@@ -21,8 +22,11 @@ class CpuEngine(CompiledEngine):
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
         return CpuSession(prepared, inputs, options)
 
+    def forward(self, prepared: Prepared, options: Options) -> CpuForward:
+        return CpuForward(prepared, options)
 
-class TiledEngine(CpuEngine):
+
+class TiledEngine(CompiledEngine):
     name = "tiled"
     summary = "rung of the ladder: as cpu, but all inputs go through one layer before the next"
     edge_seconds = 1e-10
@@ -31,7 +35,7 @@ class TiledEngine(CpuEngine):
         return CpuSession(prepared, inputs, options, most=1)
 
 
-class CsrEngine(CpuEngine):
+class CsrEngine(CompiledEngine):
     name = "csr"
     summary = "rung of the ladder: a plain loop over the rows of CSR weights, one input at a time, row-major features"
     offers = ()

@@ -11,7 +11,16 @@ import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall, Unsuitable
 from spdnn.engines.cuda.layers import COLUMNS, LaidLayer, Run, arranged, to_device, widths
-from spdnn.engines.cuda.schedule import CSR, KINDS, MOST_STAGED, PERSISTENT, STAGED, stage_room, variants
+from spdnn.engines.cuda.schedule import (
+    CSR,
+    KINDS,
+    MOST_STAGED,
+    PERSISTENT,
+    STAGED,
+    persistent_shared,
+    stage_room,
+    variants,
+)
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.cuda.settings import staged_outputs
 from spdnn.kernels.layouts.sliced import staged
@@ -101,7 +110,7 @@ def unsuited(properties: Properties, kind: str, inputs: int, outputs: int) -> st
     """Why a kernel cannot take a layer of this shape on such a device, or None."""
     width = max(inputs, outputs)
     if kind == PERSISTENT and not variants(properties, width, outputs):
-        needed = 2 * 4 * (width + 1)
+        needed = persistent_shared(1, width)
         return (
             f"two buffers of {width:,} neurons take {needed:,} bytes of shared memory for one input, and a block of "
             f"{properties.name} has {properties.shared_per_block:,}"

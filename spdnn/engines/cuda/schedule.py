@@ -20,7 +20,7 @@ FIRST_SEARCH = 2  # layers before the first search for identical rows
 AHEAD = 96  # edges for each neuron that must lie ahead of a search
 SETTLED = round(1024 * SHARE_SETTLED)  # of 1,024 rows, as kernels count them
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
-PERSISTENT_FIXED = 16  # bytes of shared memory for variables of the persistent kernel
+PERSISTENT_MARKS = 16  # bytes of shared memory of the persistent kernel, besides its buffers
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
 MOST_STAGED = 2**16 - 1  # neurons of a stage, which 16-bit indices number, the zeros that padding reads included
@@ -81,8 +81,8 @@ def passes(
 
 
 def persistent_shared(inputs: int, width: int) -> int:
-    """Bytes of shared memory of a block that holds two buffers of so many inputs x (width + 1)."""
-    return 2 * (width + 1) * inputs * 4
+    """Bytes of shared memory of a block that holds two buffers of so many inputs x (width + 1), and marks."""
+    return 2 * (width + 1) * inputs * 4 + PERSISTENT_MARKS
 
 
 def variants(properties: Properties, width: int, outputs: int) -> list[Variant]:
@@ -93,8 +93,7 @@ def variants(properties: Properties, width: int, outputs: int) -> list[Variant]:
     Args:
         outputs: of the widest layer, with padding.
     """
-    room = properties.shared_per_block - PERSISTENT_FIXED
-    fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= room]
+    fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= properties.shared_per_block]
     if not fitting:
         return []
     widest = fitting[-1]

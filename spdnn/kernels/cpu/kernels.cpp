@@ -12,6 +12,7 @@
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     The fused SpMM + bias + ReLU of Hidayetoglu et al., "At-Scale Sparse Deep Neural Network Inference with
 //            Efficient GPU Implementation", HPEC 2020, section III, with a CPU's caches in place of shared memory.
+#include "blocks.hpp"
 #include "inputs.hpp"
 #include "ops.hpp"
 #include "rows.hpp"
@@ -54,11 +55,6 @@ struct Unit<float> {
         std::memcpy(&x, &v, 4);
         return x;
     }
-};
-
-struct Seen {
-    uint64_t active = 0;    // lanes that got a nonzero output
-    uint64_t poisoned = 0;  // lanes with a value that was not finite before the activation
 };
 
 // Bias and activation of `kVectors` vectors, and what was seen of them.
@@ -113,8 +109,7 @@ void by_outputs(const int64_t* offsets, int64_t first, int64_t last, Outputs out
     }
 }
 
-// One block of output neurons for `kVectors` neighbouring vectors of a tile, `kOutputs` outputs at a time where these
-// have equally many edges.
+// One block of output neurons for `kVectors` neighbouring vectors of a tile, `kOutputs` outputs at a time.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
 Seen block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
@@ -129,24 +124,30 @@ Seen block(const Layer& layer, const float* __restrict src, float* __restrict ds
                 sum[v] += row[v];
         }
     };
-    auto outputs = [&](auto count, int64_t j) __attribute__((always_inline)) {
-        constexpr int kCount = decltype(count)::value;
+    auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
+        constexpr int kCount = decltype(together)::value;
         V even[kCount][kVectors] = {}, odd[kCount][kVectors] = {};
-        const int64_t edges = offsets[j + 1] - offsets[j];
-        int64_t e = 0;
-        for (; e + 2 <= edges; e += 2) {
+        int64_t common = offsets[j + 1] - offsets[j], e = 0;  // edges that each of them has
+        for (int o = 1; o < kCount; ++o) common = std::min(common, offsets[j + o + 1] - offsets[j + o]);
+        for (; e + 2 <= common; e += 2) {
 #pragma GCC unroll 4
             for (int o = 0; o < kCount; ++o) {
                 add(even[o], offsets[j + o] + e);
                 add(odd[o], offsets[j + o] + e + 1);
             }
         }
+#pragma GCC unroll 4
         for (int o = 0; o < kCount; ++o) {
-            if (e < edges) add(even[o], offsets[j + o] + e);
+            int64_t edge = offsets[j + o] + e;
+            if (kCount > 1)
+                for (; edge + 2 <= offsets[j + o + 1]; edge += 2) add(even[o], edge), add(odd[o], edge + 1);
+            if (edge < offsets[j + o + 1]) add(even[o], edge);
             epilogue.template store<kValued>(even[o], odd[o], j + o, reinterpret_cast<V*>(dst + (j + o) * kTile));
         }
     };
-    by_outputs<kOutputs>(offsets, first, last, outputs);
+    int64_t j = first;
+    for (; j + kOutputs <= last; j += kOutputs) outputs(std::integral_constant<int, kOutputs>{}, j);
+    for (; j < last; ++j) outputs(std::integral_constant<int, 1>{}, j);
     return epilogue.result();
 }
 
@@ -252,8 +253,6 @@ Seen tile_block(const Layer& layer, const void* src, float* dst, int64_t first, 
     }
 }
 
-using TileBlock = Seen (*)(const Layer&, const void*, float*, int64_t, int64_t);
-
 template <int kTile, bool kBits>
 TileBlock choose(const Layer& layer) {
     if (layer.index_bytes == 2)
@@ -261,13 +260,17 @@ TileBlock choose(const Layer& layer) {
     return layer.values ? tile_block<kTile, uint32_t, true, kBits> : tile_block<kTile, uint32_t, false, kBits>;
 }
 
-TileBlock choose(const Layer& layer, int tile) {
-    return by_tile(tile, [&](auto size) { return choose<size, false>(layer); });
-}
-
 TileBlock choose_bits(const Layer& layer, int tile) {  // of 16 inputs or more
     return by_tile(tile, [&](auto size) { return choose<(size == 1 ? 16 : int{size}), true>(layer); });
 }
+
+}  // namespace
+
+TileBlock block_for(const Layer& layer, int tile) {
+    return by_tile(tile, [&](auto size) { return choose<size, false>(layer); });
+}
+
+namespace {
 
 thread_local KeptMemory scratch;
 
@@ -281,7 +284,7 @@ Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
         return choose_bits(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
     }
     expand(*pass.rows, layer.inputs, first, filled, pass.tile, room);
-    return choose(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
+    return block_for(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
 }
 
 int64_t tiles_of(const Pass& pass) { return (pass.count + pass.tile - 1) / pass.tile; }
@@ -321,7 +324,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
         for (int64_t k = 0; k < pass.depth; ++k) {
             const Layer& layer = pass.layers[k];
             float* to = k + 1 == pass.depth ? end : both[k % 2];
-            const Seen seen = from ? choose(layer, pass.tile)(layer, from, to, 0, layer.outputs)
+            const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.outputs)
                                    : first_layer(pass, t, memory, to);
             pass.active[k * tiles + t] = seen.active;
             if (seen.poisoned & filled(pass, t)) least(failed, k);
@@ -348,7 +351,7 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
         const float* from = pass.src;
         for (int64_t k = 0; k < pass.depth; ++k) {
             const Layer& layer = pass.layers[k];
-            const TileBlock run = choose(layer, pass.tile);
+            const TileBlock run = block_for(layer, pass.tile);
             const bool last = k + 1 == pass.depth;
             float* const to = last ? pass.dst : memory + k % 2 * buffer;
             const int64_t most = std::max<int64_t>(1, layer.outputs / kLeastBlock);

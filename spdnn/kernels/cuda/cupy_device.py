@@ -5,6 +5,7 @@ NVRTC for the architecture of the device, and keeps them in its cache. To the op
 (results below the normal numbers become 0) and `--device-as-default-execution-space`.
 """
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +20,12 @@ from spdnn.kernels.cuda.driver import count, dotted, missing
 
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later
-_ALLOWED: dict[int, int] = {}  # the limits of the pool before a promise, 0: none, by the number of the device
+_PROMISES: dict[int, tuple[int, int]] = {}  # of each device: who promised last, and the pool's limit before, 0: none
 LARGEST_CARVEOUT = 100  # per cent of the memory that the L1 cache and shared memory divide
 
 
 def open_device(ordinal: int | None = None) -> "CupyDevice":
-    """The device of this number (default: the first), which becomes the calling thread's.
+    """The device of this number (default: the first).
 
     Raises:
         Unavailable: something is missing, or does not fit this device; the sentence says what.
@@ -49,8 +50,8 @@ def open_device(ordinal: int | None = None) -> "CupyDevice":
     if compiler[0] >= release and device.properties.capability < least:
         raise Unavailable(
             f"{device.properties.name} has compute capability {device.properties.capability / 10}, and NVRTC"
-            f" {'.'.join(map(str, compiler))} compiles for {least / 10} and later: pip uninstall cupy-cuda13x, then pip"
-            " install 'spdnn[cuda12]'"
+            f" {'.'.join(map(str, compiler))} compiles for {least / 10} and later: make setup CUDA=12 (or pip"
+            " install cupy-cuda12x for cupy-cuda13x)"
         )
     return device
 
@@ -65,15 +66,15 @@ class CupyDevice(CupyStreams):
         self._functions: dict[Kernel, Any] = {}
         self._flushed = None
         self.properties = _properties(cupy, ordinal)
-        if ordinal in _ALLOWED:
-            with self._working(), self._current():
-                self._pool.set_limit(size=_ALLOWED.pop(ordinal))
+        _end_promise(self._pool, self._device, ordinal)
 
     def promise(self, nbytes: int) -> None:
-        """As Device.promise; of all that CuPy takes on this GPU, until it is opened again."""
+        """As Device.promise; of all that CuPy takes on this GPU, until this object is gone or another one is made."""
         with self._working(), self._current():
-            _ALLOWED.setdefault(self.ordinal, self._pool.get_limit())
+            before = _PROMISES[self.ordinal][1] if self.ordinal in _PROMISES else self._pool.get_limit()
+            _PROMISES[self.ordinal] = id(self), before
             self._pool.set_limit(size=int(nbytes))
+        weakref.finalize(self, _end_promise, self._pool, self._device, self.ordinal, id(self)).atexit = False
 
     def upload(self, host: np.ndarray) -> Any:
         host = np.ascontiguousarray(host)
@@ -107,11 +108,12 @@ class CupyDevice(CupyStreams):
         return getattr(array.data, "device_id", self.ordinal) == self.ordinal  # NumPy's are on no device
 
     def free_bytes(self) -> int:
-        """Of the device and of CuPy's pool, and no more than CuPy was allowed (CUPY_GPU_MEMORY_LIMIT)."""
+        """Of the device, and no more than CuPy was allowed (CUPY_GPU_MEMORY_LIMIT). What CuPy's pool keeps is given
+        back first; the rest of blocks of which a part is in use counts as taken, for nothing large may fit there."""
         with self._working(), self._current():
-            free = self._cupy.cuda.runtime.memGetInfo()[0] + self._pool.free_bytes()
-            limit = self._pool.get_limit()
-        return max(0, min(free, limit - self._pool.used_bytes())) if limit else free
+            self._pool.free_all_blocks()
+            free, limit = self._cupy.cuda.runtime.memGetInfo()[0], self._pool.get_limit()
+            return max(0, min(free, limit - self._pool.total_bytes())) if limit else free
 
     def trim(self) -> None:
         with self._working(), self._current():
@@ -190,6 +192,13 @@ class CupyDevice(CupyStreams):
                 f" {taken:,} in use",
                 taken + nbytes,
             ) from error
+
+
+def _end_promise(pool: Any, device: Any, ordinal: int, owner: int | None = None) -> None:
+    """Give the pool of a device the limit that it had before a promise, of this owner or of any."""
+    if ordinal in _PROMISES and owner in (None, _PROMISES[ordinal][0]):
+        with device:
+            pool.set_limit(size=_PROMISES.pop(ordinal)[1])
 
 
 def _properties(cupy: Any, ordinal: int) -> Properties:

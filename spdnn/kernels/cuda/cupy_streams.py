@@ -45,11 +45,11 @@ class CupyStreams(Device):
     """The part of CupyStreams that knows of streams."""
 
     def __init__(self, cupy: Any, ordinal: int):
-        """`cupy`: the module; the devices are numbered from 0. This one becomes the calling thread's."""
+        """`cupy`: the module; the devices are numbered from 0. The calling thread's own stays what it is."""
         self._cupy, self.ordinal = cupy, ordinal
         self._device = cupy.cuda.Device(ordinal)
-        self._device.use()
-        self.main = self._stream = cupy.cuda.Stream(non_blocking=True)
+        with self._device:
+            self.main = self._stream = cupy.cuda.Stream(non_blocking=True)
         self._streams = [self.main]
         self._last: str | None = None  # launch
         self._synchronizes = synchronizes()

@@ -14,7 +14,7 @@ from spdnn.common.errors import Unavailable
 DRIVER = "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 UUID_BYTES = 16
-BRINGS = "pip install 'spdnn[cuda12]' or 'spdnn[cuda13]' brings it"
+BRINGS = "make setup CUDA=auto brings it, or pip install cupy-cuda12x or cupy-cuda13x, as the driver is"
 
 
 def missing() -> str | None:

@@ -8,8 +8,9 @@
 // Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
 // number that are left, which the device alone knows.
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (width + 1) * INPUTS * 4, width: of the widest
-// features; the neuron after the last one is zeros, which padding reads. Macros: THREADS; INPUTS (1, 4, 8, 16, 32); VALUED.
+// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (width + 1) * INPUTS * 4 + 16, width: of the widest
+// features; the neuron after the last one is zeros, which padding reads. All shared memory is dynamic, since simulators
+// are known to lay static variables over it. Macros: THREADS; INPUTS (1, 4, 8, 16, 32); VALUED.
 #include "common.cuh"
 #include "gather.cuh"
 
@@ -35,7 +36,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
     const int count = *rows;
     if (count < least || count > most) return;
     DYNAMIC_SHARED(float, shared);
-    __shared__ unsigned int marks[3]; // of this layer; of the one before, which is still read; of the next, cleared
+    // Three marks: of this layer; of the one before, which is still read; of the next, cleared.
+    unsigned int* marks = reinterpret_cast<unsigned int*>(shared + 2 * (width + 1) * INPUTS);
     const int lane = threadIdx.x % 32, part = threadIdx.x % LANES;
     for (int group = blockIdx.x; group * INPUTS < count; group += gridDim.x) {
         int here = 0, there = (width + 1) * INPUTS; // begins of the two buffers

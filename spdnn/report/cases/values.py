@@ -1,6 +1,6 @@
-"""The cases and their verdicts: the first section, and the first sentences of the page.
+"""The cases and their verdicts: a section, and the line on the page's first screen.
 
-Every case has a row, whether it passed, failed or was only verified. One sentence names the fastest run.
+Every case has a row, whether it passed, failed or was only verified.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from spdnn.records.ledger import GIVEN
 from spdnn.records.run_record import Verdict
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.report.networks import values as networks
 from spdnn.verify import evidence
 
 
@@ -28,7 +27,15 @@ def values(collection: Collection) -> dict | None:
         "missing": [words.printable(case) for case in collection.missing],
         "withheld": [words.printable(case) for case in collection.withheld],
         "operations": len(collection.operations),
-        "networks_run": sum(bool(row["plain"] or row["reduced"]) for row in networks.twelve(collection)),
+        "other_code": [
+            {
+                "case": words.printable(record.case),
+                "created": record.created,
+                "code": (record.environment.code or "unknown")[:12],
+                "rate": record.edges_per_second.median,
+            }
+            for record in collection.other_code
+        ],
         "machines": sorted({words.machine(record.environment) for record in records}),
         "dates": [created[0][:10], created[-1][:10]] if created else [],
         "commits": sorted({words.printable(record.environment.commit or "unknown", 40) for record in records}),
@@ -36,13 +43,14 @@ def values(collection: Collection) -> dict | None:
 
 
 def headline(collection: Collection) -> dict:
-    """The page's first sentences: how it ended (`text`, `state` in a word), and who is fastest (`lead`, or None)."""
+    """The page's line on how it ended: `text`, `state` in a word, numbers of `cases` and of those that `passed`."""
     cases, missing, operations = _cases(collection), collection.missing, len(collection.operations)
     failed = [row["case"] for row in cases if not row["passed"]]
     return {
         "text": _ending(cases, failed, missing, operations),
         "state": "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
-        "lead": _lead(networks.twelve(collection)),
+        "cases": len(cases),
+        "passed": len(cases) - len(failed),
     }
 
 
@@ -80,27 +88,3 @@ def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str]
     else:
         text = f"{count} run, and {'it' if len(cases) == 1 else 'all'} passed verification"
     return f"{text}; {words.plural(len(missing), 'case')} missing that should have run." if missing else f"{text}."
-
-
-def _lead(twelve: Sequence[dict]) -> str | None:
-    """The fastest of ours with reductions and without, each compared with the best published on that network."""
-    parts = []
-    for key, how in (("reduced", "with exact reductions on"), ("plain", "with no reductions")):
-        if rows := [row for row in twelve if row[key]]:
-            row = max(rows, key=lambda row: (row[key]["comparable"], row[key]["rate"].median))
-            parts.append(_compared(row, row[key], how))
-    return f"Fastest here {'; '.join(parts)}." if parts else None
-
-
-def _compared(row: dict, ours: dict, how: str) -> str:
-    inputs = "" if ours["comparable"] else " (not on the official inputs)"
-    rate = ours["rate"].median
-    text = f"{how}: {words.tera(rate)} TeraEdges/s on {row['neurons']:,} × {row['layers']:,}{inputs}"
-    one, best = row["best"]["one"], row["best"]["any"]
-    if best is None:
-        return text
-    label, times = networks.label(best), words.significant(rate / best.edges_per_second, 3)
-    if one in (None, best):
-        return f"{text}, {times} times the best published there ({label})"
-    alone = words.significant(rate / one.edges_per_second, 3)
-    return f"{text}, {alone} times the best published on one device and {times} times that on any ({label})"

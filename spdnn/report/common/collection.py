@@ -47,6 +47,7 @@ class Collection:
         baselines: the published results.
         operation_baselines: the published figures of operations.
         origins: by seal, of run records that were made or repeated here (records/ledger.py).
+        other_code: run records that are not shown with the others, for newer ones of their machine are of other code.
     """
 
     records: Sequence[RunRecord]
@@ -57,6 +58,7 @@ class Collection:
     baselines: Sequence[Baseline]
     operation_baselines: Sequence[OperationBaseline]
     origins: Mapping[str, str] = field(default_factory=dict)
+    other_code: Sequence[RunRecord] = ()
 
     @property
     def empty(self) -> bool:
@@ -67,10 +69,12 @@ class Collection:
     def runs(self) -> list[dict]:
         """A row of `run_rows.row` for each run record; with its machine where there are several machines or a GPU."""
         several = len({words.machine(record.environment) for record in self.records}) > 1
-        return [
+        runs = [
             run_rows.row(record, number, placed=several or bool(record.environment.gpu))
             for number, record in enumerate(self.records)
         ]
+        run_rows.name_runs(runs)
+        return runs
 
     @cached_property
     def own(self) -> list[dict]:
@@ -97,8 +101,13 @@ def collect(
     operations: Iterable[OperationRecord] = (),
     operation_baselines: Sequence[OperationBaseline] = (),
     origins: Mapping[str, str] | None = None,
+    any_code: bool = False,
 ) -> Collection:
-    """The parts as one, with checked operation records and the published tables; the same for any order of them."""
+    """The parts as one, with checked operation records and the published tables; the same for any order of them.
+
+    Args:
+        any_code: mix run records of all digests of code; else of each machine those of its newest record's.
+    """
     records: dict[str, RunRecord] = {}
     judged: dict[str, tuple[str, Verdict]] = {}
     withheld: dict[str, RunRecord] = {}
@@ -114,8 +123,11 @@ def collect(
         missing |= set(part.expected) - timed - {case for case, _ in part.verdicts}
     # A record that one part withholds is shown by no other.
     shown = sorted((_order(record), text) for text, record in records.items() if text not in withheld)
+    runs = [records[text] for _, text in shown]
+    newest = {words.machine(run.environment): run.environment.code for run in sorted(runs, key=lambda run: run.created)}
+    mixed = [any_code or run.environment.code == newest[words.machine(run.environment)] for run in runs]
     return Collection(
-        [records[text] for _, text in shown],
+        [run for run, shown in zip(runs, mixed, strict=True) if shown],
         sorted(judged.values(), key=lambda one: (one[1].passed, one[0], _text(one[1]))),
         sorted({record.case for record in withheld.values()}),
         sorted(missing),
@@ -123,6 +135,7 @@ def collect(
         baselines,
         operation_baselines,
         origins or {},
+        [run for run, shown in zip(runs, mixed, strict=True) if not shown],
     )
 
 

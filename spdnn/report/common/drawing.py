@@ -3,12 +3,15 @@
 All figures share one style and one width. The same values give the same bytes of SVG, PNG and CSV.
 """
 
+import contextlib
 import csv
 import html
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from spdnn.common.errors import Unavailable
@@ -27,6 +30,12 @@ SETTINGS = {
 RECORD = "record-"  # begins the id, inside an SVG, of what shows one record; its number in the page's table follows
 MOST_DRAWN = 5  # figures of one kind on a page, and curves in one; the data of more are in its tables
 MOST_BARS = 16  # cases in one figure
+WIDTHS: ContextVar[tuple[float, float]] = ContextVar("WIDTHS", default=(8.4, 4.3))  # inches: of a page, a telephone
+FORMATS = (".pdf", ".svg", ".png")
+STYLES = {  # (seaborn's style, further settings)
+    "page": ("whitegrid", {}),
+    "paper": ("ticks", {"font.size": 8, "axes.linewidth": 0.6, "lines.linewidth": 1.0, "pdf.fonttype": 42}),
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ class Figure:
         plot: of matplotlib.
         columns, rows: the numbers plotted, as a table.
         tips: by the gid of a part of the plot, the text at a pointer that rests there.
+        narrow: the same plot as wide as a telephone, which the page shows there; None: the one plot is scaled.
     """
 
     name: str
@@ -49,6 +59,7 @@ class Figure:
     columns: Sequence[str]
     rows: Iterable[Sequence]
     tips: Mapping[str, str] = field(default_factory=dict)
+    narrow: Any = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,7 @@ class Drawing:
         svg: one <svg> element.
         png: the bytes of a PNG at 144 dots an inch; None unless asked for.
         csv: the numbers plotted, as a table with a line of names.
+        narrow: an <svg> element for a telephone, or empty.
     """
 
     name: str
@@ -70,6 +82,7 @@ class Drawing:
     svg: str
     png: bytes | None
     csv: str
+    narrow: str = ""
 
 
 def libraries() -> tuple:
@@ -82,20 +95,41 @@ def libraries() -> tuple:
     return seaborn, Figure
 
 
-def style():
-    """The settings under which every figure is plotted and saved."""
+@contextlib.contextmanager
+def style(name: str = "page", width: float | None = None) -> Iterator[None]:
+    """The settings under which figures are plotted and saved.
+
+    Args:
+        name: one of STYLES.
+        width: inches, of every figure; by default those of the page and of a telephone.
+    """
     seaborn, _ = libraries()
     import matplotlib
 
-    return matplotlib.rc_context({**seaborn.axes_style("whitegrid"), **SETTINGS})
+    token = WIDTHS.set((width, width) if width else WIDTHS.get())
+    try:
+        with matplotlib.rc_context({**seaborn.axes_style(STYLES[name][0]), **SETTINGS, **STYLES[name][1]}):
+            yield
+    finally:
+        WIDTHS.reset(token)
+
+
+def write(plot: Any, path: str | Path, kind: str) -> None:
+    """Write a plot to a file, the same bytes for the same plot; `kind`: pdf, svg or png. Called under `style`."""
+    _lay_out(plot)
+    told = {"pdf": ("Creator", "Producer", "CreationDate"), "svg": ("Creator", "Date"), "png": ("Software",)}[kind]
+    plot.savefig(path, format=kind, dpi=300, metadata=dict.fromkeys(told))
 
 
 def saved(figure: Figure, category: str, png: bool = False) -> Drawing:
     """The figure as files hold it, with a PNG where asked for; called under `style`."""
-    _lay_out(figure.plot)
+    for plot in filter(None, (figure.plot, figure.narrow)):
+        _lay_out(plot)
     image = _png(figure.plot) if png else None
     data = table(figure.columns, figure.rows)
-    return Drawing(figure.name, category, figure.title, figure.caption, _svg(figure), image, data)
+    narrow = _svg(figure, figure.narrow, f"{figure.name}-narrow") if figure.narrow else ""
+    svg = _svg(figure, figure.plot, figure.name)
+    return Drawing(figure.name, category, figure.title, figure.caption, svg, image, data, narrow)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence]) -> str:
@@ -127,11 +161,11 @@ def _png(plot) -> bytes:
     return stream.getvalue()
 
 
-def _svg(figure: Figure) -> str:
+def _svg(figure: Figure, plot: Any, name: str) -> str:
     """One <svg> element with its own ids, a title, a description, and no date, program or document type."""
     stream = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.plot.savefig(stream, format="svg", metadata={**nothing, "Title": figure.title})
+    plot.savefig(stream, format="svg", metadata={**nothing, "Title": figure.title})
     text = stream.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
     description = f"<desc>{html.escape(figure.caption)}</desc>\n"
@@ -139,7 +173,7 @@ def _svg(figure: Figure) -> str:
     for gid, tip in figure.tips.items():
         here = f'<g id="{gid}">'
         text = text.replace(here, f"{here}<title>{html.escape(tip)}</title>")
-    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{figure.name}-", text)
-    text = re.sub(r"url\(#", f"url(#{figure.name}-", text)
+    text = re.sub(r'(?<=[\s"])(id="|xlink:href="#)', rf"\1{name}-", text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
     label = html.escape(figure.title)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()

@@ -1,17 +1,18 @@
 """What the figures of all sections share: a canvas as wide as the page, colours, axes, rows and legends."""
 
+import math
 import re
 from collections.abc import Sequence
 
-from spdnn.report.common.drawing import libraries
+from spdnn.report.common.drawing import WIDTHS, libraries
 
 INK = "#1f2933"
 NO_COLOUR = "#9aa1ab"
 
 
-def canvas(height: float, *shape: int, **settings) -> tuple:
-    """(a matplotlib figure as wide as the page and `height` inches high, its axes as `subplots` returns them)."""
-    plot = libraries()[1](figsize=(8.4, height), layout="constrained")
+def canvas(height: float, *shape: int, narrow: bool = False, **settings) -> tuple:
+    """(a matplotlib figure `height` inches high, as wide as the page or a telephone, its axes as of `subplots`)."""
+    plot = libraries()[1](figsize=(WIDTHS.get()[narrow], height), layout="constrained")
     return plot, plot.subplots(*shape, **settings)
 
 
@@ -40,6 +41,18 @@ def logarithmic(axes, letters: str) -> None:
         axis = getattr(axes, f"{letter}axis")
         axis.set_major_formatter(plain)
         axis.set_minor_formatter("")
+
+
+def ticked(axis, numbers: Sequence[float]) -> None:
+    """Give a logarithmic axis ticks at 1, 2 and 5 times powers of ten, where powers alone would leave one or two."""
+    from matplotlib.ticker import FixedLocator
+
+    low, high = min(number for number in numbers if number > 0), max(numbers)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    shown = [tick for tick in ticks if low / 1.6 <= tick <= high * 1.6]
+    if len(shown) <= 9:
+        axis.set_major_locator(FixedLocator(shown))
 
 
 def plot_counts(axes, counts: Sequence[int], **settings) -> list:

@@ -2,18 +2,21 @@
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
-from spdnn.records.run_record import Problem, RunRecord
+from spdnn.records.run_record import Problem, RunRecord, busy_part
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.taskgraph.calibration import decomposition_of
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
+LIKE_FOR_LIKE = ["dead"]  # what published systems leave out as well
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 
@@ -53,6 +56,9 @@ def row(record: RunRecord, number: int, placed: bool) -> dict:
         "comparable": words.comparable(problem),
         "reductions": words.reductions(names),
         "reduced": bool(names),
+        "like_for_like": names == LIKE_FOR_LIKE,
+        "busy": busy_part(record),
+        "configuration": configuration(record),
         "span": record.span,
         "includes": words.includes(record),
         "rate": rate,
@@ -70,6 +76,53 @@ def row(record: RunRecord, number: int, placed: bool) -> dict:
     reductions = {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(len(names), run["reductions"])
     run["setting"] = ", ".join(filter(None, (run["engine"], threads(run), reductions, where)))
     return run
+
+
+def configuration(record: RunRecord) -> str:
+    """The configuration of the workflow, or the command, that a record is of, by its own command."""
+    program, *options = record.environment.command.split() or ["unknown"]
+    if program != "snakemake":
+        return words.printable(" ".join([program, *options[:1]]), 40)
+    files = dropwhile(lambda word: word != "--configfile", options)
+    names = [Path(word).stem for word in takewhile(lambda word: word[:2] != "--", list(files)[1:])]
+    return words.printable(" + ".join(names) or "config", 40)
+
+
+def name_runs(runs: Sequence[dict]) -> None:
+    """Give each run a short `name`, its `chips` (what differs among the runs) and both as one text, `short`.
+
+    Runs of the same settings differ by their case, or else by the time at which they were made. The long name stays in
+    the record.
+    """
+    told = [_settings(run) for run in runs]
+    differ = [name for name in told[0] if len({one[name] for one in told}) > 1] if told else []
+    for run, settings in zip(runs, told, strict=True):
+        size = run["official_size"]
+        run["name"] = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run["case"].split(".")[0], 40)
+        run["chips"] = [settings[name] for name in differ if settings[name]]
+    for members in grouped(runs, lambda run: (run["name"], *run["chips"])).values():
+        if len(members) > 1:
+            cases = len({run["case"] for run in members}) > 1
+            for run in members:
+                made = run["record"].created.replace("T", " ").removesuffix("Z")
+                run["chips"].append(words.printable(run["case"], 40) if cases else made)
+    for run in runs:
+        run["short"] = ", ".join([run["name"], *run["chips"]])
+
+
+def _settings(run: dict) -> dict[str, str]:
+    """What can differ between runs of one network, in words."""
+    machine = run["record"].environment
+    on = run["record"].reductions.requested
+    named = {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(len(on), run["reductions"])
+    return {
+        "inputs": run["inputs"],
+        "engine": run["engine"],
+        "cut": cut(run["record"]),
+        "reductions": "like for like" if run["like_for_like"] and run["official_size"] else named,
+        "threads": threads(run),
+        "machine": words.machine(machine),
+    }
 
 
 def _solution(record: RunRecord) -> dict | None:

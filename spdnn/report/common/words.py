@@ -52,6 +52,34 @@ DEFINITIONS = (
         "Median and interval",
         "The median over the repeats, with a bootstrap interval of that median. One repeat is its own interval.",
     ),
+    (
+        "Like for like",
+        "The challenge's official inputs, and only dead inputs left out: what published systems leave out as well. "
+        "Rates with more reductions are of work avoided, and are set beside no published rate.",
+    ),
+    (
+        "Time to solution",
+        "From the start of a process to verified categories, downloads, further repeats and measuring the machine left "
+        "out; of a workflow, the sum of the stages of the case, shared ones counted whole. No published rate has it.",
+    ),
+    (
+        "Busy machine",
+        "Other processes, or a limit of the control group, had more than 10 % of the cores while the clock ran: the "
+        "times may be longer than on a quiet machine. Records of before do not say.",
+    ),
+    (
+        "Other code",
+        "Records of an older digest of the package's sources than the newest of their machine; mixed only if asked.",
+    ),
+    (
+        "Record",
+        "Made here, by this user's commands; repeated here, by spdnn record check --rerun; or as given: its digests "
+        "and claims hold, and nothing more is known of it.",
+    ),
+    (
+        "Borderline",
+        "An input whose last row is nonzero in one of two precisions alone, too small there to decide; it passes.",
+    ),
     ("Lossy", "A published method whose values are approximate; none of the runs on this page are."),
 )
 

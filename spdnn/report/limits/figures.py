@@ -15,7 +15,8 @@ SECOND = "loads from the second-level cache"
 ROOM = 4  # times that the horizontal axis goes beyond what is on it
 STRIP = 0.16  # of the axis' width, for runs without a number of bytes moved
 HEIGHT, LEGEND = 4.6, 1.5  # inches
-LABEL = 7.5  # points of a label's letters
+LIMIT_IN_VIEW = 40  # per cent: below, an axis to 100 would leave bars too short to compare
+LABEL = 9  # points of a label's letters
 COLUMNS = (
     "case", "edges per byte moved", "10^9 edges/s", "10^9 edges/s at its own limit", "share of the limit, %",
     "ceiling that binds", "nearest cache, 10^9 edges/s", "second-level cache, 10^9 edges/s", "memory, 10^9 bytes/s",
@@ -24,8 +25,8 @@ COLUMNS = (
 
 def figures(values: dict) -> Iterator[Figure]:
     """A roofline for each of the first machines, and the shares of the runs nearest to their limit."""
-    yield from map(roofline, values["panels"][:MOST_DRAWN])
     yield distances(values["rows"])
+    yield from map(roofline, values["panels"][:MOST_DRAWN])
 
 
 def roofline(panel: dict) -> Figure:
@@ -74,27 +75,34 @@ def roofline(panel: dict) -> Figure:
 def distances(rows: Sequence[dict]) -> Figure:
     """The share of its limit that each of the first rows reached; colour is the ceiling that binds."""
     shown, palette = rows[:MOST_BARS], plotting.colours()
-    plot, axes = plotting.canvas(1.5 + 0.38 * len(shown))
-    for index, row in enumerate(shown):
-        share = 100 * row["share"]
-        axes.broken_barh([(0, share)], (index - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
-                         gid=f"{RECORD}{row['number']}")  # fmt: skip
-        plotting.write_after(axes, f"{significant(share, 3)} %", share, index)
-    axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
-    axes.set_xlim(0, max(110.0, *(118 * row["share"] for row in shown)))
-    axes.set_xlabel("% of the machine's limit that was reached")
-    plotting.name_rows(plot, axes, [plotting.folded(row["case"]) for row in shown], fontsize=8)
-    _ceilings(plot, shown, palette)
+    longest = 100 * max(row["share"] for row in shown)
+
+    def plot(narrow: bool = False):
+        plot, axes = plotting.canvas(1.1 + 0.28 * len(shown), narrow=narrow)
+        for index, row in enumerate(shown):
+            share = 100 * row["share"]
+            axes.broken_barh([(0, share)], (index - 0.31, 0.62), facecolors=palette[COLOURS[row["ceiling"]]],
+                             gid=f"{RECORD}{row['number']}")  # fmt: skip
+            plotting.write_after(axes, f"{significant(share, 3)} %", share, index, size=9)
+        if longest > LIMIT_IN_VIEW:
+            axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
+        axes.set_xlim(0, max(110.0, 1.18 * longest) if longest > LIMIT_IN_VIEW else 1.25 * longest)
+        axes.set_xlabel("% of the machine's limit that was reached", loc="left")
+        plotting.name_rows(plot, axes, [plotting.folded(row["short"], 30) for row in shown], fontsize=9)
+        _ceilings(plot, shown, palette)
+        return plot
+
     more = len(rows) > len(shown)
     return Figure(
         "limit-shares",
         "Share of its machine's limit that each run reached",
-        "The machine's limit ÷ the median of the inference seconds, the nearest first. Colour: the ceiling that binds."
+        "Machine's limit ÷ median inference seconds, the nearest first."
         + (f" The first {len(shown)} of {len(rows):,} cases; the table has all." if more else ""),
-        plot,
+        plot(),
         ("case", "share of the limit, %", "ceiling that binds"),
         [(row["case"], 100 * row["share"], row["binds"]) for row in shown],
         _tips(shown),
+        plot(True),
     )
 
 
@@ -149,7 +157,7 @@ def _run(axes, row: dict, x: float, colour: str) -> None:
 def _labels(axes, rows: Sequence[dict], past_end: dict[int, float]) -> None:
     """The cases in a column on the right, as high as their marks where there is room, each tied to its mark."""
     bottom, top = axes.get_ylim()
-    texts = [plotting.folded(row["case"], 34) for row in rows]
+    texts = [plotting.folded(row["short"], 26) for row in rows]
     heights = [math.log(row["computed_rate"] / 1e9 / bottom) / math.log(top / bottom) for row in rows]
     height_of_line = 1.25 * LABEL / (72 * HEIGHT * 0.86)
     order = sorted(range(len(rows)), key=lambda i: (heights[i], i))

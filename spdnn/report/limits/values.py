@@ -49,6 +49,8 @@ def _row(run: dict) -> dict | None:
     edges, moved, loaded = result.edges_computed, or_none(result.bytes_moved), or_none(result.bytes_loaded)
     return {
         "case": run["case"],
+        "run": run,
+        "short": run["short"],
         "number": run["number"],
         "ranks": ranks,
         "device": machine.on_device,

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from spdnn.report.common.section import Section
-from spdnn.report.networks.figures import figures
 from spdnn.report.networks.values import values
 
-SECTION = Section("networks", "The twelve networks", Path(__file__).parent, values, figures)
+SECTION = Section("networks", "The twelve networks", Path(__file__).parent, values)

@@ -5,55 +5,27 @@ Our runs and the published figures are compared by the challenge's rate, within 
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from spdnn.problem import challenge
-from spdnn.records.published import DEVICES, Baseline, best
-from spdnn.report.common import run_rows, words
-from spdnn.report.common.collection import Collection, fair_runs, once
+from spdnn.records.published import DEVICES, Baseline
+from spdnn.report.common import words
+from spdnn.report.common.collection import Collection, once
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
-OURS, OURS_REDUCED, OURS_RANKS = (
-    "this project, no reductions", "this project, reductions on", "this project, several ranks",
-)  # fmt: skip
-MOST_POINTS = 20  # of ours, of one network in the figure of all
-
-
-class Point(NamedTuple):
-    """One rate of the throughput figure.
-
-    Attributes:
-        row: the network's label.
-        rate, low, high: edges per second, and the ends of its interval (the rate itself when there is none).
-        span: what the time includes.
-        who: one of OURS, OURS_REDUCED and OURS_RANKS, or a published figure's devices.
-        same: whether it is the same computation as the challenge's: exact, on the official inputs.
-        label: who it is, in words.
-        record: the number of its record on the page; None for a published figure.
-    """
-
-    row: str
-    rate: float
-    low: float
-    high: float
-    span: str
-    who: str
-    same: bool
-    label: str
-    record: int | None = None
+SERIES = ("reduced", "like", "plain")  # ours: with reductions, like for like with published systems, without any
 
 
 def values(collection: Collection) -> dict | None:
-    """What the section prints; None without a run of this project."""
-    if not collection.own:
-        return None
+    """What the section prints; None without a run of one of the twelve."""
     official = [run for run in collection.own if run["official_size"]]
+    if not official:
+        return None
+    rows = twelve(collection)
     return {
-        "own": collection.own,
-        "twelve": twelve(collection),
+        "own": official,
+        "series": [name for name in SERIES if any(row[name] for row in rows)],
+        "twelve": rows,
         "published": published(collection.baselines),
-        "points": points(official, collection.baselines),
-        "configurations": run_rows.configurations(official),
     }
 
 
@@ -61,9 +33,10 @@ def values(collection: Collection) -> dict | None:
 def twelve(collection: Collection) -> list[dict]:
     """A row for each official network, run or not.
 
-    Each has the best of ours without reductions (`plain`) and with (`reduced`), runs on the official inputs before
-    others, and the best exact published figures on one device and on any (`best`), each with its `label`; None where
-    there is none. Ratios of rates, ours over published, are in `times`, by (ours, devices).
+    Each has the best of ours of each of SERIES, runs on the official inputs before others and quiet machines before
+    busy ones, and the best exact published figures on one device and on any (`best`), each with its `label`; None where
+    there is none. Ratios of our rates over published ones are in `times`, by (one of SERIES, devices), where the two
+    are fair to set side by side: on the official inputs, with no more left out than published systems leave out.
     """
     rows = []
     for problem in challenge.PROBLEMS:
@@ -73,7 +46,7 @@ def twelve(collection: Collection) -> list[dict]:
             row for row in collection.baselines
             if (row.neurons, row.layers) == size and row.edges_per_second and not row.lossy
         ]  # fmt: skip
-        ours = {"plain": _ours(own, reduced=False), "reduced": _ours(own, reduced=True)}
+        ours = {name: _ours(own, name) for name in SERIES}
         best = {"one": _fastest(exact, DEVICES[:1]), "any": _fastest(exact, DEVICES)}
         rows.append(
             {
@@ -86,7 +59,8 @@ def twelve(collection: Collection) -> list[dict]:
                 "label": {devices: figure and label(figure) for devices, figure in best.items()},
                 "times": {
                     (name, devices): one["rate"].median / figure.edges_per_second
-                    for name, one in ours.items() for devices, figure in best.items() if one and figure
+                    for name, one in ours.items() for devices, figure in best.items()
+                    if name != "reduced" and one and one["comparable"] and figure
                 },
             }
         )  # fmt: skip
@@ -98,10 +72,18 @@ def key(neurons: int, layers: int) -> str:
     return f"{neurons}-{layers}"
 
 
-def _ours(runs: Sequence[dict], reduced: bool) -> dict | None:
-    """The fastest of our runs, the official inputs first; None without one."""
-    runs = [run for run in runs if run["reduced"] == reduced]
-    return max(runs, key=lambda run: (run["comparable"], run["rate"].median, -run["number"]), default=None)
+def series(run: dict) -> str:
+    """Which of SERIES a run belongs to."""
+    return "like" if run["like_for_like"] else "reduced" if run["reduced"] else "plain"
+
+
+def _ours(runs: Sequence[dict], name: str) -> dict | None:
+    """The fastest of our runs of a series, the official inputs and quiet machines first; None without one."""
+
+    def rank(run: dict) -> tuple:
+        return run["comparable"], not run["busy"], run["rate"].median, -run["number"]
+
+    return max((run for run in runs if series(run) == name), key=rank, default=None)
 
 
 def _fastest(rows: Sequence[Baseline], devices: Sequence[str]) -> Baseline | None:
@@ -124,21 +106,3 @@ def label(row: Baseline) -> str:
     devices = f"{row.devices} × " if row.devices.isdecimal() else f"{row.devices}, " if row.devices else ""
     system = _AUTHORS.sub("", row.system)
     return words.printable(f"{system}, {devices}{row.hardware.split(' (')[0]}, {row.year}")
-
-
-def points(runs: Sequence[dict], baselines: Sequence[Baseline]) -> list[Point]:
-    """Runs of official networks, and the best published figures of each; spans that the runs have come first."""
-    marks = []
-    for size, members in run_rows.grouped(runs, lambda run: run["official_size"]).items():
-        spans = {run["span"] for run in members}
-        row = f"{size[0]} × {size[1]}"
-        for group, figure in sorted(best(baselines, *size).items(), key=lambda item: item[0].span not in spans):
-            rate, text = figure.edges_per_second, f"{figure.system}, {figure.hardware}"
-            text = f"{text}, {figure.devices or 'devices not stated'}"
-            marks.append(Point(row, rate, rate, rate, group.span, group.devices, not group.lossy, text))
-        for run in fair_runs(members, MOST_POINTS):
-            rate, who = run["rate"], OURS_REDUCED if run["reduced"] else OURS
-            who = who if run["ranks"] == 1 else OURS_RANKS
-            ends = rate.median, rate.low, rate.high
-            marks.append(Point(row, *ends, run["span"], who, run["comparable"], run["case"], run["number"]))
-    return marks

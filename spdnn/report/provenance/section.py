@@ -5,4 +5,4 @@ from pathlib import Path
 from spdnn.report.common.section import Section
 from spdnn.report.provenance.values import values
 
-SECTION = Section("provenance", "Provenance", Path(__file__).parent, values)
+SECTION = Section("provenance", "Records and glossary", Path(__file__).parent, values)

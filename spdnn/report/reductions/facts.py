@@ -86,11 +86,3 @@ def neurons(record: RunRecord) -> dict | None:
         return None
     fewer = values["neurons_left"] <= values["neurons"] and values["edges_left"] <= values["edges"]
     return values if fewer and values["edges"] == record.problem.edges else None
-
-
-def constant_from(counts: Sequence[int]) -> int:
-    """The layer, from 1, from which on the counts stay as they are at the end."""
-    layer = len(counts)
-    while layer > 1 and counts[layer - 2] == counts[-1]:
-        layer -= 1
-    return layer

@@ -1,7 +1,7 @@
 """The figures on the exact reductions: edges that are left, by network, and rows that are computed, by layer."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import plotting, words
@@ -24,12 +24,29 @@ def figures(values: dict) -> Iterator[Figure]:
 
 
 def edges(networks: Sequence[dict]) -> Figure:
+    """What each reduction leaves out, by network; the figure of `_edges`, with its data."""
+    columns = ["network and inputs", "edges counted"]
+    for name in REDUCTIONS:
+        columns += [f"edges left without {REDUCTIONS[name].left_out}", f"{name}, factor"]
+    return Figure(
+        "reductions-edges",
+        "Edges left after each exact reduction, by network",
+        "Inputs × edges, logarithmic: at the right what the challenge counts, at the left what is left. Each bar is "
+        "what one reduction leaves out; the number at the right is of all together. Diamond: really computed.",
+        _edges(networks),
+        [*columns, "all factors", "edges really computed"],
+        map(_row, networks),
+        narrow=_edges(networks, True),
+    )
+
+
+def _edges(networks: Sequence[dict], narrow: bool = False):
     """Each network's edges from all that are counted (right) down to what is left (left), on a logarithmic scale.
 
     A bar is what one reduction leaves out; its length is the factor, so that lengths add up as factors multiply.
     """
     palette = plotting.colours()
-    plot, axes = plotting.canvas(1.7 + 0.62 * len(networks))
+    plot, axes = plotting.canvas(1.2 + 0.32 * len(networks) + (0.8 if narrow else 0), narrow=narrow)
     low, high = _ends(networks)
     for row, one in enumerate(networks):
         right = one["edges"]
@@ -41,7 +58,7 @@ def edges(networks: Sequence[dict]) -> Figure:
             if left < right and math.log(right / left) > LABELLED * math.log(high / low):
                 axes.annotate(
                     f"÷ {words.significant(right / left, 3)}", (math.sqrt(left * right), row), ha="center",
-                    va="center", fontsize=8.5, color="white" if step["name"] != "inputs" else INK,
+                    va="center", fontsize=8.5, color="#fefefe" if step["name"] != "inputs" else "#010101",
                 )  # fmt: skip
             right = left
         axes.plot([one["edges"]] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.6)
@@ -54,25 +71,8 @@ def edges(networks: Sequence[dict]) -> Figure:
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")
     plotting.name_rows(plot, axes, [_label(one) for one in networks])
-    _legend(plot, palette)
-    columns = ["network and inputs", "edges counted"]
-    for name in REDUCTIONS:
-        columns += [f"edges left without {REDUCTIONS[name].left_out}", f"{name}, factor"]
-    return Figure(
-        "reductions-edges",
-        "Edges left after each exact reduction, by network",
-        "Inputs × edges on a logarithmic scale: at the right what the challenge counts, at the left what is left. Each "
-        "bar is what one reduction leaves out after those to its right, and its length is how many times fewer edges "
-        "that leaves; the number at the right is of all together. Diamond: what the run with most reductions computed. "
-        f"Cases: {_listed(step['case'] for one in networks for step in one['steps'] if step['case'])}.",
-        plot,
-        [*columns, "all factors", "edges really computed"],
-        map(_row, networks),
-    )
-
-
-def _listed(cases: Iterable[str]) -> str:
-    return words.listed(sorted(set(cases)), between="; ")
+    _legend(plot, palette, 1 if narrow else 3)
+    return plot
 
 
 def _row(one: dict) -> tuple:
@@ -99,16 +99,17 @@ def _power(number: float, _index: int) -> str:
 
 
 def _label(one: dict) -> str:
-    return f"{one['neurons']:,} × {one['layers']:,}\n{one['inputs']}"
+    size = f"{one['neurons']:,} × {one['layers']:,}"
+    return size if one["comparable"] else f"{size}, {plotting.folded(one['inputs'], 20)}"
 
 
-def _legend(plot, palette: Sequence[str]) -> None:
+def _legend(plot, palette: Sequence[str], columns: int) -> None:
     handles = [
         plotting.patch(f"left out: {REDUCTIONS[name].left_out}", color=palette[_hue(name)]) for name in REDUCTIONS
     ]
     handles.append(plotting.line("as the challenge counts", color=INK, linestyle="", marker="|", markersize=12))
     handles.append(plotting.line("really computed", color=INK, linestyle="", marker="D", markersize=5))
-    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
+    plot.legend(handles=handles, loc="outside lower left", frameon=False, ncols=columns)
 
 
 def rows(curves: Sequence[dict]) -> Figure:
@@ -116,7 +117,7 @@ def rows(curves: Sequence[dict]) -> Figure:
     palette = plotting.colours()
     columns = min(COLUMNS, len(curves))
     lines = -(-len(curves) // columns)
-    plot, panels = plotting.canvas(0.8 + 2.5 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
+    plot, panels = plotting.canvas(0.8 + 1.9 * lines, lines, columns, sharex=True, sharey=True, squeeze=False)
     panels = panels.flat
     for index, (one, axes) in enumerate(zip(curves, panels, strict=False)):
         plotting.plot_counts(axes, one["alive"], color=palette[_hue("dead")], linewidth=2)
@@ -139,8 +140,7 @@ def rows(curves: Sequence[dict]) -> Figure:
         "Inputs alive and the rows computed for them, by layer",
         "Inputs alive when a layer begins, and the rows that the engine computes for them, both axes "
         "logarithmic. Rows are drawn where the run searched for identical ones; there are fewer rows than inputs once "
-        "some are identical. Of networks that begin with the same layers one is drawn. Cases: "
-        f"{_listed(case for one in curves for case in one['cases'])}.",
+        "some are identical. Of networks that begin with the same layers one is drawn.",
         plot,
         ("network and inputs", "layer", "inputs alive", "rows computed"),
         [

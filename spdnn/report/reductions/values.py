@@ -8,7 +8,6 @@ run that computed identical neurons once. Where no engine noted its rows, steps 
 from collections.abc import Sequence
 
 from spdnn.problem import challenge
-from spdnn.records.run_record import Verdict
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
@@ -35,8 +34,6 @@ def values(collection: Collection) -> dict | None:
         "example": example,
         "curves": _curves(networks),
         "times": times,
-        "rates": _rates(times, example),
-        "without": _command((example or networks[0])["runs"][0], "none"),
     }
 
 
@@ -81,15 +78,10 @@ def _network(runs: Sequence[dict]) -> dict:
         "computed": _computed(nominal, most),
         "alive": dead_of and facts.alive(dead_of["record"]),
         "survivors": dead_of and dead_of["record"].result.survivors,
-        "dying_until": dead_of and facts.constant_from(dead_of["record"].result.survivors),
         "rows": rows_of and facts.layer_counts(rows_of["record"]).rows,
-        "same_from": rows_of and facts.constant_from(facts.layer_counts(rows_of["record"]).rows),
         "searched": bool(rows_of) and facts.searched(rows_of["record"]),
         "merged": merged_of and facts.neurons(merged_of["record"]),
         "may_leave": dead_of and dead_of["record"].reductions.number("dead", "rows_may_leave_before_layer"),
-        "bias": _number(problem.network.get("bias")),
-        "clip": _number(problem.network.get("ymax")),
-        "rule": rows_of and _rule(rows_of["record"].verdict),
         "cases": sorted({run["case"] for run in (rows_of, merged_of, dead_of) if run}),
         "notes": _notes(runs, source, rows_of, merged_of),
     }
@@ -103,15 +95,6 @@ def _computes(run: dict) -> tuple:
 def _computed(nominal: int, run: dict) -> dict:
     edges = run["record"].result.edges_computed
     return {"edges": edges, "factor": nominal / edges if edges else None, "case": run["case"]}
-
-
-def _rule(verdict: Verdict) -> str | None:
-    """The official truth's rule for the values at the end; no other truth has them beforehand."""
-    return words.printable(verdict.values.rule) if verdict.truth.kind == "official" else None
-
-
-def _number(value: object) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
@@ -232,18 +215,6 @@ def _time(run: dict, before: dict | None) -> dict:
     faster = before["seconds"]["inference"] / seconds if before else None
     fewer = before["record"].result.edges_computed / edges if before and edges else None
     return {"run": run, "low": low, "high": high, "edges": edges, "faster": faster, "fewer": fewer}
-
-
-def _rates(times: Sequence[dict], example: dict | None) -> dict | None:
-    """One engine's rates with no reductions and with all: of the example, else of the first network that has both."""
-    pairs = [
-        (one["rows"][0]["run"], one["rows"][-1]["run"]) for one in times
-        if not one["rows"][0]["run"]["reduced"] and one["rows"][-1]["run"]["record"].reductions.on == prefixes()[-1]
-    ]  # fmt: skip
-    key = run_rows.problem_key(example["runs"][0]) if example else None
-    own = [pair for pair in pairs if run_rows.problem_key(pair[0]) == key]
-    without, reduced = (own or pairs or [(None, None)])[0]
-    return {"without": without, "reduced": reduced} if without else None
 
 
 def titled(one: dict) -> str:

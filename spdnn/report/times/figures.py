@@ -6,7 +6,7 @@ In the bars a case is a bar, and its lengths are parts of its time.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from spdnn.report.common import plotting, run_rows, words
+from spdnn.report.common import plotting, words
 from spdnn.report.common.drawing import MOST_BARS, RECORD, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.words import significant
@@ -14,12 +14,14 @@ from spdnn.report.times.ladders import Curve
 from spdnn.report.times.values import fastest
 
 READ, PREPARE, INFERENCE = "read", "prepare", "inference"
+INPUTS, VERIFICATION, REST = "inputs", "verification", "start, network, other"
 KERNEL, COPY, WAIT, UNASSIGNED = "kernel", "copy", "wait", "unassigned"
 # Indices into seaborn's "colorblind"; the timelines of schedules have the same colour for the same part.
-COLOURS = {READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL: 0, COPY: 1}
-GREYS = {WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
-ORDER = (READ, PREPARE, INFERENCE, KERNEL, COPY, WAIT, UNASSIGNED)
+COLOURS = {INPUTS: 2, VERIFICATION: 4, READ: 2, PREPARE: 8, INFERENCE: 0, KERNEL: 0, COPY: 1}
+GREYS = {REST: "#c3c8cf", WAIT: "#c3c8cf", UNASSIGNED: "#f1f3f5"}
+ORDER = (INPUTS, READ, PREPARE, INFERENCE, VERIFICATION, REST, KERNEL, COPY, WAIT, UNASSIGNED)
 ON_DARK = (INFERENCE, KERNEL)
+BLACK, WHITE = "#010101", "#fefefe"  # of letters on colours, light page or dark
 HATCH = "////"
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
@@ -29,11 +31,12 @@ class Bar(NamedTuple):
     """One case.
 
     Attributes:
-        label: the case.
+        label: the case, in short.
         record: the number of its record on the page.
         parts: seconds by name, in the order in which they are stacked.
         hatched: (name of the part, seconds of it that are hatched, from its end backwards); None: nothing is.
         note: text after the bar, besides its numbers.
+        case: its long name, in the data and at a pointer.
     """
 
     label: str
@@ -41,6 +44,7 @@ class Bar(NamedTuple):
     parts: Mapping[str, float]
     hatched: tuple[str, float] | None = None
     note: str = ""
+    case: str = ""
 
 
 def figures(values: dict) -> Iterator[Figure]:
@@ -49,31 +53,40 @@ def figures(values: dict) -> Iterator[Figure]:
     if values["split"]:
         yield shares(values["split"])
     if values["curves"]:
-        yield survivors(values["curves"], values["configurations"])
+        yield survivors(values["curves"])
     yield from map(ladder, values["ladders"])
 
 
 def wholes(rows: Sequence[dict]) -> Figure:
-    """Seconds of read, prepare and inference; where the wholes differ by WIDE, the shares of each case's own whole."""
+    """Seconds to a verified result by part, where records have them, else of read, prepare and inference.
+
+    Where the wholes differ by WIDE, bars are shares of each case's own whole.
+    """
+    solved = [row for row in rows if row["run"]["solution"]]
+    rows = solved or rows
     shown = fastest(rows, MOST_BARS)
-    bars = [_whole(row) for row in shown]
+    bars = [_solved(row) if solved else _whole(row) for row in shown]
     totals = [sum(bar.parts.values()) for bar in bars]
     relative = max(totals) > WIDE * min(totals)
     scales = [100 / total if relative and total else 1.0 for total in totals]
-    ends = [" + ".join(significant(value, 3) for value in bar.parts.values()) + " s" for bar in bars]
-    label = "% of the case's own read + prepare + inference" if relative else "seconds"
-    hatched, how = "copies to a GPU", "After each bar are its seconds."
-    if relative:
-        how = f"The totals differ very much, so each bar is 100 % of its own case. {how}"
+    ends = [f"{significant(total, 3)} s" for total in totals]
+    whole = "time to solution" if solved else "read + prepare + inference"
+    label = f"% of the case's own {whole}" if relative else "seconds"
+    hatched = "copies to a GPU"
+
+    def plot(narrow: bool = False):
+        return _stacked(bars, scales, ends, label, hatched, narrow)
+
+    how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
     return Figure(
         "times-whole",
-        "Seconds of read, prepare and inference by case",
-        "Median seconds of reading, preparing and inference, in this order; only inference enters the rate. "
-        f"{how}{_left_out(shown, rows)} Settings: {run_rows.configurations([row['run'] for row in shown])}.",
-        _stacked(bars, scales, ends, label, hatched),
+        f"Seconds of {whole} by case",
+        f"{whole[0].upper()}{whole[1:]} by part; only inference enters the rate.{how}{_left_out(shown, rows)}",
+        plot(),
         ("case", "part", "seconds"),
-        [(bar.label, name, value) for bar in bars for name, value in _listed(bar, hatched)],
+        [(bar.case, name, value) for bar in bars for name, value in _listed(bar, hatched)],
         _tips(bars, hatched),
+        plot(True),
     )
 
 
@@ -95,18 +108,25 @@ def shares(rows: Sequence[dict]) -> Figure:
         _stacked(bars, scales, ends, "% of inference", hatched),
         ("case", "part", "seconds", "% of the whole"),
         [
-            (bar.label, name, value, value * scale) for bar, scale in zip(bars, scales, strict=True)
+            (bar.case, name, value, value * scale) for bar, scale in zip(bars, scales, strict=True)
             for name, value in _listed(bar, hatched)
         ],
         _tips(bars, hatched),
     )  # fmt: skip
 
 
+def _solved(row: dict) -> Bar:
+    """The bar of one row: the parts of its time to solution."""
+    run, parts = row["run"], dict(row["run"]["solution"]["parts"])
+    seconds = {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)}
+    return Bar(run["short"], run["number"], seconds | {REST: sum(parts.values())}, case=run["case"])
+
+
 def _whole(row: dict) -> Bar:
     """The bar of one row: its seconds before and in inference."""
     run, copied = row["run"], row["uploaded"]
     seconds = {name: run["seconds"][name] for name in (READ, PREPARE, INFERENCE)}
-    return Bar(run["case"], run["number"], seconds, (READ, copied) if copied else None)
+    return Bar(run["short"], run["number"], seconds, (READ, copied) if copied else None, case=run["case"])
 
 
 def _part(row: dict) -> Bar:
@@ -115,7 +135,7 @@ def _part(row: dict) -> Bar:
     seconds = {KERNEL: parts.kernel, COPY: parts.copy, WAIT: parts.wait, UNASSIGNED: parts.unassigned}
     stacked = {name: value for name, value in seconds.items() if value is not None}
     hidden, note = (KERNEL, parts.hidden) if parts.hidden else None, "kernel at most" if parts.joined else ""
-    return Bar(run["case"], run["number"], stacked, hidden, note)
+    return Bar(run["short"], run["number"], stacked, hidden, note, run["case"])
 
 
 def _left_out(shown: Sequence, of: Sequence) -> str:
@@ -124,19 +144,19 @@ def _left_out(shown: Sequence, of: Sequence) -> str:
     return "" if len(shown) == len(of) else chosen
 
 
-def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str):
+def _stacked(bars: Sequence[Bar], scales: Sequence[float], ends: Sequence[str], label: str, hatched: str, narrow=False):
     """One bar a case, as long as its parts times its scale, with a text after its end."""
     hues = plotting.colours()
     palette = {name: hues[index] for name, index in COLOURS.items()} | GREYS
     longest = max(scale * sum(bar.parts.values()) for bar, scale in zip(bars, scales, strict=True)) or 1.0
-    plot, axes = plotting.canvas(1.4 + 0.42 * len(bars))
+    plot, axes = plotting.canvas(1.0 + 0.3 * len(bars) + (0.7 if narrow else 0), narrow=narrow)
     for row, (bar, scale, end) in enumerate(zip(bars, scales, ends, strict=True)):
         plotting.write_after(axes, end, _bar(axes, row, bar, scale, palette, longest), row)
-    axes.set_xlim(0, longest * (1.0 + 0.016 * max(map(len, ends))))
+    axes.set_xlim(0, longest * (1.0 + (0.032 if narrow else 0.016) * max(map(len, ends))))
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest * 1.001])
     axes.set_xlabel(label, loc="left")
-    plotting.name_rows(plot, axes, [plotting.folded(bar.label) for bar in bars], fontsize=8)
-    _legend(plot, bars, palette, hatched)
+    plotting.name_rows(plot, axes, [plotting.folded(bar.label) for bar in bars], fontsize=9)
+    _legend(plot, bars, palette, hatched, 2 if narrow else 9)
     return plot
 
 
@@ -150,7 +170,7 @@ def _bar(axes, row: int, bar: Bar, scale: float, palette: Mapping[str, str], lon
             faces.append(palette[name])
         if length > LEAST_NAMED * longest:
             share = 100 * value / sum(bar.parts.values())
-            colour = "white" if name in ON_DARK else "black"
+            colour = WHITE if name in ON_DARK else INK if name in GREYS else BLACK
             axes.annotate(f"{share:.0f} %", (at + length / 2, row), va="center", ha="center", fontsize=8,
                           color=colour, zorder=4)  # fmt: skip
         at += length
@@ -169,20 +189,20 @@ def _listed(bar: Bar, hatched: str) -> list[tuple[str, float]]:
 
 def _tips(bars: Sequence[Bar], hatched: str) -> dict[str, str]:
     parts = [", ".join(f"{name} {significant(value)} s" for name, value in _listed(bar, hatched)) for bar in bars]
-    return {f"{RECORD}{bar.record}": f"{bar.label}: {text}" for bar, text in zip(bars, parts, strict=True)}
+    return {f"{RECORD}{bar.record}": f"{bar.case}: {text}" for bar, text in zip(bars, parts, strict=True)}
 
 
-def _legend(plot, bars: Sequence[Bar], palette: Mapping[str, str], hatched: str) -> None:
+def _legend(plot, bars: Sequence[Bar], palette: Mapping[str, str], hatched: str, most: int) -> None:
     names = [name for name in ORDER if any(bar.parts.get(name) for bar in bars)]
     handles = [plotting.patch(name, facecolor=palette[name], edgecolor=NO_COLOUR, linewidth=0.4) for name in names]
     if any(bar.hatched for bar in bars):
         handles.append(plotting.patch(hatched, facecolor="none", edgecolor=INK, linewidth=0, hatch=HATCH))
-    plot.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
+    plot.legend(handles=handles, loc="outside lower left", ncols=min(most, len(handles)), frameon=False)
 
 
-def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
+def survivors(curves: Sequence[Curve]) -> Figure:
     """Inputs with a nonzero row after each layer, both axes logarithmic; a curve that falls to 0 ends there."""
-    plot, axes = plotting.canvas(3.6 + 0.2 * len(curves))
+    plot, axes = plotting.canvas(3.0 + 0.2 * len(curves))
     palette = plotting.colours(len(curves), "colorblind" if len(curves) <= 10 else "husl")
     dashes = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)))
     lines = []
@@ -191,6 +211,7 @@ def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
         lines += plotting.plot_counts(axes, curve.survivors, color=palette[index], linestyle=dash, linewidth=1.8)
     plotting.logarithmic(axes, "xy")
     axes.set_xlabel("layer")
+    plotting.ticked(axes.yaxis, [count for curve in curves for count in curve.survivors])
     axes.set_ylabel("inputs with a nonzero row")
     plotting.despine(plot)
     labels = [plotting.folded(curve.label, 80) for curve in curves]  # two long ones would leave the axes no room
@@ -198,8 +219,7 @@ def survivors(curves: Sequence[Curve], configurations: str) -> Figure:
     return Figure(
         "survivors",
         "Inputs with a nonzero row after each layer",
-        "Inputs with a nonzero row after each layer, both axes logarithmic. A run whose counts are the first "
-        f"layers of a deeper one is not drawn again. Settings: {configurations}.",
+        "Both axes are logarithmic. A run whose counts are the first layers of a deeper one is not drawn again.",
         plot,
         ("network and inputs", "layer", "survivors"),
         [(curve.label, layer, count) for curve in curves for layer, count in enumerate(curve.survivors, 1)],
@@ -222,13 +242,13 @@ def ladder(one: dict) -> Figure:
     axes.set_xlabel("inference seconds")
     plotting.name_rows(plot, axes, [plotting.folded(rung.label, 56) for rung in rungs], fontsize=8)
     first = one["runs"][0]
-    size, cases = words.network(first), words.listed([run["case"] for run in one["runs"]], between="; ")
+    size = words.network(first)
     time = f"Time: {one['span']}" if one["span"] else "Each setting names what its time includes"
     return Figure(
         one["id"],
         f"Inference seconds by setting, {size}",
-        f"{size}, {first['inputs']} inputs: median inference seconds on a logarithmic scale, lines are the medians' "
-        f"intervals. On {one['machine']}. {time}. Cases: {cases}.",
+        f"{first['inputs']} inputs: median inference seconds, logarithmic, and their intervals. On {one['machine']}. "
+        f"{time}.",
         plot,
         ("setting", "inference seconds", "low", "high"),
         rungs,

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from spdnn.records.notes import CudaNotes
 from spdnn.records.published import read_preparations
 from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE, RunRecord
-from spdnn.report.common import run_rows
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
 from spdnn.report.common.words import STREAMED, plural
@@ -66,7 +65,7 @@ def values(collection: Collection) -> dict | None:
     Returns:
         rows: {run, parts, uploaded} of each run: parts None where its record has none, uploaded the seconds of read
         that copied to a GPU; split: the rows with parts; streamed: whether others streamed weights; meanings: of the
-        sources of the parts; curves, configurations: of the survivors; ladders; on_gpu: whether any run used a GPU;
+        sources of the parts; curves: of the survivors; ladders; on_gpu: whether any run used a GPU;
         preparations: what published systems do before inference.
     """
     runs, own = collection.runs, collection.own
@@ -81,11 +80,17 @@ def values(collection: Collection) -> dict | None:
         "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
         "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in split)],
         "curves": curves(own, MOST_DRAWN),
-        "configurations": run_rows.configurations(own),
         "ladders": ladders(own)[:MOST_DRAWN],
         "on_gpu": any(run["on_gpu"] for run in runs),
         "preparations": read_preparations(),
+        "inference_share": _inference_share(runs),
     }
+
+
+def _inference_share(runs: Sequence[dict]) -> tuple[float, float] | None:
+    """The least and the most part that inference has of a time to solution; None where no record has one."""
+    parts = [run["solution"]["parts"]["inference"] / run["solution"]["seconds"] for run in runs if run["solution"]]
+    return (min(parts), max(parts)) if parts else None
 
 
 def fastest(rows: Sequence[dict], most: int) -> list[dict]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spdnn.cli.record_files import record_files
 from spdnn.common.errors import InputError
+from spdnn.records.record_files import record_files
 
 
 def made(folder, *names):

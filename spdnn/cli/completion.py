@@ -1,0 +1,22 @@
+"""`spdnn completion`: what a shell needs to complete commands and options."""
+
+
+def add(command) -> None:
+    command.description = (
+        "Print a script that completes `spdnn` in a shell; load it where the shell starts:\n"
+        "  bash: spdnn completion bash > ~/.local/share/bash-completion/completions/spdnn\n"
+        "  zsh:  spdnn completion zsh > a folder of $fpath, as _spdnn"
+    )
+    command.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    command.set_defaults(run=_completion)
+
+
+def _completion(chosen) -> None:
+    from spdnn.cli import parser
+    from spdnn.common.errors import Unavailable
+
+    try:
+        import shtab
+    except ImportError:
+        raise Unavailable("the package shtab is not installed; pip install 'spdnn[full]' brings it") from None
+    print(shtab.complete(parser(), chosen.shell))

@@ -1,0 +1,202 @@
+"""A network made ready once and called often: arrays through it, or inferences with their results."""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.common import arrays
+from spdnn.common.errors import InputError
+from spdnn.common.shown import Shown, counted
+from spdnn.engines.base import Engine, Options, Prepared
+from spdnn.engines.memory import limit_bytes, resident_bytes
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Header, Layer, Network
+from spdnn.problem.result import Result
+
+HELD_PART = 2  # of the memory that is left, for weights that are held; the rest is for features
+DEEP, MANY = 16, 1024  # layers and inputs from which it pays that rows which died or became equal leave
+
+
+class Model(Shown):
+    """A network in an engine, ready for calls, which may come from several threads at once.
+
+    `spdnn.compile` makes it. What depends on the network alone happens once, here; how many inputs there are may change
+    from call to call. It is released by `close`, or at the end of a `with` block; calls that are on their way end well.
+
+    Args:
+        options: of every call.
+        batch: inputs of a usual call; one is made with so many zeros, so that memory is there and threads are awake.
+        hold: keep the weights in memory where they fit; without, each call to `infer` reads them as a session does.
+
+    Attributes:
+        inputs, outputs: the widths of the first layer's inputs and the last layer's outputs.
+        depth, edges: layers, and nonzeros of all of them.
+        engine: its name; reductions: the names of those that are on.
+        threads: of a call.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        engine: Engine,
+        reductions: tuple[str, ...],
+        options: Options,
+        batch: int | None = None,
+        hold: bool = True,
+    ):
+        if not isinstance(network, Network):
+            raise InputError(
+                f"a {type(network).__name__} is no Network; spdnn.from_matrices and spdnn.open_network make one"
+            )
+        if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+            raise InputError(f"batch {batch!r}: a number of inputs from 1, or None")
+        self.inputs, self.outputs = network.inputs, network.outputs
+        self.depth, self.edges = network.depth, network.edges
+        self.engine, self.reductions, self.threads = engine.name, reductions, options.threads
+        prepared = engine.prepare(network, reductions, options.memory)
+        if hold and prepared.network.nbytes <= _room(options.memory):
+            prepared = held(prepared, engine)
+            self._forward = engine.forward(prepared, options)
+        else:
+            self._forward = None
+        self._ready: tuple[Engine, Prepared, Options] | None = (engine, prepared, options)
+        self._sessions_from = MANY if self.depth >= DEEP and prepared.dead_from < self.depth else None
+        if batch is not None:
+            self(np.zeros((batch, self.inputs), np.float32))
+
+    def __call__(self, x: Any) -> Any:
+        """The last layer's outputs of each row of x.
+
+        Args:
+            x: (inputs, neurons), real numbers, of NumPy, torch, JAX, CuPy or anything with DLPack, or a SciPy sparse
+                matrix; rounded to float32. Contiguous float32 on the host is read where it lies.
+
+        Returns:
+            float32 (inputs, outputs), of the library of x and on its device; NumPy's for a sparse x. A row does not
+            depend on the others, to the bit.
+
+        Raises:
+            InputError: another shape or type, a value of x that is not finite, a tensor that asks for a gradient, or
+                the model is closed.
+            SpdnnError: a sum passed the range of float32.
+        """
+        if type(x) is np.ndarray and x.dtype == np.float32:
+            return self._rows(x)
+        if getattr(x, "requires_grad", False) and _grad_enabled():
+            raise InputError(
+                "x asks for a gradient, and a compiled model gives none: use torch.no_grad(), or x.detach()"
+            )
+        if sp.issparse(x):
+            return self.infer(x, values=True).all_values()
+        return arrays.like(self._rows(arrays.host(x, "x")), x)
+
+    def infer(self, inputs: Any, values: bool = False) -> Result:
+        """One inference.
+
+        Args:
+            inputs: Inputs, or what Inputs.from_array takes: (count, neurons).
+            values: keep all last rows (Result.values).
+
+        Returns:
+            categories, survivors of each layer, row sums, and the values when asked for.
+
+        Raises:
+            InputError: inputs or memory that do not fit, or the model is closed.
+            SpdnnError: a sum passed the range of float32.
+        """
+        engine, prepared, options = self._opened()
+        inputs = inputs if isinstance(inputs, Inputs) else Inputs.from_array(inputs)
+        session = engine.open(prepared, inputs, replace(options, values=values))
+        result = session.run()
+        session.tell(result)
+        return result
+
+    def close(self) -> None:
+        """Let weights and buffers go. Closing again does nothing."""
+        self._ready = self._forward = None
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _facts(self) -> dict[str, str]:
+        state = {"engine": f"engine {self.engine}", "threads": counted(self.threads, "threads")}
+        return {
+            "widths": f"{self.inputs} -> {self.outputs}",
+            "depth": counted(self.depth, "layers"),
+            "edges": counted(self.edges, "edges"),
+        } | (state if self._ready else {"state": "closed"})
+
+    def _opened(self) -> tuple[Engine, Prepared, Options]:
+        ready = self._ready
+        if ready is None:
+            raise InputError("this model is closed; spdnn.compile makes another one")
+        return ready
+
+    def _rows(self, x: np.ndarray) -> np.ndarray:
+        self._opened()
+        if x.ndim != 2 or x.shape[1] != self.inputs:
+            raise InputError(f"x has shape {x.shape}; it must be (inputs, {self.inputs})")
+        if x.dtype.kind not in "fiub":
+            raise InputError(f"x is of {x.dtype}; it must be real numbers")
+        with np.errstate(over="ignore"):
+            x = np.ascontiguousarray(x, np.float32)
+        forward = self._forward
+        if forward is not None and (self._sessions_from is None or len(x) < self._sessions_from):
+            return forward(x)
+        if not len(x):
+            return np.empty((0, self.outputs), np.float32)
+        return self.infer(x, values=True).all_values()
+
+
+class _Held(Network):
+    """A network whose layers are all read, and stay in memory."""
+
+    def __init__(self, network: Network):
+        self._network, self._layers = network, list(network.layers())
+        self._headers: list[Header] = [layer.header for layer in self._layers]
+        self._outputs = [network.neuron_classes(k) for k in range(network.depth)]
+
+    @property
+    def description(self) -> dict:
+        return self._network.description
+
+    @property
+    def depth(self) -> int:
+        return len(self._layers)
+
+    def header(self, k: int) -> Header:
+        return self._headers[k]
+
+    def layer(self, k: int) -> Layer:
+        return self._layers[k]
+
+    def neuron_classes(self, k: int) -> np.ndarray | None:
+        return self._outputs[k]
+
+    def in_memory(self, k: int) -> bool:
+        return True
+
+
+def held(prepared: Prepared, engine: Engine) -> Prepared:
+    """The same with its layers in memory, in the engine's layout where it has one."""
+    if prepared.layout is not None:
+        return prepared
+    network = _Held(prepared.network)
+    layout = [engine.layout(layer) for layer in network.layers()]
+    laid = [arrays for arrays in layout if arrays is not None]
+    return replace(prepared, network=network, layout=laid if len(laid) == len(layout) else None)
+
+
+def _room(memory: int | None) -> int:
+    return max(0, limit_bytes(memory) - resident_bytes()) // HELD_PART
+
+
+def _grad_enabled() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.is_grad_enabled()

@@ -1,0 +1,22 @@
+// A block of one layer's outputs for one tile of inputs, at one instruction-set level; kernels.cpp holds it.
+#pragma once
+
+#include "kernels.hpp"
+#include "level.hpp"
+
+namespace spdnn {
+namespace SPDNN_LEVEL {
+
+struct Seen {
+    uint64_t active = 0;    // lanes that got a nonzero output
+    uint64_t poisoned = 0;  // lanes with a value that was not finite before the activation
+};
+
+// Outputs first .. last - 1 of dst (outputs, tile) <- activation(Y W + b) of src, float (inputs, tile).
+using TileBlock = Seen (*)(const Layer&, const void* src, float* dst, int64_t first, int64_t last);
+
+// The one for a layer and a tile of 1, 16, 32 or 64 inputs.
+TileBlock block_for(const Layer&, int tile);
+
+}  // namespace SPDNN_LEVEL
+}  // namespace spdnn

@@ -1,0 +1,136 @@
+// The helpers behind team.hpp: one word tells the stage, its units, and the next unit to take.
+#include "team.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace spdnn {
+namespace {
+
+constexpr int64_t kMostUnits = (1 << 24) - 1;  // of a stage
+constexpr int kSpins = 4000;    // looks for work before a helper sleeps: some 100 us
+constexpr int kPatience = 400;  // looks for the end of others' units before the caller lets go of its core
+
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// stage (16 bits) | units (24) | next unit (24)
+inline uint64_t word(uint64_t stage, uint64_t units) { return stage << 48 | units << 24; }
+inline uint64_t units_of(uint64_t state) { return state >> 24 & 0xffffff; }
+inline uint64_t next_of(uint64_t state) { return state & 0xffffff; }
+
+}  // namespace
+
+class Helpers {
+public:
+    // Makes helpers up to `count`, as far as the system lets it.
+    void grow(const std::shared_ptr<Helpers>& self, int count) {
+        wanted = count, woken = false;
+        try {
+            for (; made < count; ++made) std::thread([self, number = made] { self->help(number); }).detach();
+        } catch (const std::system_error&) {
+        }
+    }
+
+    void stage(int64_t units, void (*work)(const void*, int64_t), const void* with) {
+        call = work, context = with;
+        done.store(0, std::memory_order_relaxed);
+        state.store(word(++stages, units), std::memory_order_seq_cst);
+        if (!woken && sleeping.load(std::memory_order_seq_cst)) {
+            woken = true;  // once a call: those that are wanted stay awake until its next stage
+            std::lock_guard<std::mutex> lock(mutex);
+            wake.notify_all();
+        }
+        while (take()) {
+        }
+        for (int looks = 0; done.load(std::memory_order_acquire) != units; ++looks) looks < kPatience ? relax() : void(sched_yield());
+    }
+
+    std::mutex calls;  // held by the call that has the helpers
+
+private:
+    // Takes one unit and does it; whether there was one. A stage ends after its units are done, so that a unit taken is of
+    // the stage whose call and context are here.
+    bool take() {
+        uint64_t seen = state.load(std::memory_order_acquire);
+        do {
+            if (next_of(seen) >= units_of(seen)) return false;
+        } while (!state.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel));
+        call(context, static_cast<int64_t>(next_of(seen)));
+        done.fetch_add(1, std::memory_order_release);
+        return true;
+    }
+
+    bool work_waits(int number) const {
+        const uint64_t seen = state.load(std::memory_order_seq_cst);
+        return number < wanted.load(std::memory_order_relaxed) && next_of(seen) < units_of(seen);
+    }
+
+    [[noreturn]] void help(int number) {
+        for (int looks = 0;; ++looks) {
+            if (work_waits(number)) {
+                if (take()) looks = 0;
+            } else if (looks < kSpins) {
+                relax();
+            } else {
+                std::unique_lock<std::mutex> lock(mutex);
+                ++sleeping;
+                wake.wait(lock, [&] { return work_waits(number); });
+                --sleeping;
+                looks = 0;
+            }
+        }
+    }
+
+    std::atomic<uint64_t> state{0};
+    std::atomic<int64_t> done{0};
+    std::atomic<int> sleeping{0}, wanted{0};
+    void (*call)(const void*, int64_t) = nullptr;
+    const void* context = nullptr;
+    uint64_t stages = 0;
+    int made = 0;
+    bool woken = false;  // in this call
+    std::mutex mutex;
+    std::condition_variable wake;
+};
+
+namespace {
+
+// Never destroyed: helpers that run at the end of the process hold on to it. A forked process has none of them.
+std::shared_ptr<Helpers>& present() {
+    static auto* const helpers = [] {
+        auto* const made = new std::shared_ptr<Helpers>(std::make_shared<Helpers>());
+        pthread_atfork(nullptr, nullptr, [] { new (&present()) std::shared_ptr<Helpers>(std::make_shared<Helpers>()); });
+        return made;
+    }();
+    return *helpers;
+}
+
+}  // namespace
+
+Team::Team(int threads) {
+    if (threads < 2 || !present()->calls.try_lock()) return;
+    helpers = present();
+    helpers->grow(helpers, threads - 1);
+}
+
+Team::~Team() {
+    if (helpers) helpers->calls.unlock();
+}
+
+void Team::run(int64_t units, Call call, const void* context) {
+    if (helpers && units > 1 && units <= kMostUnits) return helpers->stage(units, call, context);
+    for (int64_t unit = 0; unit < units; ++unit) call(context, unit);
+}
+
+}  // namespace spdnn

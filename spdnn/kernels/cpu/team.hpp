@@ -1,0 +1,32 @@
+// Threads for calls of microseconds: they stay awake for a moment after a call, and nobody waits for one that sleeps.
+//
+// A call cuts its work into units. Whoever is awake takes the next one, the caller too, who waits only for units that
+// another thread has begun: on a busy machine, where threads of OpenMP meet a time slice later, the caller does it all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace spdnn {
+
+class Helpers;
+
+// The caller and the helpers of this process, unless another call has these; in a forked process, new ones.
+class Team {
+public:
+    explicit Team(int threads);
+    ~Team();
+    Team(const Team&) = delete;
+    // work(unit) for units 0 .. units - 1, in any order, on any thread; returns when all are done. `work` throws nothing.
+    template <class Work>
+    void each(int64_t units, const Work& work) {
+        run(units, [](const void* context, int64_t unit) { (*static_cast<const Work*>(context))(unit); }, &work);
+    }
+
+private:
+    using Call = void (*)(const void* context, int64_t unit);
+    void run(int64_t units, Call, const void* context);
+    std::shared_ptr<Helpers> helpers;  // none: the caller is alone
+};
+
+}  // namespace spdnn

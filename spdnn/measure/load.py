@@ -1,0 +1,134 @@
+"""How busy the machine is with other work while a clock runs: processor time that is not ours, and throttling.
+
+Other work is what the cores that we may use did (/proc/stat, less the processor time of our processes; time that a
+hypervisor took is in it). Throttling is time that a limit of the control group kept from us. Both are parts of cores x
+seconds. The system counts in ticks of 10 ms, so a short clock is watched a little longer (LEAST).
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from spdnn.records.limits import BUSY
+
+LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
+_BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; the others are idle, or in these already
+_TICK = os.sysconf("SC_CLK_TCK")
+_STAT, _GROUPS, _MOUNT = Path("/proc/stat"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_PER_SECOND = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of control groups v2 and v1
+
+
+class Used(NamedTuple):
+    """What was used since a watch began: seconds, processor seconds by core (None: unreadable), ours, throttled."""
+
+    seconds: float
+    cores: dict[int, float] | None
+    ours: float
+    throttled: float | None
+
+
+class Watch:
+    """Looks at the system's counters now, and again when asked."""
+
+    def __init__(self):
+        self._began = _counters()
+
+    def used(self, least: float = 0.0) -> Used:
+        """What was used since it began; it sleeps until `least` seconds have passed."""
+        began = self._began
+        time.sleep(max(0.0, began.seconds + least - time.perf_counter()))
+        now = _counters()
+        cores = None
+        if began.cores and now.cores:
+            cores = {core: spent - began.cores.get(core, spent) for core, spent in now.cores.items()}
+        throttled = None if None in (began.throttled, now.throttled) else now.throttled - began.throttled
+        return Used(now.seconds - began.seconds, cores, now.ours - began.ours, throttled)
+
+    def load(self, least: float = 0.0) -> dict:
+        """`load_of` what this process used."""
+        return load_of([self.used(least)])
+
+
+def load_of(together: Iterable[Used]) -> dict:
+    """The field `load` of a record, of processes of one node that were watched at the same time."""
+    together = list(together)
+    seconds, ours = max(one.seconds for one in together), sum(one.ours for one in together)
+    spent: dict[int, float] = {}
+    for one in together:
+        spent |= one.cores or {}
+    cores = len(spent) or len(os.sched_getaffinity(0))
+    throttled = [one.throttled for one in together if one.throttled is not None]
+
+    def part(amount: float) -> float:
+        return min(1.0, max(0.0, amount / (cores * seconds))) if seconds else 0.0
+
+    return {
+        "seconds": seconds,
+        "cores": cores,
+        "others": part(sum(spent.values()) - ours) if spent else None,
+        "throttled": part(max(throttled)) if throttled else None,
+    }
+
+
+def busy(load: dict) -> bool:
+    """Whether a load is more than a quiet machine has; one that is unknown is not."""
+    return (load["others"] or 0.0) + (load["throttled"] or 0.0) > BUSY
+
+
+def attempts(once: Callable[[], None], again: int, load: Callable[[Watch, float], dict], watch: Watch) -> list[dict]:
+    """Call `once`, and up to `again` times more while the machine was busy; the load of each.
+
+    Args:
+        load: of a watch that began before `once`, of at least so many seconds.
+        watch: of the first call.
+    """
+    loads = []
+    while len(loads) <= again:
+        once()
+        loads.append(load(watch, LEAST if again else 0.0))
+        if not busy(loads[-1]):
+            break
+        watch = Watch()
+    return loads
+
+
+def quietest(loads: list[dict]) -> int:
+    """The place of the least load, the first of equals."""
+    return min(range(len(loads)), key=lambda k: (loads[k]["others"] or 0.0) + (loads[k]["throttled"] or 0.0))
+
+
+def _counters() -> Used:
+    return Used(time.perf_counter(), _cores(), time.process_time(), _throttled())
+
+
+def _cores() -> dict[int, float] | None:
+    """Seconds that each core which we may use was not idle, since the boot; None: the system does not say."""
+    mine, spent = os.sched_getaffinity(0), {}
+    try:
+        for line in _STAT.read_text("ascii").splitlines():
+            name, *fields = line.split()
+            if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in mine:
+                spent[int(name[3:])] = sum(int(fields[k]) for k in _BUSY_FIELDS) / _TICK
+    except (OSError, ValueError, IndexError):
+        return None
+    return spent or None
+
+
+def _throttled() -> float | None:
+    """Seconds that the control group of this process was throttled; None: no group says."""
+    try:
+        groups = [line.split(":", 2)[1:] for line in _GROUPS.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return None
+    places = [_MOUNT / kinds / path.lstrip("/") for kinds, path in groups if not kinds or "cpu" in kinds.split(",")]
+    for place in [*places, *(_MOUNT / kinds for kinds, _ in groups if "cpu" in kinds.split(",")), _MOUNT]:
+        try:
+            fields = dict(line.split() for line in (place / "cpu.stat").read_text("ascii").splitlines())
+            for name, scale in _PER_SECOND.items():
+                if name in fields:
+                    return int(fields[name]) / scale
+        except (OSError, ValueError):
+            continue
+    return None

@@ -1,0 +1,100 @@
+"""The first screen: one claim that holds, four numbers, and every network in one figure.
+
+The claim compares with published systems only like for like: the official inputs, and no work left out but that of
+dead inputs, which published systems leave out as well. Where no run is that, it says what its rate is of.
+"""
+
+import math
+from collections.abc import Sequence
+
+from spdnn.report.common import words
+from spdnn.report.common.collection import Collection
+from spdnn.report.networks.values import SERIES, twelve
+
+PRESET = "config/like-for-like.yaml"
+
+
+def values(collection: Collection) -> dict | None:
+    """What the first screen prints; None where no run was timed.
+
+    Returns:
+        claim, lead: a sentence and what it is of; numbers: (label, number, unit, what it is of) of up to three; rows:
+        of the twelve networks that were run, as `twelve` has them; busy: how many runs were on a busy machine.
+    """
+    if not collection.own:
+        return None
+    rows = [row for row in twelve(collection) if any(row[name] for name in SERIES)]
+    claim, lead = _compared(rows) or _fastest(rows) or _own(collection.own)
+    return {
+        "claim": claim,
+        "lead": lead,
+        "numbers": _numbers(collection.own, rows),
+        "rows": rows,
+        "busy": sum(bool(run["busy"]) for run in collection.own),
+        "runs": len(collection.own),
+    }
+
+
+def ratios(rows: Sequence[dict], devices: str) -> list[float]:
+    """Our rates like for like ÷ the best published on `devices`, of the rows that have both."""
+    return [
+        row["like"]["rate"].median / row["best"][devices].edges_per_second
+        for row in rows if row["like"] and row["like"]["comparable"] and row["best"][devices]
+    ]  # fmt: skip
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, numbers)) / len(numbers))
+
+
+def _compared(rows: Sequence[dict]) -> tuple[str, str] | None:
+    """Like for like, on the official inputs."""
+    if not (times := ratios(rows, "one")):
+        return None
+    mean, low, high = (words.significant(value, 2) for value in (_mean(times), min(times), max(times)))
+    claim = f"Like for like, {mean} times the rate of the best published on one device"
+    span = (
+        f"geometric mean of {words.plural(len(times), 'network')}, {low} to {high}" if len(times) > 1 else "one network"
+    )
+    lead = f"{span}; official inputs, and only dead inputs left out, as published systems do."
+    return claim, lead[0].upper() + lead[1:]
+
+
+def _fastest(rows: Sequence[dict]) -> tuple[str, str] | None:
+    """The highest rate of one of the twelve, on the official inputs if any was; compared with nothing."""
+    runs = [(row[name], name) for row in rows for name in SERIES if row[name]]
+    if not runs:
+        return None
+    run, name = max(runs, key=lambda one: (one[0]["comparable"], one[0]["rate"].median))
+    how = {"reduced": "with exact reductions", "like": "with dead inputs left out", "plain": "without reductions"}[name]
+    claim = f"{words.significant(run['rate'].median / 1e12, 3)} TeraEdges/s {how}, on {run['name']}"
+    if not run["comparable"]:
+        return claim, f"Inputs: {run['inputs']}. They are not the challenge's, so no published rate stands beside it."
+    more = f"None: no run is like for like with published systems ({PRESET} makes them)."
+    return (
+        claim,
+        f"Official inputs. Published systems leave less work out, so none is compared. {more[6:].capitalize()}",
+    )
+
+
+def _own(runs: Sequence[dict]) -> tuple[str, str]:
+    """Networks of one's own: inputs a second of the fastest."""
+    run = max(runs, key=lambda run: run["input_count"] / run["seconds"]["inference"])
+    rate = words.significant(run["input_count"] / run["seconds"]["inference"], 3)
+    return f"{rate} inputs a second through {run['name']}", f"{run['network_text']}; {run['reductions']} left out."
+
+
+def _numbers(runs: Sequence[dict], rows: Sequence[dict]) -> list[tuple[str, str, str, str]]:
+    """(label, number, unit, what it is of) of up to three."""
+    numbers = []
+    for name, label in (("reduced", "with reductions"), ("like", "like for like"), ("plain", "no reductions")):
+        if ours := [row[name] for row in rows if row[name]]:
+            best = max(ours, key=lambda run: (run["comparable"], run["rate"].median))
+            numbers.append((label, words.significant(best["rate"].median / 1e12, 3), "TeraEdges/s", best["name"]))
+    best = min(runs, key=lambda run: run["seconds"]["inference"])
+    numbers.append(("inference", words.significant(best["seconds"]["inference"], 3), "s", best["short"]))
+    if solved := [run for run in runs if run["solution"]]:
+        slowest = max(solved, key=lambda run: run["solution"]["seconds"])
+        seconds = words.significant(slowest["solution"]["seconds"], 3)
+        numbers.insert(2, ("to a verified result, at most", seconds, "s", slowest["name"]))
+    return numbers[:3]

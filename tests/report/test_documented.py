@@ -1,0 +1,59 @@
+"""The documentation's numbers are those of the records in results/measured/; and how they are made of records."""
+
+import importlib.util
+import json
+from xml.etree import ElementTree
+
+import pytest
+from test_report import made_record
+
+PARTS = dict.fromkeys(("startup", "inputs", "network", "prepare", "verification", "other"), 0.0) | {
+    "inference": 0.25,
+    "other": 9.75,
+}
+
+
+@pytest.fixture
+def measured(root):
+    spec = importlib.util.spec_from_file_location("measured", root / "docs/measured.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_have_what_the_records_say(measured, root):
+    for page in measured.PAGES:
+        assert measured.rendered(page) == (root / page).read_text(encoding="utf-8"), "python docs/measured.py"
+    if measured.runs():
+        assert measured.picture() == measured.PICTURE.read_text(encoding="utf-8"), "python docs/measured.py"
+
+
+def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch):
+    made = [
+        made_record(seconds=(0.5, 0.4, 0.6), neurons=1024, layers=120),
+        made_record(seconds=(0.02,), neurons=1024, layers=120, reductions=("dead", "inputs", "neurons")),
+        made_record(seconds=(0.01,), neurons=1024, layers=120, reductions=("dead", "inputs", "neurons"), inputs=1000),
+        made_record(seconds=(0.25,), neurons=65536, layers=1920, reductions=("dead", "inputs", "neurons")),
+    ]
+    made[-1]["time_to_solution"] = {"of": "command", "seconds": 10.0, "parts": PARTS, "cached": []}
+    made[-1] = json.loads(json.dumps(made[-1]).replace("1812", "1994"))  # as many categories as that width has
+    made[-1]["result"]["edges_computed"] = 10**9
+    folder = tmp_path / "results/measured/a-machine"
+    folder.mkdir(parents=True)
+    (folder / "twelve.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
+    for page in measured.PAGES:
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_text((root / page).read_text())
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    readme, results = map(measured.rendered, measured.PAGES)
+    assert "| 1024 x 120 | dead inputs alone | 500 ms, inference | 0.47 | " in readme
+    assert "| 1024 x 120 | all three | 20 ms, inference | 12 | " in readme  # not of the first 1000 inputs
+    assert "| 65536 x 1920 | all three | 10 s, from nothing to verified categories | 24 | |" in readme
+    assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456." in readme
+    assert "docs/networks.svg" in readme
+    assert results.count("\n| 1024 x 120 | 20 ms | 12 |") == 1
+    picture = ElementTree.fromstring(measured.picture())
+    told = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert "1024 x 120, ours, like for like: dead inputs alone: 0.472 TeraEdges/s" in told
+    assert sum(text.startswith("65536 x 1920, ours, all three reductions: ") for text in told) == 1
+    assert sum(", best published, any: " in text for text in told) == 12

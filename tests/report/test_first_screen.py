@@ -1,0 +1,70 @@
+"""The first screen: a claim, four numbers and every network, on a desk and on a telephone, light and dark."""
+
+import pytest
+from test_report import BASELINES, made_record, solved, stored
+
+from spdnn.problem import challenge
+from spdnn.report.rendering import Folder, render
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
+WORDS, BYTES = 2000, 1_500_000
+
+
+def official(problem, reductions, seconds):
+    record = solved(made_record(f"{problem.name}.{len(reductions)}", (seconds,), reductions, neurons=problem.neurons,
+                                layers=problem.layers), 2.5)  # fmt: skip
+    count = challenge.TRUTH_COUNT[problem.neurons]
+    record["result"] |= {"categories": count, "survivors": [60_000] * (problem.layers - 1) + [count]}
+    record["verdict"] |= {"categories": count, "expected": count}
+    record["verdict"]["values"]["checked"] = count
+    record["load"] = {"seconds": 1.0, "cores": 2, "others": 0.3, "throttled": None}
+    return record
+
+
+@pytest.fixture(scope="module")
+def twelve(tmp_path_factory):
+    """The page of the twelve networks, each like for like and with all reductions, on a busy machine."""
+    folder = tmp_path_factory.mktemp("twelve")
+    records = [
+        official(one, on, 0.5) for one in challenge.PROBLEMS for on in (("dead",), ("dead", "inputs", "neurons"))
+    ]
+    render([Folder(stored(folder, *records))], folder / "report.html", BASELINES)
+    return folder / "report.html"
+
+
+def test_what_is_seen_first(opened, twelve):
+    for width, height in ((1440, 900), (390, 844)):
+        visit = opened(twelve, width=width, height=height)
+        seen = {
+            name: visit.page.locator(one).first.bounding_box()
+            for name, one in (("claim", "h1"), ("verdict", "#verdict"), ("numbers", ".tiles"), ("busy", ".note.busy"))
+        }
+        assert all(box["y"] + box["height"] < height for box in seen.values()), (width, seen)
+        figure = visit.page.locator("#figure-overview svg:visible")
+        assert figure.count() == 1
+        box = figure.bounding_box()
+        assert (box["y"] + box["height"] if width == 1440 else box["y"] + 200) < height
+        assert visit.check("width") == []
+        assert visit.page.locator(".tiles > div").count() == 4
+        assert "times the rate of the best published on one device" in visit.page.locator("h1").inner_text()
+        assert len(visit.text().split()) < WORDS
+    assert twelve.stat().st_size < BYTES
+
+
+def test_figures_follow_the_scheme(opened, twelve):
+    colours = {}
+    for scheme in ("light", "dark"):
+        visit = opened(twelve, scheme=scheme)
+        ink = "one => getComputedStyle(one).fill"
+        colours[scheme] = visit.page.locator("#figure-overview svg:visible text").first.evaluate(ink)
+        assert visit.check("contrast") == []
+    assert colours["light"] != colours["dark"]
+
+
+def test_wide_tables_are_cards_on_a_telephone(opened, twelve):
+    visit = opened(twelve, width=390, height=844)
+    visit.settle()
+    cell = visit.page.locator("#twelve tbody tr").first.locator("td").first
+    assert cell.evaluate("one => getComputedStyle(one, '::before').content") == '"Ours, with reductions"'
+    box = visit.page.locator("#twelve").bounding_box()
+    assert box["width"] <= 390

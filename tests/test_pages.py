@@ -1,0 +1,63 @@
+"""Tutorials and tasks, followed as they are written: every block of their pages, in order, in a checkout of its own.
+
+Of tasks, the workflow and make say what they would do, and `spdnn challenge` has fewer inputs: SHORTER.
+"""
+
+import shutil
+
+import pytest
+from how_to import BIN, checkout, follow, replaced, script
+
+pytestmark = pytest.mark.full("pages")
+SHORTER = {  # a program of the same name, before the others
+    "snakemake": f'exec "{BIN}/snakemake" "$@" --dry-run',
+    "make": f'exec {shutil.which("make")} --dry-run "$@"',
+    "spdnn": f'[ "$1" != challenge ] || set -- "$@" --count 300\nexec "{BIN}/spdnn" "$@"',
+}
+NETWORK = """
+import numpy as np, scipy.sparse as sp
+rng = np.random.default_rng(1)
+Path("weights").mkdir()
+for k in (1, 2, 3):
+    sp.save_npz(f"weights/{k}.npz", sp.random_array((60, 60), density=0.2, rng=rng, format="csc"))
+sp.save_npz("x.npz", sp.random_array((50, 60), density=0.3, rng=rng, format="csr"))
+"""
+RECORD = "spdnn challenge --neurons 1024 --layers 120 --inputs mnist --record run.json\n"
+SMOKE = "snakemake --cores 2 --configfile config/smoke.yaml\n"
+NET = f"python - <<'END'{NETWORK}END\nspdnn network import weights -o net.safetensors --bias -0.3 --clip 32\n"
+PRUNED = """python - <<'END'
+import numpy as np
+from safetensors.numpy import save_file
+weights = np.random.default_rng(2).normal(size=(3, 60, 60)).astype(np.float32)
+save_file({f"fc{k}.weight": layer for k, layer in enumerate(weights, 1)}, "pruned.safetensors")
+END
+"""
+# What a page begins with: what its reader has. Blocks of Python that name what is not here are in other tests.
+PAGES = {
+    "tutorials/first-verified-run": "",
+    "tutorials/your-own-network": "",
+    "how-to/run-the-challenge": "ln -s . PATH\n",
+    "how-to/your-own-network": f"{NET}{PRUNED}",
+    "how-to/check-a-record": RECORD,
+    "how-to/compare-records": f"{RECORD}mkdir before after; cp run.json before; cp run.json after\n",
+    "how-to/read-the-report": f"{RECORD}mkdir RECORDS...; cp run.json RECORDS...\n{SMOKE}",
+    "how-to/many-ranks": NET,
+    "how-to/test-and-develop": "",
+}
+
+
+@pytest.mark.needs("mnist")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_does_what_it_says(page, tmp_path, mnist_file, monkeypatch):
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    monkeypatch.setenv("SPDNN_DATA", str(tmp_path / "data"))
+    folder, before = checkout(tmp_path / "checkout"), PAGES[page]
+    (folder / "train-images-idx3-ubyte.gz").symlink_to(mnist_file)
+    if page.startswith("how-to"):
+        before += replaced(tmp_path / "shorter", SHORTER)
+    text = script(page, activated=page.startswith("how-to"))
+    assert text
+    printed = follow(before + text, folder)
+    if page.startswith("tutorials"):
+        assert "pass" in printed
+        assert list(folder.glob("*.html")) or list(folder.glob("mine/results/report.html"))
