@@ -18,7 +18,6 @@ from spdnn.records.fields import Claim, Label, Positive, Rate, Rates, Record, Se
 TOLERANCE = 3
 BUSY = 0.1  # of cores x seconds: a machine that did more other work is called busy
 BEYOND = "a number above the machine's limit is a failure, not a record"
-BUSY = 0.1  # of cores x seconds: a machine that did more other work is called busy
 EDGE_BYTES = 4  # an edge gathers one float32 for each input
 LOADS, MEMORY = "loads", "memory"
 # What no machine does by far, where a record does not tell what its own did: bytes that a thread, or a GPU, loads in a

@@ -45,7 +45,7 @@ from spdnn.records.fields import (
     column,
     or_none,
 )  # fmt: skip
-from spdnn.records.limits import BUSY, Limit, Machine
+from spdnn.records.limits import Limit, Machine
 
 SCHEMA, VERSION = "spdnn-record", 1
 VERDICT = "spdnn-verdict"
