@@ -94,16 +94,21 @@ def forward(name: str, model: nn.Module, x: torch.Tensor, sparsity: float, targe
     """Images or features in, outputs out."""
     print(f"{name}, {tuple(x.shape)}, {sparsity:.0%} sparse, {options.threads} threads")
     last = torch.channels_last if x.dim() == 4 else torch.contiguous_format
-    dense, sparse = pruned_pair(model.eval(), sparsity, x.to(memory_format=last), options)
+    model = model.eval().to(memory_format=last) if x.dim() == 4 else model.eval()
+    dense, sparse = pruned_pair(model, sparsity, x.to(memory_format=last), options)
     with torch.inference_mode():
         x = x.clone()
         verified(sparse(x), dense(x))
         programs = {"sparse": lambda: sparse(x), "dense": lambda: dense(x)}
         if x.dim() == 4:
-            y, turned = x.to(memory_format=last), copy.deepcopy(dense).to(memory_format=last)
-            programs |= {"sparse": lambda: sparse(y), "dense, channels last": lambda: turned(y)}
+            y, plain = x.to(memory_format=last), copy.deepcopy(dense).to(memory_format=torch.contiguous_format)
+            programs = {
+                "sparse": lambda: sparse(y),
+                "dense": lambda: plain(x),
+                "dense, channels last": lambda: dense(y),
+            }
         if options.compile:
-            compiled = torch.compile(turned if x.dim() == 4 else dense)
+            compiled = torch.compile(dense)
             programs["dense, compiled"] = lambda: compiled(y if x.dim() == 4 else x)
         compare(programs, options, target)
 

@@ -17,7 +17,7 @@ except ImportError as error:
     raise Unavailable("torch is missing: pip install 'spdnn[torch]'") from error
 
 from spdnn.torch.attention import SparseAttention, attention
+from spdnn.torch.models import Table, restore, sparsify
 from spdnn.torch.modules import SparseConv2d, SparseLinear
-from spdnn.torch.sparsify import Table, restore, sparsify
 
 __all__ = ["SparseAttention", "SparseConv2d", "SparseLinear", "Table", "attention", "restore", "sparsify"]

@@ -1,14 +1,20 @@
-"""No choice of tiles, threads or compiled code is carried from test to test."""
+"""No choice of tiles and no number of threads is carried from test to test."""
+
+import os
+from pathlib import Path
 
 import pytest
-import torch
+
+# What torch compiles is kept where the other tests' compiled code is; it reads this when it is imported.
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(__file__).resolve().parents[2] / "build" / "tests" / "inductor")
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no processes that outlive a test
 
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path, monkeypatch):
+    import torch
+
     monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

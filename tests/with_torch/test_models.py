@@ -9,7 +9,7 @@ from torch import nn
 import spdnn.torch as st
 from spdnn import ops
 from spdnn.common.errors import InputError
-from spdnn.torch import sparsify as module
+from spdnn.torch import models as module
 
 
 @pytest.fixture(autouse=True)

@@ -125,6 +125,7 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         RuntimeError: torch's, of what is missing or left over.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
+    made: dict[nn.Module, nn.Module] = {}
     for name in sorted(key.removesuffix(".columns") for key in state if key.endswith(".columns")):
         if f"{name}.values" not in state or f"{name}.offsets" not in state:
             continue
@@ -137,7 +138,9 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         rows = len(state[f"{name}.offsets"]) - 1
         if rows != len(layer.weight):
             raise InputError(f"the state's layer {name!r} has {rows} outputs, and the model's {len(layer.weight)}")
-        _put(model, name, KINDS[type(layer)].from_dense(layer, 0.0))
+        if layer not in made:  # one layer may have several names
+            made[layer] = KINDS[type(layer)].from_dense(layer, 0.0)
+        _put(model, name, made[layer])
     model.load_state_dict(state)
     return model
 
