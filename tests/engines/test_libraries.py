@@ -187,10 +187,8 @@ def test_jax_keeps_its_threads():
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "scipy"])
 def test_a_library_that_is_absent_is_one_sentence(name, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    extra = {"torch": "torch", "cusparse": "cuda12"}.get(name, "peers")
-    with pytest.raises(
-        Unavailable, match=rf"engine {name} cannot run here: the package .* pip install 'spdnn\[{extra}\]'"
-    ):
+    brings = {"torch": r"'spdnn\[torch\]'", "cusparse": "cupy-cuda12x or cupy-cuda13x"}.get(name, r"'spdnn\[peers\]'")
+    with pytest.raises(Unavailable, match=f"engine {name} cannot run here: the package .* pip install {brings}"):
         engine(name)
 
 
