@@ -38,7 +38,7 @@ def test_the_table_and_the_records(tmp_path, capsys, only_scipy):
     assert [row[0] for row in table] == [*one, *one, "library", "cpu", "cpu,", "scipy"]
     assert all(row[3:7] == ["1.00", "(1.00", "to", "1.00)"] for row in table if row[0] == "cpu")
     assert all(row[-1] == "pass" for row in table if row[0] == "scipy")
-    assert [line.split(":")[0] for line in lines if "is not installed; pip install" in line] == list(PEERS[1:])
+    assert [line.split(":")[0] for line in lines if "is not installed; " in line] == list(PEERS[1:])
     records = [builtins(read_record(path)) for path in sorted((tmp_path / "records").iterdir())]
     assert len(records) == 7
     assert len({record["comparison"] for record in records}) == 1
