@@ -18,6 +18,8 @@ def test_one_page_has_every_public_name_and_no_other():
     public = [f"spdnn.{name}" for name in spdnn.__all__]
     for module in ("ops", "models"):
         public += [f"spdnn.{module}.{name}" for name in getattr(spdnn, module).__all__]
+    (names,) = re.findall(r"^__all__ = (\[.*?\])$", (PACKAGE / "torch/__init__.py").read_text(), re.M | re.S)
+    public += [f"spdnn.torch.{name}" for name in ast.literal_eval(names)]  # read: torch is not here
     assert sorted(listed) == sorted(public)
     classes = {name.split(".")[-1]: name for name in listed}
     for owner, member in re.findall(r"`([A-Z]\w+)\.(\w+)`", PAGE):
