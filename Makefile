@@ -29,7 +29,7 @@ help:
 	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified, the official networks run (tests/gpu/check.py)"
 	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
-	@echo "make screenshot  take the README's pictures of results/report.html (needs the browser chromium)"
+	@echo "make screenshot  take the pictures of results/report.html for the documentation (needs the browser chromium)"
 	@echo "make setup   make $(VENV) with spdnn, snakemake and mpiexec; CUDA=auto, 12 or 13: with CuPy for a GPU too"
 	@echo "make clean   remove what was set up and built, not results"
 
@@ -90,7 +90,7 @@ gpu-check:
 sanitize: $(VENV)/.tested setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/sanitize/run.sh $(ARGS)
 
-# The pictures at the head of the README, of the page that `make run` wrote.
+# The pictures in docs/how-to/read-the-report.md, of the page that `make run` wrote.
 screenshot: $(VENV)/.tested setup
 	@$(BIN)/python tests/report/screenshot.py results/report.html docs/report.png
 

@@ -8,14 +8,12 @@ second takes a quarter of an hour on two idle cores. A table stands between two 
 `<!-- /measured -->`; one that no record is for is left as it is.
 """
 
-import math
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from spdnn.problem import challenge
@@ -155,71 +153,11 @@ def rendered(page: str) -> str:
     return BLOCK.sub(table, (ROOT / page).read_text(encoding="utf-8"))
 
 
-MARKS = (
-    ("all", "ours, all three reductions"),
-    ("dead", "ours, like for like: dead inputs alone"),
-    ("one", "best published, one device"),
-    ("any", "best published, any"),
-)
-STYLE = """text{font:13px system-ui,sans-serif;fill:#1f2328}.grid{stroke:#d0d7de}.back{fill:#fff}
-.all{fill:#0969da}.dead{fill:none;stroke:#0969da;stroke-width:2}
-.one{fill:#9a6700}.any{fill:none;stroke:#9a6700;stroke-width:2}
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.grid{stroke:#30363d}.back{fill:#0d1117}
-.all{fill:#58a6ff}.dead{stroke:#58a6ff}.one{fill:#d29922}.any{stroke:#d29922}}"""
-
-
-def picture() -> str:
-    """docs/networks.svg: TeraEdges/s of each network, ours and the published, on a logarithmic axis."""
-    ours, theirs = runs(), published()
-    values = {key: one.edges_per_second.median / 1e12 for key, one in ours.items()}
-    values |= {key: one.edges_per_second / 1e12 for key, one in theirs.items()}
-    low, high = math.floor(math.log10(min(values.values()))), math.ceil(math.log10(max(values.values())))
-    left, top, width, height = 60, 78, 840, 300
-
-    def y(value: float) -> float:
-        return top + height * (high - math.log10(value)) / (high - low)
-
-    drawn = []
-    for power in range(low, high + 1):
-        at = y(10.0**power)
-        drawn.append(f'<line class="grid" x1="{left}" x2="{left + width}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        drawn.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{10.0**power:,g}</text>')
-    step = width / len(challenge.PROBLEMS)
-    for k, problem in enumerate(challenge.PROBLEMS):
-        middle, size = left + step * (k + 0.5), (problem.neurons, problem.layers)
-        at = top + height + 20
-        drawn.append(f'<text x="{middle:.1f}" y="{at}" text-anchor="middle">{problem.layers}</text>')
-        if k % 3 == 1:
-            drawn.append(
-                f'<text x="{middle:.1f}" y="{top + height + 40}" text-anchor="middle">{problem.neurons} neurons</text>'
-            )
-        for j, (kind, words) in enumerate(MARKS):
-            if (value := values.get((size, kind))) is not None:
-                told = escape(f"{size[0]} x {size[1]}, {words}: {value:.3g} TeraEdges/s")
-                drawn.append(mark(kind, middle + 12 * (j - 1.5), y(value), told))
-    for j, (kind, words) in enumerate(MARKS):
-        x, at = left + 420 * (j % 2), 18 + 20 * (j // 2)
-        drawn.append(mark(kind, x + 6, at - 4, words) + f'<text x="{x + 18}" y="{at}">{words}</text>')
-    size = f"0 0 {left + width + 10} {top + height + 50}"
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" role="img" aria-labelledby="t">',
-        '<title id="t">TeraEdges/s on the twelve networks: ours and the best published</title>',
-        f"<style>{STYLE}</style>",
-        '<rect class="back" width="100%" height="100%"/>',
-        f'<text x="{left}" y="{top - 14}">TeraEdges/s, by layers and neurons</text>',
-        *drawn,
-        "</svg>\n",
-    ]
-    return "\n".join(lines)
-
-
-def mark(kind: str, x: float, y: float, words: str) -> str:
-    """A mark of its own shape for each series, so that colour alone tells none."""
-    if kind in ("all", "dead"):
-        return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{words}</title></circle>'
-    return (
-        f'<rect class="{kind}" x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9"><title>{words}</title></rect>'
-    )
+def draw(target: Path) -> None:
+    """The report's figure of every network, of the records that are committed."""
+    folders = sorted(ROOT.glob("results/measured/*/"))
+    command = ["plot", "overview", *folders, "-o", target, "--width", "9in", "--style", "page"]
+    subprocess.run([sys.executable, "-m", "spdnn", *map(str, command)], check=True)
 
 
 def measure(name: str) -> None:
@@ -242,4 +180,4 @@ if __name__ == "__main__":
         measure(sys.argv[2])
     for each in PAGES:
         (ROOT / each).write_text(rendered(each), encoding="utf-8")
-    PICTURE.write_text(picture(), encoding="utf-8")
+    draw(PICTURE)

@@ -49,7 +49,7 @@ def test_a_reduction_of_your_own_is_run_recorded_and_shown(zeros, pruned, tmp_pa
     assert read_record(tmp_path / "toy.json").reductions.found["zeros"] == {"edges_left_out": (pruned.edges + 1) // 2}
     assert main(["report", str(tmp_path / "toy.json"), "-o", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "<p>Zero weights: edges whose weight is 0 are left out.</p>" in page
+    assert "Zero weights: edges whose weight is 0 are left out." in page  # in the glossary
     (table,) = re.findall(r"<caption>Inputs × edges.*?</table>", page, re.DOTALL)
     head, *lines = re.findall(r"<tr>.*?</tr>", table, re.DOTALL)
     assert "Zero<br>weights" in head

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from xml.etree import ElementTree
 
 import pytest
 from test_report import made_record
@@ -21,11 +20,12 @@ def measured(root):
     return module
 
 
-def test_the_pages_have_what_the_records_say(measured, root):
+def test_the_pages_have_what_the_records_say(measured, root, tmp_path):
     for page in measured.PAGES:
         assert measured.rendered(page) == (root / page).read_text(encoding="utf-8"), "python docs/measured.py"
     if measured.runs():
-        assert measured.picture() == measured.PICTURE.read_text(encoding="utf-8"), "python docs/measured.py"
+        measured.draw(tmp_path / "networks.svg")
+        assert (tmp_path / "networks.svg").read_text() == measured.PICTURE.read_text(), "python docs/measured.py"
 
 
 def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch):
@@ -52,8 +52,3 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456." in readme
     assert "docs/networks.svg" in readme
     assert results.count("\n| 1024 x 120 | 20 ms | 12 |") == 1
-    picture = ElementTree.fromstring(measured.picture())
-    told = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
-    assert "1024 x 120, ours, like for like: dead inputs alone: 0.472 TeraEdges/s" in told
-    assert sum(text.startswith("65536 x 1920, ours, all three reductions: ") for text in told) == 1
-    assert sum(", best published, any: " in text for text in told) == 12

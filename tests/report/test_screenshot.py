@@ -43,9 +43,10 @@ def test_both_schemes_are_taken_or_neither(tmp_path, monkeypatch, capsys, browse
     assert f"page.png: {light.stat().st_size:,} bytes" in capsys.readouterr().out
 
 
-def test_the_readme_shows_what_make_screenshot_writes(root):
-    shown = re.findall(r'src(?:set)?="(docs/[^"]+)"', (root / "README.md").read_text())
-    assert shown == ["docs/report-dark.png", "docs/report.png"]
+def test_the_page_about_the_report_shows_what_make_screenshot_writes(root):
+    shown = re.findall(r"!\[.*\]\(\.\./(report.*png)\)", (root / "docs/how-to/read-the-report.md").read_text())
+    assert shown == ["report.png"]
+    shown = [f"docs/{name}" for name in (*shown, "report-dark.png")]
     assert "tests/report/screenshot.py results/report.html docs/report.png" in (root / "Makefile").read_text()
     for name in shown:
         assert size(root / name) == (1440, 900)
