@@ -24,7 +24,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
 napoleon_use_ivar = True
-suppress_warnings = ["myst.header"]  # pages of files beside docs/ may begin with any heading
+# Pages of files beside docs/ may begin with any heading; attributes that several classes have are no links.
+suppress_warnings = ["myst.header", "ref.python"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"spdnn {release}"
 html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"], "navigation_with_keys": False}

@@ -15,6 +15,7 @@ SHORTER = {  # a program of the same name, before the others
     "spdnn": f'[ "$1" != challenge ] || set -- "$@" --count 300\nexec "{BIN}/spdnn" "$@"',
 }
 NETWORK = """
+from pathlib import Path
 import numpy as np, scipy.sparse as sp
 rng = np.random.default_rng(1)
 Path("weights").mkdir()
