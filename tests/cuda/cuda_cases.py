@@ -18,6 +18,7 @@ LITTLE = 9 << 10  # bytes of shared memory, a little more than row_statistics ta
 DEVICES = {
     "large": {},
     "one multiprocessor": {"multiprocessors": 1},
+    "copies wait": {"multiprocessors": 1, "capability": 70},
     "200 multiprocessors": {"multiprocessors": 200},
     "little shared memory": {"shared_per_block": LITTLE, "multiprocessors": 1},
     "descending": {"order": 1},

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from spdnn.kernels.cuda import ceilings, ops, settings
 from spdnn.kernels.cuda.declarations import Kernel
+from spdnn.kernels.layouts import groups
 
 
 class Setting(NamedTuple):
@@ -63,7 +64,11 @@ SETTINGS = (
         for index_bytes in settings.INDEX_TYPES
         for valued in (False, True)
     ),
-    *(Setting(settings.staged(valued), settings.STAGED_BLOCKS) for valued in (False, True)),
+    *(
+        Setting(settings.staged(shared, valued), settings.STAGED_BLOCKS)
+        for shared in groups.SHARED
+        for valued in (False, True)
+    ),
     *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
     *(Setting(kernel, blocks) for kernel, blocks in OPERATIONS),
     *(

@@ -123,6 +123,7 @@ struct Thread {
     unsigned mask, argument;
     int width;
     uint64_t value;
+    std::vector<ShimCopy> copies;  // on their way
 };
 
 struct Worker {  // an OS thread, and the block on it
@@ -231,7 +232,7 @@ void Worker::run(int64_t block) {
     random.state = (launch->serial << 32 ^ uint64_t(block)) * 0xd1342543de82ef95u + launch->order;
     arrived = 0;
     std::fill(std::begin(waiting), std::end(waiting), 0u);
-    for (int i = 0; i < count; ++i) threads[i].state = FRESH, threads[i].kind = SHIM_BARRIER;
+    for (int i = 0; i < count; ++i) threads[i].state = FRESH, threads[i].kind = SHIM_BARRIER, threads[i].copies.clear();
     rearrange();
     leave(&main, pick());
     const bool done = std::all_of(threads, threads + count, [](const Thread& one) { return one.state == EXITED; });
@@ -356,6 +357,14 @@ uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, unsigned argume
     }
     here.park();
     return me.value;
+}
+
+void shim_copy(const ShimCopy* copy) { worker->threads[worker->current].copies.push_back(*copy); }
+int shim_landed(ShimCopy* copy) {
+    auto& copies = worker->threads[worker->current].copies;
+    if (copies.empty()) return 0;
+    *copy = copies.back(), copies.pop_back();
+    return 1;
 }
 
 // What kernels of the sanitized build call on an access out of bounds, before it is made.

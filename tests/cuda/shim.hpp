@@ -64,6 +64,8 @@ SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, uns
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static __attribute__((section("shim_variables")))
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(shim_place.dynamic)
+#define GATHERED(address) (*(address))
+#define GATHERS_BEGIN()
 
 // The barrier, and warp primitives.
 inline void __syncthreads() { shim_barrier(); }
@@ -119,6 +121,30 @@ SHIM_ATOMIC(atomicMin, value < old ? value : old)
 template <class T> inline T atomicCAS(T* address, ShimArgument<T> compare, ShimArgument<T> value) {
     return shim_atomic(address, [=](T old) -> T { return old == compare ? value : old; });
 }
+
+// Copies that go on by themselves (async.cuh), at their worst: they destroy what was there at once, and bring what they
+// read only when the thread waits for them.
+struct alignas(16) ShimCopy {
+    uint32_t words[4];
+    uint32_t* to;
+    int count;
+};
+extern "C" {
+SHIM_EXPORT void shim_copy(const ShimCopy* copy);
+SHIM_EXPORT int shim_landed(ShimCopy* copy); // 0: none is left
+}
+#if __CUDA_ARCH__ >= 800
+template <class T> inline void copy_async(T* shared, const T* global) {
+    ShimCopy copy{{}, reinterpret_cast<uint32_t*>(shared), sizeof(T) / 4};
+    *reinterpret_cast<T*>(copy.words) = *global;
+    for (int i = 0; i < copy.count; ++i) copy.to[i] = ~0u;
+    shim_copy(&copy);
+}
+inline void wait_for_copies() {
+    for (ShimCopy copy; shim_landed(&copy);)
+        for (int i = 0; i < copy.count; ++i) copy.to[i] = copy.words[i];
+}
+#endif
 
 // Integers.
 inline int __popc(unsigned value) { return __builtin_popcount(value); }

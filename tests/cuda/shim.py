@@ -126,7 +126,7 @@ class ShimDevice(ShimStreams):
         if not 1 <= kernel.threads <= MOST_THREADS:
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
         workers = min(self.workers, blocks)
-        copies = [_library(kernel, worker) for worker in range(workers)]
+        copies = [_library(kernel, self.properties.capability, worker) for worker in range(workers)]
         fixed = 0 if SANITIZED else _shared_variables(copies[0])
         if shared + fixed > self.properties.shared_per_block:
             raise SpdnnError(
@@ -190,20 +190,22 @@ def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
-def _library(kernel: cuda.Kernel, worker: int = 0) -> ctypes.CDLL:
+def _library(kernel: cuda.Kernel, capability: int = 90, worker: int = 0) -> ctypes.CDLL:
     """The compiled kernel, for one of the OS threads, each of which has its own shared variables."""
+    source = cuda.source(kernel.file)
+    arch = f"-D__CUDA_ARCH__={10 * capability}" if "__CUDA_ARCH__" in source else ""
     defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
-    return _loaded(kernel.file, kernel.name, defines, cuda.source(kernel.file), str(kernel), worker)
+    return _loaded(kernel.file, kernel.name, defines, source, str(kernel), arch, worker)
 
 
 @cache
-def _loaded(file: str, name: str, defines: str, source: str, kernel: str, worker: int) -> ctypes.CDLL:
+def _loaded(file: str, name: str, defines: str, source: str, kernel: str, arch: str, worker: int) -> ctypes.CDLL:
     # Macros come after the header, so that theirs are not its names. In the namespace shared variables of templates are
     # local, as their section must be.
     text = f'#include "shim.hpp"\n{defines}namespace {{\n#line 1 "{file}"\n{source}\n}}\n'
     text += f'extern "C" SHIM_EXPORT void shim_entry(void** arguments) {{ shim_call({name}, arguments); }}\n'
     _runtime()
-    flags = [f"-std={cuda.STANDARD}", "-DSPDNN_SHIM", *FLAGS, *_fma(), *(SANITIZER if SANITIZED else [])]
+    flags = [f"-std={cuda.STANDARD}", "-DSPDNN_SHIM", *arch.split(), *FLAGS, *_fma(), *(SANITIZER if SANITIZED else [])]
     path = _compiled(text, flags, f"kernel {kernel}")
     copy = path.with_suffix(f".{worker}.so")
     if not copy.exists():

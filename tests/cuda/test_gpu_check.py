@@ -208,7 +208,8 @@ def test_memory_is_poisoned_and_scarce(gpu, on_shim):
 
 
 def test_a_wrong_result_has_no_record(gpu, runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(layers, "sliced", lambda layer: sliced(replace(layer, values=layer.values * np.float32(0.5))))
+    half = lambda layer, **given: sliced(replace(layer, values=layer.values * np.float32(0.5)), **given)  # noqa: E731
+    monkeypatch.setattr(layers, "sliced", half)
     networks, made = gpu("networks"), runs()
     made.run([networks.Case(challenge.Problem(1024, 3), "cuda-ell", "none")])
     assert made.tally.status == 1

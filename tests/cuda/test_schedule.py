@@ -1,5 +1,7 @@
 """When the CUDA engines do what: pure functions of the network and of the device's limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -85,15 +87,21 @@ def test_variants_of_the_widths_of_the_challenge(width, inputs):
     assert (found[-1].inputs if found else None) == inputs
 
 
-@given(st.integers(1, 70_000), st.sampled_from([(48 << 10, 64 << 10), (99 << 10, 100 << 10), (227 << 10, 228 << 10)]))
-def test_a_stage_leaves_room_for_other_blocks(footprint, shared):
-    properties = ShimDevice(shared_per_block=shared[0]).properties
+@given(
+    st.integers(1, 70_000),
+    st.sampled_from([(48 << 10, 64 << 10), (64 << 10, 64 << 10), (99 << 10, 100 << 10), (227 << 10, 228 << 10)]),
+)
+def test_two_stages_leave_room_for_other_blocks(footprint, shared):
+    properties = replace(H200, shared_per_block=shared[0], shared=shared[1])
     room = stage_room(properties, footprint)
     assert 1 <= room <= schedule.MOST_STAGED
-    taken = lambda room: 2 * ((room + 1) * 32 * 4 + schedule.RESERVED_SHARED)  # noqa: E731
-    assert (room + 1) * 32 * 4 <= properties.shared_per_block
-    assert taken(room) <= properties.shared
-    assert room == footprint or (room < footprint and taken(room + 1) > properties.shared)
+    taken = lambda room: 2 * (room + 1) * 32 * 4  # noqa: E731
+    free = min(shared[0], shared[1] - schedule.RESERVED_SHARED)
+    assert taken(room) == schedule.staged_shared(room) <= free
+    assert room == footprint or (room < footprint and taken(room + 1) > free)
+    blocks = schedule.staged_blocks(properties, room)
+    assert 1 <= blocks <= 2
+    assert (blocks == 2) == (2 * (taken(room) + schedule.RESERVED_SHARED) <= shared[1])
 
 
 def test_bytes_of_an_input():

@@ -1,7 +1,5 @@
 """The sliced layouts of the CUDA kernels: every edge once, at the place where the kernels look for it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,17 +7,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.kernels.layouts import sliced as layouts
-from spdnn.kernels.layouts.sliced import CHUNK, NO_OUTPUT, SLICE, sliced, staged
+from spdnn.kernels.layouts.groups import NO_OUTPUT, SHARED
+from spdnn.kernels.layouts.sliced import CHUNK, SLICE, sliced, staged
 from spdnn.problem.network import from_matrices
+from spdnn.reductions.neurons import merge_neurons
 from spdnn.sources.radixnet import RadixNet
 
 
 @st.composite
 def layers(draw):
-    """A layer of any degrees, some of them zero, with a value for each edge or one for all."""
+    """A layer of any degrees, some of them zero, with a value for each edge or one for all; outputs that read the same
+    inputs, that share half of them with the one before, or nothing."""
     inputs, outputs = draw(st.integers(1, 70)), draw(st.integers(1, 70))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    matrix = sp.random_array((inputs, outputs), density=draw(st.sampled_from([0.0, 0.03, 0.3, 1.0])), rng=rng)
+    density = draw(st.sampled_from([0.0, 0.03, 0.3, 1.0]))
+    matrix = sp.random_array((inputs, outputs), density=density, rng=rng).toarray() != 0
+    kind = draw(st.sampled_from(["alike", "half", "any"]))
+    if kind == "alike":
+        matrix = matrix[:, rng.integers(0, -(-outputs // draw(st.integers(1, 9))), outputs)]
+    elif kind == "half":
+        matrix = (matrix | np.roll(matrix, 1, axis=1))[:, rng.permutation(outputs)]
+    matrix = sp.csc_array(matrix.astype(np.float64))
     matrix.data[:] = 0.5 if draw(st.booleans()) else rng.integers(1, 1000, matrix.nnz)
     return from_matrices([matrix.tocsc()]).layer(0)
 
@@ -32,72 +40,86 @@ def expected(layer):
     return [list(zip(matrix.indices[row].tolist(), matrix.data[row].tolist(), strict=True)) for row in rows]
 
 
-def held(layout, one_slice, lane, padding):
-    """(index, value) of one output of a slice, in the order in which kernels add; what padding there is comes last."""
+def held(layout, one_slice, lane, member, padding):
+    """(index, value) of one output of a group of a slice, in the order in which kernels add; padding comes last. Where
+    a group's outputs differ, a value is zero where there is no edge."""
     chunks = slice(layout.starts[one_slice], layout.starts[one_slice + 1])
     indices = layout.indices[chunks, lane].ravel()
-    values = layout.values[chunks, lane].ravel() if layout.values.ndim == 3 else np.resize(layout.values, indices.size)
     real = int(np.sum(indices != padding))
     assert (indices[:real] != padding).all()
-    if layout.values.ndim == 3:
-        assert not values[real:].any()
-    return list(zip(indices[:real].tolist(), values[:real].tolist(), strict=True))
+    assert (np.diff(indices[:real].astype(int)) > 0).all()
+    if layout.values.ndim == 1:
+        return list(zip(indices[:real].tolist(), np.resize(layout.values, real).tolist(), strict=True))
+    # A load has the values of all outputs of one gather, of half a gather or of two, of four groups side by side.
+    values = layout.values[chunks, :, lane].reshape(-1, layout.shared)[:, member]
+    assert not values[real:].any()
+    return [pair for pair in zip(indices[:real].tolist(), values[:real].tolist(), strict=True) if pair[1]]
 
 
 def check_sliced(layer, layout, zero):
-    assert layout.order.size % SLICE == 0
+    assert len(layout.order) % SLICE == 0
     assert sorted(layout.order[layout.order != NO_OUTPUT]) == list(range(layer.outputs))
     assert layout.indices.shape[1:] == (SLICE, CHUNK)
     assert layout.starts[-1] == len(layout.indices)
     edges = expected(layer)
-    for place, output in enumerate(layout.order):
-        found = held(layout, place // SLICE, place % SLICE, zero)
-        assert found == ([] if output == NO_OUTPUT else edges[output])
-    degrees = [len(edges[output]) for output in layout.order if output != NO_OUTPUT]
+    degrees = []
+    for (group, member), output in np.ndenumerate(layout.order):
+        found = held(layout, group // SLICE, group % SLICE, member, zero)
+        if output != NO_OUTPUT:
+            assert found == edges[output]
+    for group in layout.order:
+        degrees.append(len({index for output in group if output != NO_OUTPUT for index, _ in edges[output]}))
     assert degrees == sorted(degrees, reverse=True)
-    assert layout.padding == pytest.approx(1 - layer.edges / max(1, layout.indices.size))
+    assert layout.padding == pytest.approx(1 - layer.edges / max(1, layout.indices.size * layout.shared))
 
 
-@settings(max_examples=40, deadline=None)
-@given(layers(), st.booleans())
-def test_every_edge_is_in_its_slice(layer, farther):
+@settings(max_examples=60, deadline=None)
+@given(layers(), st.booleans(), st.sampled_from(SHARED))
+def test_every_edge_is_in_its_slice(layer, farther, most_shared):
     zero = layer.inputs + 3 if farther else None
-    check_sliced(layer, sliced(layer, zero), layer.inputs if zero is None else zero)
+    layout = sliced(layer, zero, most_shared)
+    assert layout.shared <= most_shared
+    check_sliced(layer, layout, layer.inputs if zero is None else zero)
 
 
 def check_staged(layer, layout, outputs, room):
-    assert sorted(layout.slices.order[layout.slices.order != NO_OUTPUT]) == list(range(layer.outputs))
-    assert layout.slices.order.size == layout.parts * outputs
+    slices = layout.slices
+    assert sorted(slices.order[slices.order != NO_OUTPUT]) == list(range(layer.outputs))
+    assert slices.order.size == layout.parts * outputs
     assert (np.diff(layout.stages) >= 1).all()
     sizes = np.diff(layout.map_starts)
-    assert sizes.max() <= room
+    assert sizes.max(initial=1) <= layout.room <= room
     assert (layout.map_starts[0], layout.map_starts[-1]) == (0, layout.map.size)
-    assert layout.slices.starts.size - 1 == layout.stages[-1] * outputs // SLICE
+    in_part = outputs // slices.shared
+    assert slices.starts.size - 1 == layout.stages[-1] * in_part // SLICE
     edges = expected(layer)
     for part in range(layout.parts):
         stages = range(layout.stages[part], layout.stages[part + 1])
         footprint = layout.map[layout.map_starts[stages[0]] : layout.map_starts[stages[-1] + 1]]
-        order = layout.slices.order[part * outputs : (part + 1) * outputs]
-        mine = [edges[output] if output != NO_OUTPUT else [] for output in order]
-        assert footprint.tolist() == sorted({index for output in mine for index, _ in output})
-        for place, pairs in enumerate(mine):
+        assert len(stages) == max(1, -(-footprint.size // room))
+        assert all(sizes[stage] >= footprint.size // len(stages) - len(stages) for stage in stages)  # none is tiny
+        order = slices.order[part * in_part : (part + 1) * in_part]
+        assert footprint.tolist() == sorted({i for output in order.flat if output >= 0 for i, _ in edges[output]})
+        for (place, member), output in np.ndenumerate(order):
             found = []
             for stage in stages:
                 own = layout.map[layout.map_starts[stage] : layout.map_starts[stage + 1]]
-                slice_of = (stage * outputs + place) // SLICE
-                pieces = held(layout.slices, slice_of, place % SLICE, room)
+                pieces = held(slices, (stage * in_part + place) // SLICE, place % SLICE, member, layout.room)
                 found += [(int(own[index]), value) for index, value in pieces]
-            assert found == pairs
+            if output != NO_OUTPUT:
+                assert found == edges[output]
+
+
+@settings(max_examples=60, deadline=None)
+@given(layers(), st.sampled_from([16, 32, 256]), st.sampled_from([1, 2, 7, 33, 65_535]), st.sampled_from(SHARED))
+def test_every_edge_is_in_a_stage_of_its_part(layer, outputs, room, most_shared):
+    layout = staged(layer, outputs, room, most_shared)
+    assert layout.slices.shared <= most_shared
+    check_staged(layer, layout, outputs, room)
 
 
 @settings(max_examples=40, deadline=None)
-@given(layers(), st.sampled_from([4, 8, 32, 256]), st.sampled_from([1, 2, 7, 33, 65_535]))
-def test_every_edge_is_in_a_stage_of_its_part(layer, outputs, room):
-    check_staged(layer, staged(layer, outputs, room), outputs, room)
-
-
-@settings(max_examples=40, deadline=None)
-@given(layers(), st.sampled_from([4, 32]), st.sampled_from([3, 100]))
+@given(layers(), st.sampled_from([16, 32]), st.sampled_from([3, 100]))
 def test_both_ways_of_finding_footprints_agree(layer, outputs, room):
     by_marks = staged(layer, outputs, room)
     with pytest.MonkeyPatch.context() as patch:
@@ -121,20 +143,48 @@ def test_indices_are_as_narrow_as_the_zero_allows(inputs, dtype):
     assert layout.indices.dtype == dtype
     assert layout.indices.max() == inputs  # what padding reads
     check_sliced(layer, layout, inputs)
-    narrow = staged(layer, 4, 65_535)
+    narrow = staged(layer, 16, 65_535)
     assert (narrow.slices.indices.dtype, narrow.map.dtype) == (np.uint16, np.uint32)
-    check_staged(layer, narrow, 4, 65_535)
+    check_staged(layer, narrow, 16, 65_535)
 
 
 @pytest.mark.parametrize("neurons", [1024, 4096])
-def test_official_layers_have_footprints_that_fit_and_little_padding(neurons):
-    """What At-scale SpDNN pads 2.2 times at large widths: here next to nothing, and 256 outputs share their inputs."""
+def test_official_layers_share_all_and_have_small_footprints(neurons):
+    """A gather for each four edges, nothing padded (At-scale SpDNN pads 2.2 times at large widths); 256 outputs are 16
+    classes that share halves of their inputs, 17 halves of 16 in all, or 16 where they form a ring."""
     network = RadixNet(neurons, RadixNet(neurons, 1).block + 2)
     for k in range(network.depth):
-        layout = staged(network.layer(k), 256, 65_535)
-        assert layout.slices.padding <= 0.02
-        assert np.diff(layout.map_starts).max() < 600
+        layer = network.layer(k)
+        layout = staged(layer, 256, 272)
+        assert layout.slices.indices.size * 4 == layer.edges
+        assert layout.room == layout.map.size // layout.parts <= 272
         assert (layout.stages == np.arange(layout.parts + 1)).all()
+        # Lanes side by side read the same: the four groups of a class are one slice.
+        of_slice = sliced(layer, most_shared=4).indices.reshape(-1, SLICE, CHUNK)
+        assert (of_slice == of_slice[:, :1]).all()
+
+
+def test_merged_official_layers_share_a_half():
+    merged, _ = merge_neurons(RadixNet(4096, 11), 1 << 30)
+    layer = merged.layer(10)
+    layout = staged(layer, 160, 65_535)
+    assert layout.slices.shared == 2
+    assert layout.slices.indices.size < 0.8 * layer.edges
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_what_shares_little_is_not_grouped(single):
+    """Not one gather more than before there were groups, and the order that puts lowest inputs side by side."""
+    rng = np.random.default_rng(0)
+    matrix = np.zeros((2000, 512))
+    for column in range(512):
+        matrix[rng.permutation(2000)[:32], column] = 0.5 if single else rng.random(32)
+    layer = from_matrices([matrix]).layer(0)
+    for layout in (sliced(layer, most_shared=4), staged(layer, 256, 65_535).slices):
+        assert layout.shared == 1
+        assert layout.padding == 0
+    lowest = (matrix != 0).argmax(axis=0)[layout.order.ravel()]
+    assert (np.diff(lowest.reshape(2, 256), axis=1) >= 0).all()
 
 
 def test_an_unsorted_part_pads_and_a_sorted_one_does_not():
@@ -143,6 +193,6 @@ def test_an_unsorted_part_pads_and_a_sorted_one_does_not():
     matrix[:, ::2], matrix[0, 1::2] = 1, 1
     layer = from_matrices([matrix]).layer(0)
     assert sliced(layer).padding == 1 - (32 * 64 + 32) / (32 * 64 + 32 * 8)
-    one_by_one = sliced(replace(layer, indices=layer.indices[:64], offsets=layer.offsets[:2]))
-    assert one_by_one.order.tolist() == [0, NO_OUTPUT, NO_OUTPUT, NO_OUTPUT]
+    one_by_one = sliced(from_matrices([matrix[:, :1]]).layer(0))
+    assert one_by_one.order.ravel().tolist() == [0, NO_OUTPUT, NO_OUTPUT, NO_OUTPUT]
     assert one_by_one.padding == 0.75

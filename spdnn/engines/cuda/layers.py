@@ -12,7 +12,17 @@ import numpy as np
 
 from spdnn.common.errors import Unsuitable
 from spdnn.common.threads import in_order
-from spdnn.engines.cuda.schedule import ALL_ROWS, BITS, CSR, ELL, STAGED, Variant
+from spdnn.engines.cuda.schedule import (
+    ALL_ROWS,
+    BITS,
+    CSR,
+    ELL,
+    PERSISTENT,
+    STAGED,
+    Variant,
+    staged_blocks,
+    staged_shared,
+)
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.layouts.sliced import SLICE, sliced, staged
@@ -20,7 +30,7 @@ from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
 COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
-MOST_CHUNKS = 2**28  # of a layer: kernels count two loads for each output of a chunk in an int
+MOST_CHUNKS = 2**28  # of a layer: kernels count the loads of its values, eight for each output of a chunk, in an int
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,8 @@ class LaidLayer:
     Attributes:
         arrays, numbers: by the names of its kernel's arguments.
         valued: whether its edges have values of their own.
-        entries: outputs in its order, with padding; padding: the share of entries without an edge.
+        groups, shared: of its outputs, with padding, and how many outputs each has.
+        padding: the share of places for edges without one.
         copy_seconds: that its arrays took to the device.
     """
 
@@ -40,7 +51,8 @@ class LaidLayer:
     valued: bool
     arrays: dict[str, Any]
     numbers: dict[str, Any]
-    entries: int
+    groups: int
+    shared: int
     padding: float
     copy_seconds: float = 0.0
 
@@ -49,13 +61,13 @@ class LaidLayer:
         row = np.zeros(COLUMNS, np.uint64)
         for i, name in enumerate(("starts", "indices", "values", "order", "bias")):
             row[i] = device.address(self.arrays[name])
-        row.view(np.int32)[10:13] = self.numbers["bias_step"], self.entries, self.outputs
+        row.view(np.int32)[10:14] = self.numbers["bias_step"], self.groups, self.outputs, self.shared
         row.view(np.float32)[14:16] = self.numbers["low"], self.numbers["high"]
         return row
 
 
 def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
-    """The layer for kernels of that kind; `room`: neurons of a stage.
+    """The layer for kernels of that kind; `room`: neurons of a stage at most.
 
     Raises:
         Unsuitable: it has more edges than such kernels count.
@@ -64,25 +76,25 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
     numbers: dict[str, Any] = {"low": layer.activation.low, "high": layer.activation.high}
     numbers["bias_step"] = int(np.ndim(layer.bias) > 0)
     host = {"bias": np.atleast_1d(layer.bias).astype(np.float32)}
-    entries, padding = layer.outputs, 0.0
+    groups, shared, padding = layer.outputs, 1, 0.0
     if kind in (BITS, CSR):
         values = np.atleast_1d(layer.values).astype(np.float32)
         host |= {"offsets": layer.offsets.astype(np.int64), "indices": layer.indices, "values": values}
     else:
         if kind == STAGED:
-            stages = staged(layer, settings.staged_outputs(valued), room)
+            stages = staged(layer, settings.staged_outputs(valued), room, settings.STAGED_SHARED[valued])
             slices = stages.slices
             host |= {"stages": stages.stages, "map_starts": stages.map_starts, "map": stages.map}
-            numbers |= {"parts": stages.parts, "room": room}
+            numbers |= {"parts": stages.parts, "room": stages.room}
         else:
-            slices = sliced(layer)
+            slices = sliced(layer, most_shared=settings.PERSISTENT_SHARED[valued] if kind == PERSISTENT else 1)
             numbers |= {"slices": slices.order.size // SLICE} if kind == ELL else {}
-        if slices.starts[-1] >= MOST_CHUNKS:
+        if int(slices.starts[-1]) * slices.shared >= MOST_CHUNKS:
             raise Unsuitable(f"a layer of {layer.edges:,} edges is more than the kernel {kind} counts; use cuda-csr")
         host |= {"order": slices.order, "starts": slices.starts, "indices": slices.indices, "values": slices.values}
-        entries, padding = slices.order.size, slices.padding
+        (groups, shared), padding = slices.order.shape, slices.padding
     arrays = {name: np.ascontiguousarray(array).reshape(-1) for name, array in host.items()}
-    return LaidLayer(kind, layer.inputs, layer.outputs, valued, arrays, numbers, entries, padding)
+    return LaidLayer(kind, layer.inputs, layer.outputs, valued, arrays, numbers, groups, shared, padding)
 
 
 def arranged_ahead(layers: Iterable[Layer], kinds: Sequence[str], room: int, threads: int) -> Iterator[LaidLayer]:
@@ -139,10 +151,11 @@ class Run:
         else:
             kernel, common["source"], common["list"] = f"{layer.kind}_layer", source, self.list
         if layer.kind == STAGED:
-            chosen = settings.staged(layer.valued)
-            shared = (layer.numbers["room"] + 1) * 32 * 4
-            blocks = self.blocks(self.tiles * layer.numbers["parts"], 1)
-            if self.tiles * layer.numbers["parts"] >= 2**31:
+            chosen, room = settings.staged(layer.shared, layer.valued), layer.numbers["room"]
+            items, properties = self.tiles * layer.numbers["parts"], self.device.properties
+            shared = staged_shared(room)
+            blocks = min(items, staged_blocks(properties, room) * properties.multiprocessors)
+            if items >= 2**31:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
             chosen = settings.layer(kernel, layer.arrays["indices"].dtype.itemsize, layer.valued)
@@ -181,6 +194,6 @@ class Run:
 
 
 def widths(layers: Sequence[LaidLayer]) -> tuple[int, int]:
-    """(width, entries): of the widest features of these layers, and of the layer with most outputs."""
+    """(width, groups): of the widest features of these layers, and of the layer with most groups of outputs."""
     width = max(layers[0].inputs, *(layer.outputs for layer in layers))
-    return width, max(layer.entries for layer in layers)
+    return width, max(layer.groups for layer in layers)

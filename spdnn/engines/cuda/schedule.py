@@ -85,13 +85,13 @@ def persistent_shared(inputs: int, width: int) -> int:
     return 2 * (width + 1) * inputs * 4 + PERSISTENT_MARKS
 
 
-def variants(properties: Properties, width: int, outputs: int) -> list[Variant]:
+def variants(properties: Properties, width: int, groups: int) -> list[Variant]:
     """Settings of the persistent kernel for features of at most `width` neurons, the narrowest first; none if one input
     does not fit. Few rows take narrow blocks, so that all multiprocessors have work: each setting but the widest is for
     as many rows as it holds at once.
 
     Args:
-        outputs: of the widest layer, with padding.
+        groups: of outputs that share loads, in the layer that has most, with padding.
     """
     fitting = [n for n in PERSISTENT_INPUTS if persistent_shared(n, width) <= properties.shared_per_block]
     if not fitting:
@@ -102,7 +102,7 @@ def variants(properties: Properties, width: int, outputs: int) -> list[Variant]:
     for inputs in chosen:
         shared = persistent_shared(inputs, width)
         lanes = max(1, inputs // 4)
-        busy = outputs * lanes  # threads that have an output
+        busy = groups * lanes  # threads that have outputs
         threads = next((t for t in reversed(PERSISTENT_THREADS) if t <= busy), PERSISTENT_THREADS[0])
         resident = max(1, min(properties.shared // (shared + RESERVED_SHARED), RESIDENT // threads))
         blocks = resident * properties.multiprocessors
@@ -114,7 +114,17 @@ def variants(properties: Properties, width: int, outputs: int) -> list[Variant]:
     return settings
 
 
+def staged_shared(room: int) -> int:
+    """Bytes of shared memory of a block with two stages of so many neurons, and one of zeros in each."""
+    return 2 * (room + 1) * 32 * 4
+
+
+def staged_blocks(properties: Properties, room: int) -> int:
+    """Blocks with such stages that a multiprocessor holds at once."""
+    return max(1, min(properties.shared // (staged_shared(room) + RESERVED_SHARED), STAGED_BLOCKS))
+
+
 def stage_room(properties: Properties, footprint: int) -> int:
-    """Neurons of a stage: the largest `footprint`, but no more than lets STAGED_BLOCKS share a multiprocessor."""
-    free = min(properties.shared // STAGED_BLOCKS - RESERVED_SHARED, properties.shared_per_block)
-    return max(1, min(footprint, free // (32 * 4) - 1, MOST_STAGED))
+    """Neurons of a stage at most: the largest `footprint`, but no more than a block has room for."""
+    free = min(properties.shared - RESERVED_SHARED, properties.shared_per_block)
+    return max(1, min(footprint, free // staged_shared(0) - 1, MOST_STAGED))

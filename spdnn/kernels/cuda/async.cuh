@@ -1,15 +1,24 @@
-// Copies from global to shared memory that take no register while they are on their way: from sm_80 on, inline PTX; before,
-// and on the CPU shim, a plain copy. After waiting, a barrier lets other threads read what was copied.
+// Copies from global to shared memory that take no register and no time of their thread while they are on their way: from
+// sm_80 on, inline PTX; before, a plain copy. After waiting, a barrier lets other threads read what was copied.
 #pragma once
 
-#if defined(SPDNN_SHIM) || __CUDA_ARCH__ < 800
-__device__ __forceinline__ void copy_async(float* shared, const float* global) { *shared = *global; }
+#if __CUDA_ARCH__ < 800
+#define COPIES_GO_ON false
+template <class T> __device__ __forceinline__ void copy_async(T* shared, const T* global) { *shared = *global; }
 __device__ __forceinline__ void wait_for_copies() {}
 #else
+#define COPIES_GO_ON true
+#ifndef SPDNN_SHIM
 __device__ __forceinline__ void copy_async(float* shared, const float* global)
 {
     const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
 }
+__device__ __forceinline__ void copy_async(float4* shared, const float4* global) // not kept in the first-level cache
+{
+    const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
 #endif

@@ -8,8 +8,8 @@
 #pragma once
 
 #define TILE 32
-#define SLICE 4 // outputs, and
-#define CHUNK 8 // edges of each: sliced weights (spdnn/kernels/layouts/sliced.py)
+#define SLICE 4 // groups of outputs, and
+#define CHUNK 8 // gathers of each: sliced weights (spdnn/kernels/layouts/sliced.py)
 #define FULL_WARP 0xffffffffu
 #define WARPS (THREADS / 32)
 #define LARGEST 3.402823466e38f
@@ -18,6 +18,9 @@
 // The block's dynamic shared memory, as an array of `type` named `name`.
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) unsigned char name##_bytes[]; \
     type* name = reinterpret_cast<type*>(name##_bytes)
+// What is read in shared memory at `address`; the tests count it, from each beginning on.
+#define GATHERED(address) (*(address))
+#define GATHERS_BEGIN()
 #endif
 
 __device__ __forceinline__ int tiles_of(int count) { return (count + TILE - 1) / TILE; }

@@ -1,8 +1,10 @@
-// The inner loop of all kernels on sliced weights: one output of one slice, for the inputs that a lane holds.
+// The inner loop of all kernels on sliced weights: one group of outputs of a slice, for the inputs that a lane holds.
 //
-// Weights: slices of SLICE outputs; a slice is a run of chunks, a chunk holds CHUNK edges of each of its outputs: indices
-// unsigned short (chunks, SLICE, CHUNK), values float alike. One load brings the CHUNK indices of an output to the lanes
-// that work on it, and each is used for VECTOR inputs from a register. Features are in shared memory, (neurons, INPUTS).
+// Weights: slices of SLICE groups of SHARED outputs that read the same inputs; a slice is a run of chunks, a chunk holds
+// CHUNK gathers of each group: indices unsigned short (chunks, SLICE, CHUNK), values float (chunks, CHUNK * SHARED / 4,
+// SLICE, 4), of each gather one for each output. One load brings the CHUNK indices of a group to the lanes that work on it;
+// one gather brings VECTOR inputs of a neuron to a lane, for SHARED outputs. Features are in shared memory, (neurons,
+// INPUTS).
 #pragma once
 
 #if INPUTS >= 4
@@ -42,34 +44,48 @@ __device__ __forceinline__ Held finished(
 #endif
 #define LANES (INPUTS / VECTOR) // threads that share an output
 
-// Adds the edges of one output in chunks begin..end-1 to `sum`.
+// Adds the edges of one group in chunks begin..end-1 to the sums of its outputs.
 //   features  shared memory, (neurons, LANES) of Held, from this lane's first on
-//   output  of the SLICE outputs of the slice
-__device__ __forceinline__ void add_chunks(Held& sum, const Held* features, const unsigned short* indices,
-                                           const float* values, int output, int begin, int end)
+//   group  of the SLICE groups of the slice
+template <int OUTPUTS>
+__device__ __forceinline__ void add_chunks(Held* sums, const Held* features, const unsigned short* indices,
+                                           const float* values, int group, int begin, int end)
 {
-#if !VALUED
+    constexpr int STEP = OUTPUTS == 4 ? 2 : 4; // gathers in flight: registers are short
+#if VALUED
+    // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
+    const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4 * SLICE) + group;
+#else
     const float weight = values[0];
 #endif
-    // Positions in units of CHUNK edges; those of a layer fit an int (spdnn/kernels/layouts/sliced.py).
-    for (int position = begin * SLICE + output; position < end * SLICE; position += SLICE) {
+    GATHERS_BEGIN();
+#pragma unroll 1 // positions in units of CHUNK gathers
+    for (int position = begin * SLICE + group; position < end * SLICE; position += SLICE) {
         const uint4 eight = __ldg(reinterpret_cast<const uint4*>(indices) + position);
         const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) { // the weights of one half at a time, for registers are short
+        for (int half = 0; half < CHUNK / STEP; ++half) {
 #if VALUED
-            const float4 four = __ldg(reinterpret_cast<const float4*>(values) + position * 2 + half);
-            const float weights[CHUNK / 2] = {four.x, four.y, four.z, four.w};
+            float own[STEP * OUTPUTS];
+#pragma unroll
+            for (int i = 0; i < OUTPUTS * STEP / 4; ++i, weights += SLICE) {
+                const float4 four = __ldg(weights);
+                own[i * 4] = four.x, own[i * 4 + 1] = four.y, own[i * 4 + 2] = four.z, own[i * 4 + 3] = four.w;
+            }
 #endif
 #pragma unroll
-            for (int edge = 0; edge < CHUNK / 2; ++edge) {
-                const unsigned int pair = pairs[half * 2 + edge / 2];
-                const unsigned int index = edge % 2 ? pair >> 16 : pair & 0xffffu;
+            for (int i = 0; i < STEP; ++i) {
+                const unsigned int pair = pairs[(half * STEP + i) / 2];
+                const unsigned int index = i % 2 ? pair >> 16 : pair & 0xffffu;
+                const Held value = GATHERED(features + index * LANES);
+#pragma unroll
+                for (int one = 0; one < OUTPUTS; ++one) {
 #if VALUED
-                add(sum, weights[edge], features[index * LANES]);
+                    add(sums[one], own[i * OUTPUTS + one], value);
 #else
-                add(sum, weight, features[index * LANES]);
+                    add(sums[one], weight, value);
 #endif
+                }
             }
         }
     }

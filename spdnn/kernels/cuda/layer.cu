@@ -119,7 +119,10 @@ struct EllRows {
         for (int chunk = starts[group]; chunk < starts[group + 1]; ++chunk) {
             const long long position = (long long)chunk * (SLICE * CHUNK) + threadIdx.x % 32;
             const int index = indices[position];
-            const float mine = values[VALUED ? position : 0];
+            // Of values those of four edges of each output are side by side.
+            const int lane = threadIdx.x % 32, output = lane / CHUNK, edge = lane % CHUNK;
+            const int place = (edge / 4 * SLICE + output) * 4 + edge % 4;
+            const float mine = values[VALUED ? position - lane + place : 0];
 #pragma unroll 2
             for (int edge = 0; edge < CHUNK; ++edge)
 #pragma unroll

@@ -1,9 +1,9 @@
 // Many layers in one launch: a block keeps the features of INPUTS inputs in shared memory while layers pass.
 //
 // Two buffers (neurons, INPUTS) alternate; weights, in slices (gather.cuh), are read from global memory, that is from the
-// second-level cache which all blocks share. LANES threads share an output; each output is in `order` once. Rows go
-// from `source` to `target` once for all layers. A group of rows that is zero after a layer from which
-// zeros stay zeros goes no further.
+// second-level cache which all blocks share. LANES threads share a group of outputs; each layer says how many outputs a
+// group has, and so how many a gather serves. Each output is in `order` once. Rows go from `source` to `target` once for
+// all layers. A group of rows that is zero after a layer from which zeros stay zeros goes no further.
 //
 // Of the settings of INPUTS that are launched one after the other, the one does the work whose range of rows holds the
 // number that are left, which the device alone knows.
@@ -22,9 +22,32 @@ struct Layer {
     const float* values;
     const int* order;
     const float* bias;
-    int bias_step, entries, outputs, none;
+    int bias_step, groups, outputs, shared;
     float low, high;
 };
+
+// One layer of groups of so many outputs: from `here` to `there`; the inputs of this lane that are not zero after it.
+template <int OUTPUTS>
+__device__ __forceinline__ unsigned int through(const Layer& layer, const Held* here, Held* there, int* failed, int k)
+{
+    unsigned int bits = 0;
+    for (int group = threadIdx.x / LANES; group < layer.groups; group += THREADS / LANES) {
+        const int slice = group / SLICE;
+        Held sums[OUTPUTS];
+#pragma unroll
+        for (int one = 0; one < OUTPUTS; ++one) sums[one] = nothing();
+        add_chunks<OUTPUTS>(sums, here, layer.indices, layer.values, group % SLICE, __ldg(layer.starts + slice),
+                           __ldg(layer.starts + slice + 1));
+#pragma unroll
+        for (int one = 0; one < OUTPUTS; ++one) {
+            const int output = __ldg(layer.order + group * OUTPUTS + one);
+            if (output < 0) continue;
+            const float bias = __ldg(layer.bias + output * layer.bias_step);
+            there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, failed, k, bits);
+        }
+    }
+    return bits;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent_layers(
     const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
@@ -55,20 +78,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent
         int neurons = inputs;
         bool ended = false;
         for (int k = first; k < last; ++k) {
-            const Layer layer = *reinterpret_cast<const Layer*>(layers + (long long)k * COLUMNS);
-            unsigned int bits = 0;
-            for (int entry = threadIdx.x / LANES; entry < layer.entries; entry += THREADS / LANES) {
-                const int output = __ldg(layer.order + entry), slice = entry / SLICE;
-                Held sum = nothing();
-                add_chunks(sum, reinterpret_cast<const Held*>(shared + here) + part, layer.indices, layer.values,
-                           entry % SLICE, __ldg(layer.starts + slice), __ldg(layer.starts + slice + 1));
-                if (output < 0) continue;
-                const float bias = __ldg(layer.bias + output * layer.bias_step);
-                unsigned int nonzero = 0;
-                reinterpret_cast<Held*>(shared + there)[output * LANES + part] =
-                    finished(sum, bias, layer.low, layer.high, failed, k, nonzero);
-                bits |= nonzero << part * VECTOR;
-            }
+            const Layer& layer = *reinterpret_cast<const Layer*>(layers + (long long)k * COLUMNS);
+            const Held* from = reinterpret_cast<const Held*>(shared + here) + part;
+            Held* to = reinterpret_cast<Held*>(shared + there) + part;
+            unsigned int bits;
+#if !VALUED // with values, four outputs take more registers than there are
+            if (layer.shared == 4) bits = through<4>(layer, from, to, failed, k);
+            else
+#endif
+            if (layer.shared == 2) bits = through<2>(layer, from, to, failed, k);
+            else bits = through<1>(layer, from, to, failed, k);
+            bits <<= part * VECTOR;
             if (threadIdx.x < INPUTS) shared[there + layer.outputs * INPUTS + threadIdx.x] = 0.f;
             __syncwarp();
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);

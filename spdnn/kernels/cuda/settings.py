@@ -8,9 +8,11 @@ from spdnn.kernels.cuda.declarations import Kernel
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
 STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take registers
-STAGED_BLOCKS = 2  # at once on a multiprocessor: one loads while the other computes
+STAGED_BLOCKS = 2  # at once on a multiprocessor at most; one, where two have no room for whole footprints
 STAGED_LANES = 8  # threads that share an output, of 32 inputs
 RESIDENT = 1024  # threads that a multiprocessor holds at once by the registers that kernels may take: 64 each
+# Outputs at most that share a gather, without and with values: of staged_layer and persistent_layers.
+STAGED_SHARED, PERSISTENT_SHARED = {False: 4, True: 4}, {False: 4, True: 2}
 PERSISTENT_INPUTS = (1, 4, 8, 16, 32)
 PERSISTENT_THREADS = (256, 512, 1024)
 INDEX_TYPES = {2: "unsigned short", 4: "unsigned int"}
@@ -34,9 +36,10 @@ def layer(name: str, index_bytes: int, valued: bool) -> Kernel:
     return Kernel("layer.cu", name, SIMPLE, (("INDEX", INDEX_TYPES[index_bytes]), ("VALUED", int(valued))))
 
 
-def staged(valued: bool) -> Kernel:
-    """staged_layer, for parts of staged_outputs(valued) outputs."""
-    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], (("HELD", STAGED_HELD), ("VALUED", int(valued))))
+def staged(shared: int, valued: bool) -> Kernel:
+    """staged_layer, for parts of staged_outputs(valued) outputs, in groups of so many that share their inputs."""
+    macros = (("HELD", STAGED_HELD), ("SHARED", shared), ("VALUED", int(valued)))
+    return Kernel("staged.cu", "staged_layer", STAGED_THREADS[valued], macros)
 
 
 def staged_outputs(valued: bool) -> int:

@@ -3,16 +3,53 @@
 // A block computes HELD * THREADS / LANES outputs for one tile of inputs. The inputs that these outputs read, the block's
 // footprint, pass through shared memory in stages of at most `room` neurons; `map` lists them, stage after stage. Sums
 // stay in registers from stage to stage; weights come in slices with indices into the stage (gather.cuh), one slice for
-// each SLICE outputs and stage, as wide as its widest output there. Outputs are ordered so that those of one block
-// share inputs (spdnn/kernels/layouts/sliced.py).
+// each SLICE groups and stage, as wide as its widest group there. A thread has the SHARED outputs of a group: one gather
+// serves them all. Outputs are ordered so that those of one block share inputs (spdnn/kernels/layouts/groups.py).
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: (room + 1) * TILE * 4; the last neuron is zeros, which
-// padding reads. Macros: THREADS, HELD, VALUED. INPUTS is TILE.
+// There are two stages in shared memory: the next one, be it of the next item, is copied while this one is gathered from,
+// with one barrier a stage. From sm_80 on copies go on by themselves; before, they wait for what they load, and so of each
+// scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
+// tile lie side by side a lane copies 16 bytes, else 4.
+//
+// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4; the last neuron of each stage is
+// zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
 #include "async.cuh"
 #include "common.cuh"
 #include "gather.cuh"
+
+// Copies every `step`th of the neurons map[0..size-1] from `first` on, a T of each, from `rows` to `stage`.
+template <class T>
+__device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsigned int* map, int first, int step, int size)
+{
+    constexpr int ONCE = 4, NEURON = TILE * sizeof(float) / sizeof(T); // on their way together; of T
+    for (int begin = first; begin < size; begin += ONCE * step) {
+        unsigned int neurons[ONCE];
+#pragma unroll
+        for (int i = 0; i < ONCE; ++i) neurons[i] = map[min(begin + i * step, size - 1)];
+#pragma unroll
+        for (int i = 0; i < ONCE; ++i)
+            if (begin + i * step < size)
+                copy_async(stage + (begin + i * step) * NEURON, rows + (long long)neurons[i] * NEURON);
+    }
+}
+
+// Copies a stage of a tile of `list`, neurons map[0..size-1], to `stage`.
+__device__ __forceinline__ void copy_stage(float* stage, const float* source, const int* list, int tile, int count,
+                                           int inputs, const unsigned int* map, int size)
+{
+    const int lane = threadIdx.x % 32;
+    const int index = list[min(tile * TILE + lane, count - 1)], first = __shfl_sync(FULL_WARP, index, 0);
+    const float* row = source + row_start(index, inputs);
+    if (__all_sync(FULL_WARP, first % TILE == 0 && index == first + lane)) {
+        const int part = threadIdx.x % LANES;
+        copy_neurons(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part, map,
+                     threadIdx.x / LANES, THREADS / LANES, size);
+    } else {
+        copy_neurons(stage + lane, row, map, threadIdx.x / 32, WARPS, size);
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     const float* __restrict__ source, float* __restrict__ target, const int* __restrict__ list,
@@ -23,47 +60,61 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     unsigned long long* work, int* failed, int layer)
 {
     DYNAMIC_SHARED(float, staged);
-    constexpr int groups = THREADS / LANES;
-    static_assert(groups % SLICE == 0, "the outputs of a slice are computed side by side");
+    constexpr int groups = THREADS / LANES, rounds = HELD / SHARED;
+    static_assert(groups % SLICE == 0 && HELD % SHARED == 0, "the groups of a slice are computed side by side");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_of_tile = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
-    const int count = *rows;
-    const int items = tiles_of(count) * parts; // the host sees to it that they can be counted
-    if (warp == 0) staged[room * TILE + lane] = 0.f;
-    for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        const int tile = item / parts, part = item % parts;
-        Held sums[HELD];
+    const bool ahead = COPIES_GO_ON || warp / 4 % 2; // which of the two comes first
+    const int count = *rows, items = tiles_of(count) * parts; // the host sees to it that they can be counted
+    int item = blockIdx.x;
+    if (item >= items) return;
+    int here = 0, there = (room + 1) * TILE; // begins of the two stages
+    if (warp < 2) staged[(warp ? there : here) + room * TILE + lane] = 0.f;
+    int stage = stages[item % parts];
+    copy_stage(staged, source, list, item / parts, count, inputs, map + map_starts[stage],
+               map_starts[stage + 1] - map_starts[stage]);
+    wait_for_copies();
+    __syncthreads();
+    Held sums[HELD];
 #pragma unroll
-        for (int held = 0; held < HELD; ++held) sums[held] = nothing();
-
-        for (int stage = stages[part]; stage < stages[part + 1]; ++stage) {
-            const int first = map_starts[stage], size = map_starts[stage + 1] - first;
-            const float* row = lane_row(source, list, tile, count, inputs);
-            __syncthreads(); // the stage before is read
-#pragma unroll 8 // copies in flight: their latency is what a stage waits for
-            for (int i = warp; i < size; i += WARPS)
-                copy_async(staged + i * TILE + lane, row + (long long)map[first + i] * TILE);
-            wait_for_copies();
-            __syncthreads();
+    for (int held = 0; held < HELD; ++held) sums[held] = nothing();
+    while (item < items) {
+        const int tile = item / parts, part = item % parts;
+        const bool last = stage + 1 == stages[part + 1];
+        const int item_after = last ? item + (int)gridDim.x : item;
+        const int after = !last ? stage + 1 : item_after < items ? stages[item_after % parts] : stage;
+        const auto copy_next = [&] {
+            if (item_after < items)
+                copy_stage(staged + there, source, list, item_after / parts, count, inputs, map + map_starts[after],
+                           map_starts[after + 1] - map_starts[after]);
+        };
+        if (ahead) copy_next();
+#pragma unroll
+        for (int round = 0; round < rounds; ++round) {
+            const int slice = (stage * rounds + round) * (groups / SLICE) + group / SLICE;
+            add_chunks<SHARED>(sums + round * SHARED, reinterpret_cast<const Held*>(staged + here) + part_of_tile,
+                               indices, values, group % SLICE, starts[slice], starts[slice + 1]);
+        }
+        if (!ahead) copy_next();
+        if (last) {
+            unsigned int bits = 0;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
-                const int slice = (stage * HELD + held) * (groups / SLICE) + group / SLICE;
-                add_chunks(sums[held], reinterpret_cast<const Held*>(staged) + part_of_tile, indices, values,
-                           group % SLICE, starts[slice], starts[slice + 1]);
+                const int place = (part * rounds + held / SHARED) * groups + group;
+                const int output = order[place * SHARED + held % SHARED];
+                if (output >= 0)
+                    reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
+                        finished(sums[held], bias[output * bias_step], low, high, failed, layer, bits);
+                sums[held] = nothing();
             }
+            bits <<= part_of_tile * VECTOR;
+            for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
+            if (lane == 0) mark(active + tile, bits & held_lanes(tile * TILE, count));
+            if (threadIdx.x == 0 && part == 0) atomicAdd(work + layer, (unsigned long long)TILE);
         }
-
-        unsigned int bits = 0;
-#pragma unroll
-        for (int held = 0; held < HELD; ++held) {
-            const int output = order[(part * HELD + held) * groups + group];
-            if (output < 0) continue;
-            const Held value = finished(sums[held], bias[output * bias_step], low, high, failed, layer, bits);
-            reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] = value;
-        }
-        bits <<= part_of_tile * VECTOR;
-        for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
-        if (lane == 0) mark(active + tile, bits & held_lanes(tile * TILE, count));
-        if (threadIdx.x == 0 && part == 0) atomicAdd(work + layer, (unsigned long long)TILE);
+        wait_for_copies();
+        __syncthreads(); // the next stage is there, and this one is read
+        item = item_after, stage = after;
+        here = there, there = (room + 1) * TILE - here;
     }
 }

@@ -1,0 +1,184 @@
+"""Groups of outputs that read the same inputs, and an order in which neighbours share inputs; nothing is assumed.
+
+Outputs with the very same inputs are a *set*. Sets are ordered by their lowest and highest inputs, and then walked:
+from each to the one, not yet taken, with most inputs in common, where these are CHAINED of its inputs at least. So the
+sets of a RadiX-Net, each of which shares half of its inputs with two others, form chains: 16 neighbours read 17 halves.
+
+One load serves `shared` outputs of a set; sets whose size is no multiple are filled up. Where edges have values, two
+neighbours that are no set may share loads too: they read the union, and a value is zero where there is no edge, which
+changes no sum. What is chosen has the least COST of all gathers; where little is shared that is no group.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from spdnn.problem.network import Layer
+
+NO_OUTPUT = -1
+SHARED = (1, 2, 4)  # outputs of a group
+# Of a gather, in issue slots of a multiprocessor for one warp: 16 in which shared memory delivers 512 bytes, or the
+# instructions (4 multiply-adds for each output, and some 6 more), whichever is more; what shares little stays as it is.
+COST = {1: 16, 2: 18, 4: 24}
+CHAINED = 3 / 8
+MOST_PAIRS = 1 << 24  # of sets that read the same input: beyond it, sets are not walked
+
+
+@dataclass(frozen=True)
+class Gathers:
+    """What groups of outputs read.
+
+    Attributes:
+        group, index, step: of each gather its group, its input, and its number in the group; ascending.
+        edges, member, of: edges of the layer; of each its output's number in the group, and its gather.
+    """
+
+    group: np.ndarray
+    index: np.ndarray
+    step: np.ndarray
+    edges: np.ndarray
+    member: np.ndarray
+    of: np.ndarray
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of outputs, in order.
+
+    Attributes:
+        order: int32 (groups, shared), outputs, NO_OUTPUT for none, which comes last in a group.
+        degrees: int64 (groups,), inputs that each reads.
+        alike: all outputs of a group read the same inputs.
+    """
+
+    order: np.ndarray
+    degrees: np.ndarray
+    alike: bool
+
+    @property
+    def shared(self) -> int:
+        return self.order.shape[1]
+
+    def arranged(self, chosen: np.ndarray, multiple: int) -> "Groups":
+        """These groups in that order, and empty ones up to a multiple of so many."""
+        missing = -chosen.size % multiple
+        order = np.concatenate([self.order[chosen], np.full((missing, self.shared), NO_OUTPUT, np.int32)])
+        return Groups(order, np.append(self.degrees[chosen], np.zeros(missing, np.int64)), self.alike)
+
+    def gathers(self, layer: Layer) -> Gathers:
+        edges, position, step = edges_of(layer, self.order.reshape(-1))
+        group, member, index = position // self.shared, position % self.shared, layer.indices[edges]
+        if self.alike:
+            first, begins = member == 0, sums(self.degrees)[:-1]
+            return Gathers(group[first], index[first], step[first], edges, member, begins[group] + step)
+        keys, of = self.unions(layer, edges, position)
+        group, index = np.divmod(keys, layer.inputs)
+        return Gathers(group, index, np.arange(keys.size) - sums(self.degrees)[group], edges, member, of)
+
+    def unions(self, layer: Layer, edges: np.ndarray, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(keys, of): group * inputs + input of all that groups read, ascending; and of each edge its key's place."""
+        keys, of = np.unique(position // self.shared * layer.inputs + layer.indices[edges], return_inverse=True)
+        return keys, of.reshape(-1)
+
+
+def grouped(layer: Layer, most_shared: int) -> Groups:
+    """The layer's outputs in groups of `most_shared` at most, by the least COST."""
+    order, same = _sets(layer)
+    degrees = np.diff(layer.offsets)
+    heads = np.flatnonzero(~same)
+    walk, common = _walked(layer, order[heads])
+    sizes = np.diff(np.append(heads, order.size))[walk]
+    reads = degrees[order[heads]][walk]
+    sets = np.repeat(np.arange(walk.size), sizes)
+    member = np.arange(order.size) - np.repeat(sums(sizes)[:-1], sizes)
+    order = order[np.repeat(heads[walk], sizes) + member]
+    costs = {(n, True): COST[n] * int((-(-sizes // n) * reads).sum()) for n in SHARED if n <= most_shared}
+    if most_shared > 1 and not layer.single_value and walk.size == order.size:
+        # Neighbours two by two: the second of each pair reads what the first does not.
+        costs[2, False] = COST[2] * int(reads.sum() - common[1::2].sum())
+    shared, alike = min(costs, key=costs.__getitem__)
+    if alike:
+        filled = -(-sizes // shared)  # groups of each set
+        begins = sums(filled)
+        found = np.full(int(begins[-1]) * shared, NO_OUTPUT, np.int32)
+        found[begins[sets] * shared + member] = order
+        return Groups(found.reshape(-1, shared), np.repeat(reads, filled), True)
+    found = np.full(-(-order.size // 2) * 2, NO_OUTPUT, np.int32)
+    found[: order.size] = order
+    groups = Groups(found.reshape(-1, 2), np.zeros(found.size // 2, np.int64), False)
+    keys, _ = groups.unions(layer, *edges_of(layer, found)[:2])
+    return replace(groups, degrees=np.bincount(keys // layer.inputs, minlength=found.size // 2))
+
+
+def edges_of(layer: Layer, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(edges, positions, steps): the edges of the outputs in `order`, the position of each one's output, and which
+    edge of its output it is."""
+    real = order != NO_OUTPUT
+    degrees = np.zeros(order.size, np.int64)
+    degrees[real] = np.diff(layer.offsets)[order[real]]
+    begins = np.zeros(order.size, np.int64)
+    begins[real] = layer.offsets[:-1][order[real]]
+    position = np.repeat(np.arange(order.size), degrees)
+    step = np.arange(position.size) - np.repeat(sums(degrees)[:-1], degrees)
+    return begins[position] + step, position, step
+
+
+def sums(counts: np.ndarray) -> np.ndarray:
+    """int64 (n + 1,): where each of n runs begins, and the end."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _sets(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """(order, same): the outputs by their lowest and highest inputs, those of a set side by side; and of each whether
+    it reads what the one before it reads."""
+    degrees = np.diff(layer.offsets)
+    ends = np.zeros((2, layer.outputs), np.int64)
+    some = degrees > 0
+    ends[0, some] = layer.indices[layer.offsets[:-1][some]]
+    ends[1, some] = layer.indices[layer.offsets[1:][some] - 1]
+    # A number of each set, by which they are sorted; whether two are the same is then compared edge by edge.
+    numbers = np.random.default_rng(0).integers(0, 2**64, layer.inputs, np.uint64)
+    marks = np.concatenate([np.zeros(1, np.uint64), np.cumsum(numbers[layer.indices], dtype=np.uint64)])
+    marks = marks[layer.offsets[1:]] - marks[layer.offsets[:-1]]
+    order = np.lexsort((marks, ends[1], ends[0]))
+    same = np.zeros(order.size, bool)
+    same[1:] = (marks[order[1:]] == marks[order[:-1]]) & (degrees[order[1:]] == degrees[order[:-1]])
+    edges, position, step = edges_of(layer, np.where(same, order, NO_OUTPUT))
+    before = layer.offsets[order[position - 1]] + step
+    same[position[layer.indices[edges] != layer.indices[before]]] = False
+    return order, same
+
+
+def _walked(layer: Layer, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(walk, common): sets in the order in which they are walked, and of each the inputs that it has in common with the
+    one before it, as far as that was looked for.
+
+    Args:
+        heads: an output of each set.
+    """
+    count = heads.size
+    edges, position, _ = edges_of(layer, heads)
+    reads = sp.csr_array((np.ones(edges.size, np.int32), (position, layer.indices[edges])), (count, layer.inputs))
+    readers = np.bincount(layer.indices[edges], minlength=1).astype(np.int64)
+    walk, common = np.arange(count), np.zeros(count, np.int64)
+    if (readers**2).sum() > MOST_PAIRS:
+        return walk, common
+    pairs = (reads @ reads.T).tocoo()
+    degrees = np.diff(layer.offsets)[heads]
+    row, column = pairs.coords
+    near = (row != column) & (pairs.data >= CHAINED * np.minimum(degrees[row], degrees[column]))
+    row, column, both = row[near], column[near], pairs.data[near]
+    nearest = np.lexsort((column, -both, row))
+    column, both = column[nearest].tolist(), both[nearest].tolist()
+    ends = sums(np.bincount(row, minlength=count)).tolist()
+    taken, at = bytearray(count), 0
+    for start in range(count):
+        one, shared = (start, 0) if not taken[start] else (NO_OUTPUT, 0)
+        while one != NO_OUTPUT:
+            taken[one] = 1
+            walk[at], common[at] = one, shared
+            at += 1
+            ahead = ((column[i], both[i]) for i in range(ends[one], ends[one + 1]) if not taken[column[i]])
+            one, shared = next(ahead, (NO_OUTPUT, 0))
+    return walk, common
