@@ -64,8 +64,18 @@ SHIM_EXPORT uint64_t shim_warp(ShimKind kind, unsigned mask, uint64_t value, uns
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static __attribute__((section("shim_variables")))
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(shim_place.dynamic)
-#define GATHERED(address) (*(address))
-#define GATHERS_BEGIN()
+
+// What is read where, for those who count it (shim.py): threads of a warp read together what they read as the same since
+// the barrier and the beginning before it.
+enum ShimRead : int { SHIM_GATHER, SHIM_LOAD, SHIM_BEGIN, SHIM_COPY };
+extern "C" SHIM_EXPORT void shim_read(ShimRead kind, const void* address, int bytes);
+#ifdef SHIM_COUNT
+#define SHIM_READ(kind, address) shim_read(kind, address, sizeof(*(address)))
+#else
+#define SHIM_READ(kind, address) ((void)0)
+#endif
+#define GATHERED(address) (SHIM_READ(SHIM_GATHER, address), *(address))
+#define GATHERS_BEGIN() SHIM_READ(SHIM_BEGIN, "")
 
 // The barrier, and warp primitives.
 inline void __syncthreads() { shim_barrier(); }
@@ -135,6 +145,7 @@ SHIM_EXPORT int shim_landed(ShimCopy* copy); // 0: none is left
 }
 #if __CUDA_ARCH__ >= 800
 template <class T> inline void copy_async(T* shared, const T* global) {
+    SHIM_READ(SHIM_COPY, global);
     ShimCopy copy{{}, reinterpret_cast<uint32_t*>(shared), sizeof(T) / 4};
     *reinterpret_cast<T*>(copy.words) = *global;
     for (int i = 0; i < copy.count; ++i) copy.to[i] = ~0u;
@@ -182,7 +193,10 @@ template <class A, class B> inline constexpr auto max(A a, B b) {
     else return T(a) < T(b) ? T(b) : T(a);
 }
 
-template <class T> inline T __ldg(const T* address) { return *address; }
+template <class T> inline T __ldg(const T* address) {
+    SHIM_READ(SHIM_LOAD, address);
+    return *address;
+}
 
 // What the runtime asks of a compiled kernel: to be called with unpacked arguments, and where its `__shared__` variables are.
 template <class... P, size_t... I>

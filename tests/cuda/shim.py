@@ -20,6 +20,7 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from shim_streams import Node, ShimStreams
@@ -55,6 +56,7 @@ class ShimDevice(ShimStreams):
         order: of threads and blocks, and of work on streams; by default the environment variable SHIM_ORDER, or 0.
         capability, multiprocessors, shared_per_block: what it pretends to be; memory_bytes: that can be taken at most.
         workers: blocks in flight; by default as many as there are processors, and one where shared memory is sanitized.
+        counting: `counted` says what kernels read.
         node: that it is a device of; by default one of its own, whose `order` is this one.
 
     Attributes:
@@ -71,10 +73,12 @@ class ShimDevice(ShimStreams):
         memory_bytes: int = 4 << 30,
         workers: int | None = None,
         node: Node | None = None,
+        counting: bool = False,
     ):
         self.order = int(os.environ.get("SHIM_ORDER", "0")) if order is None else order
         super().__init__(node or Node(self.order))
         self.workers = 1 if SANITIZED else workers or os.cpu_count() or 1
+        self.counting = counting
         self.launches: Counter[str] = Counter()
         self.used = self.most = 0
         self.limit = memory_bytes
@@ -89,6 +93,13 @@ class ShimDevice(ShimStreams):
             memory_bytes=memory_bytes,
             software=_version(),
         )
+
+    def counted(self) -> "Reads":
+        """What kernels have read since the last call."""
+        self.finish()
+        counts = (ctypes.c_uint64 * 4)()
+        _runtime().shim_counted(counts)
+        return Reads(*counts)
 
     def upload(self, host):
         array = self.empty(host.size, host.dtype).reshape(host.shape)
@@ -126,7 +137,7 @@ class ShimDevice(ShimStreams):
         if not 1 <= kernel.threads <= MOST_THREADS:
             raise SpdnnError(f"kernel {kernel}: {kernel.threads} threads; a block has 1 to {MOST_THREADS}")
         workers = min(self.workers, blocks)
-        copies = [_library(kernel, self.properties.capability, worker) for worker in range(workers)]
+        copies = [_library(kernel, self.properties.capability, self.counting, worker) for worker in range(workers)]
         fixed = 0 if SANITIZED else _shared_variables(copies[0])
         if shared + fixed > self.properties.shared_per_block:
             raise SpdnnError(
@@ -148,6 +159,21 @@ class ShimDevice(ShimStreams):
                 raise SpdnnError(f"kernel {kernel}: {error.value.decode()}")
 
         return lambda: self.issue(run)
+
+
+class Reads(NamedTuple):
+    """Of kernels on a device that counts.
+
+    Attributes:
+        gathers: loads from shared memory by warps in the inner loop; deliveries: of at most 128 bytes, no two words of
+            a bank, which these take (with as many lanes at once as ask for 128 bytes).
+        sectors: of 32 bytes, that warps' loads through the cache for read-only data took; copied: bytes, to stages.
+    """
+
+    gathers: int
+    deliveries: int
+    sectors: int
+    copied: int
 
 
 class _Block:
@@ -190,10 +216,11 @@ def pytest_again(*selection: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
-def _library(kernel: cuda.Kernel, capability: int = 90, worker: int = 0) -> ctypes.CDLL:
+def _library(kernel: cuda.Kernel, capability: int = 90, counting: bool = False, worker: int = 0) -> ctypes.CDLL:
     """The compiled kernel, for one of the OS threads, each of which has its own shared variables."""
     source = cuda.source(kernel.file)
     arch = f"-D__CUDA_ARCH__={10 * capability}" if "__CUDA_ARCH__" in source else ""
+    arch += " -DSHIM_COUNT" * counting
     defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
     return _loaded(kernel.file, kernel.name, defines, source, str(kernel), arch, worker)
 

@@ -82,7 +82,7 @@ def arranged(layer: Layer, kind: str, room: int = 0) -> LaidLayer:
         host |= {"offsets": layer.offsets.astype(np.int64), "indices": layer.indices, "values": values}
     else:
         if kind == STAGED:
-            stages = staged(layer, settings.staged_outputs(valued), room, settings.STAGED_SHARED[valued])
+            stages = staged(layer, settings.staged_outputs(valued), room, settings.STAGED_HELD)
             slices = stages.slices
             host |= {"stages": stages.stages, "map_starts": stages.map_starts, "map": stages.map}
             numbers |= {"parts": stages.parts, "room": stages.room}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from spdnn.kernels.cuda.device import Properties
 from spdnn.kernels.cuda.settings import PERSISTENT_INPUTS, PERSISTENT_THREADS, RESIDENT, STAGED_BLOCKS
+from spdnn.kernels.layouts.sliced import MOST_ROOM
 from spdnn.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.taskgraph.decomposition import pass_length
 
@@ -21,9 +22,10 @@ AHEAD = 96  # edges for each neuron that must lie ahead of a search
 SETTLED = round(1024 * SHARE_SETTLED)  # of 1,024 rows, as kernels count them
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes for each block
 PERSISTENT_MARKS = 16  # bytes of shared memory of the persistent kernel, besides its buffers
+STAGED_NEXT = 16  # bytes of shared memory of the staged kernel, besides its stages
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
-MOST_STAGED = 2**16 - 1  # neurons of a stage, which 16-bit indices number, the zeros that padding reads included
+MOST_STAGED = MOST_ROOM  # neurons of a stage
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def variants(properties: Properties, width: int, groups: int) -> list[Variant]:
 
 def staged_shared(room: int) -> int:
     """Bytes of shared memory of a block with two stages of so many neurons, and one of zeros in each."""
-    return 2 * (room + 1) * 32 * 4
+    return 2 * (room + 1) * 32 * 4 + STAGED_NEXT
 
 
 def staged_blocks(properties: Properties, room: int) -> int:
@@ -127,4 +129,4 @@ def staged_blocks(properties: Properties, room: int) -> int:
 def stage_room(properties: Properties, footprint: int) -> int:
     """Neurons of a stage at most: the largest `footprint`, but no more than a block has room for."""
     free = min(properties.shared - RESERVED_SHARED, properties.shared_per_block)
-    return max(1, min(footprint, free // staged_shared(0) - 1, MOST_STAGED))
+    return max(1, min(footprint, (free - STAGED_NEXT) // (2 * 32 * 4) - 1, MOST_STAGED))

@@ -4,7 +4,7 @@
 // CHUNK gathers of each group: indices unsigned short (chunks, SLICE, CHUNK), values float (chunks, CHUNK * SHARED / 4,
 // SLICE, 4), of each gather one for each output. One load brings the CHUNK indices of a group to the lanes that work on it;
 // one gather brings VECTOR inputs of a neuron to a lane, for SHARED outputs. Features are in shared memory, (neurons,
-// INPUTS).
+// INPUTS). Indices count UNIT Held: a neuron, or 1 where the layout has multiplied them (spdnn/kernels/layouts/sliced.py).
 #pragma once
 
 #if INPUTS >= 4
@@ -42,16 +42,26 @@ __device__ __forceinline__ Held finished(
     return sum;
 }
 #endif
-#define LANES (INPUTS / VECTOR) // threads that share an output
+#define LANES (INPUTS / VECTOR) // threads that share a group of outputs
+#ifndef UNIT
+#define UNIT LANES
+#endif
 
 // Adds the edges of one group in chunks begin..end-1 to the sums of its outputs.
-//   features  shared memory, (neurons, LANES) of Held, from this lane's first on
+//   features  in shared memory, (neurons, LANES) of Held; `from`: where this lane's first is
 //   group  of the SLICE groups of the slice
 template <int OUTPUTS>
-__device__ __forceinline__ void add_chunks(Held* sums, const Held* features, const unsigned short* indices,
-                                           const float* values, int group, int begin, int end)
+__device__ __forceinline__ void add_chunks(Held* sums, const Held* features, unsigned int from,
+                                           const unsigned short* indices, const float* values, int group, int begin,
+                                           int end)
 {
-    constexpr int STEP = OUTPUTS == 4 ? 2 : 4; // gathers in flight: registers are short
+#if __CUDA_ARCH__ < 900
+    typedef int Place; // in Held: loads multiply it by 16
+    features += from, from = 0;
+#else
+    typedef unsigned int Place; // they do not, and sums of ints would be of 64 bits
+#endif
+    constexpr int STEP = OUTPUTS == 1 ? 4 : 2; // gathers in flight: registers are short
 #if VALUED
     // In units of four; those of a layer fit an int, as positions do (spdnn/engines/cuda/layers.py).
     const float4* weights = reinterpret_cast<const float4*>(values) + begin * (CHUNK * OUTPUTS / 4 * SLICE) + group;
@@ -59,7 +69,7 @@ __device__ __forceinline__ void add_chunks(Held* sums, const Held* features, con
     const float weight = values[0];
 #endif
     GATHERS_BEGIN();
-#pragma unroll 1 // positions in units of CHUNK gathers
+#pragma unroll(VECTOR == 1 ? 2 : 1) // positions in units of CHUNK gathers
     for (int position = begin * SLICE + group; position < end * SLICE; position += SLICE) {
         const uint4 eight = __ldg(reinterpret_cast<const uint4*>(indices) + position);
         const unsigned int pairs[CHUNK / 2] = {eight.x, eight.y, eight.z, eight.w};
@@ -77,7 +87,7 @@ __device__ __forceinline__ void add_chunks(Held* sums, const Held* features, con
             for (int i = 0; i < STEP; ++i) {
                 const unsigned int pair = pairs[(half * STEP + i) / 2];
                 const unsigned int index = i % 2 ? pair >> 16 : pair & 0xffffu;
-                const Held value = GATHERED(features + index * LANES);
+                const Held value = GATHERED(features + (Place(from) + Place(index * UNIT)));
 #pragma unroll
                 for (int one = 0; one < OUTPUTS; ++one) {
 #if VALUED

@@ -26,7 +26,7 @@ struct Layer {
     float low, high;
 };
 
-// One layer of groups of so many outputs: from `here` to `there`; the inputs of this lane that are not zero after it.
+// One layer of groups of so many outputs, from `here` to `there`; the inputs of this lane that are not zero after it.
 template <int OUTPUTS>
 __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* here, Held* there, int* failed, int k)
 {
@@ -36,8 +36,8 @@ __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* 
         Held sums[OUTPUTS];
 #pragma unroll
         for (int one = 0; one < OUTPUTS; ++one) sums[one] = nothing();
-        add_chunks<OUTPUTS>(sums, here, layer.indices, layer.values, group % SLICE, __ldg(layer.starts + slice),
-                           __ldg(layer.starts + slice + 1));
+        add_chunks<OUTPUTS>(sums, here, 0, layer.indices, layer.values, group % SLICE, __ldg(layer.starts + slice),
+                            __ldg(layer.starts + slice + 1));
 #pragma unroll
         for (int one = 0; one < OUTPUTS; ++one) {
             const int output = __ldg(layer.order + group * OUTPUTS + one);

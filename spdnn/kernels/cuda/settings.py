@@ -11,8 +11,7 @@ STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take 
 STAGED_BLOCKS = 2  # at once on a multiprocessor at most; one, where two have no room for whole footprints
 STAGED_LANES = 8  # threads that share an output, of 32 inputs
 RESIDENT = 1024  # threads that a multiprocessor holds at once by the registers that kernels may take: 64 each
-# Outputs at most that share a gather, without and with values: of staged_layer and persistent_layers.
-STAGED_SHARED, PERSISTENT_SHARED = {False: 4, True: 4}, {False: 4, True: 2}
+PERSISTENT_SHARED = {False: 4, True: 2}  # outputs at most that share a gather: four with values would take registers
 PERSISTENT_INPUTS = (1, 4, 8, 16, 32)
 PERSISTENT_THREADS = (256, 512, 1024)
 INDEX_TYPES = {2: "unsigned short", 4: "unsigned int"}

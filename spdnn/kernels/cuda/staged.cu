@@ -11,10 +11,11 @@
 // scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
 // tile lie side by side a lane copies 16 bytes, else 4.
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4; the last neuron of each stage is
-// zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED. INPUTS is TILE.
+// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4 + 16; the last neuron of each stage
+// is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
+#define UNIT 1
 #include "async.cuh"
 #include "common.cuh"
 #include "gather.cuh"
@@ -68,8 +69,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     const int count = *rows, items = tiles_of(count) * parts; // the host sees to it that they can be counted
     int item = blockIdx.x;
     if (item >= items) return;
-    int here = 0, there = (room + 1) * TILE; // begins of the two stages
-    if (warp < 2) staged[(warp ? there : here) + room * TILE + lane] = 0.f;
+    const int size = (room + 1) * TILE; // of a stage
+    int there = size; // begin of the stage that is copied to; the other is gathered from
+    if (warp < 2) staged[warp * size + room * TILE + lane] = 0.f;
     int stage = stages[item % parts];
     copy_stage(staged, source, list, item / parts, count, inputs, map + map_starts[stage],
                map_starts[stage + 1] - map_starts[stage]);
@@ -83,25 +85,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         const bool last = stage + 1 == stages[part + 1];
         const int item_after = last ? item + (int)gridDim.x : item;
         const int after = !last ? stage + 1 : item_after < items ? stages[item_after % parts] : stage;
+        // Both are wanted again after the barrier; registers are short until then.
+        int* then = reinterpret_cast<int*>(staged + 2 * size) + (there ? 0 : 2);
+        if (threadIdx.x == 0) then[0] = item_after, then[1] = after;
         const auto copy_next = [&] {
             if (item_after < items)
                 copy_stage(staged + there, source, list, item_after / parts, count, inputs, map + map_starts[after],
                            map_starts[after + 1] - map_starts[after]);
         };
         if (ahead) copy_next();
+        const int here = part_of_tile + (there ? 0 : size / VECTOR); // where this lane gathers from, in Held
+        const int slice = (stage * (groups / SLICE) + group / SLICE) * rounds; // those of a warp are side by side
+        int begin = starts[slice];
 #pragma unroll
         for (int round = 0; round < rounds; ++round) {
-            const int slice = (stage * rounds + round) * (groups / SLICE) + group / SLICE;
-            add_chunks<SHARED>(sums + round * SHARED, reinterpret_cast<const Held*>(staged + here) + part_of_tile,
-                               indices, values, group % SLICE, starts[slice], starts[slice + 1]);
+            const int end = starts[slice + round + 1];
+            add_chunks<SHARED>(sums + round * SHARED, reinterpret_cast<const Held*>(staged), here, indices, values,
+                               group % SLICE, begin, end);
+            begin = end;
         }
         if (!ahead) copy_next();
         if (last) {
             unsigned int bits = 0;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
-                const int place = (part * rounds + held / SHARED) * groups + group;
-                const int output = order[place * SHARED + held % SHARED];
+                const int slice = (part * (groups / SLICE) + group / SLICE) * rounds + held / SHARED;
+                const int output = order[(slice * SLICE + group % SLICE) * SHARED + held % SHARED];
                 if (output >= 0)
                     reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
                         finished(sums[held], bias[output * bias_step], low, high, failed, layer, bits);
@@ -114,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         }
         wait_for_copies();
         __syncthreads(); // the next stage is there, and this one is read
-        item = item_after, stage = after;
-        here = there, there = (room + 1) * TILE - here;
+        item = then[0], stage = then[1];
+        there = size - there;
     }
 }

@@ -19,6 +19,8 @@ from spdnn.problem.network import Layer, index_dtype
 SLICE = 4  # groups: what a warp works on side by side when eight lanes share one
 CHUNK = 8  # gathers: 16 bytes of 16-bit indices
 VECTOR = 4  # values in one load
+PIECES = 8  # loads that a neuron's 32 inputs take: what indices into a stage count, so that kernels need not multiply
+MOST_ROOM = (2**16 - 1) // PIECES  # neurons of a stage: those and the zeros that padding reads have 16-bit indices
 MARKS = 1 << 28  # of a table of parts x inputs; beyond it, footprints come from sorting
 
 
@@ -60,7 +62,7 @@ class Staged:
 
     Attributes:
         slices: a slice for each SLICE groups of each stage, the stages of the first part first; indices are
-            positions in the stage, `room` where padded; `order` has each part once.
+            PIECES x positions in the stage, `room` where padded; `order` has each part once.
         stages: int32 (parts + 1,), the first stage of each part of the outputs.
         map_starts: int32 (stages + 1,), where each stage begins in `map`.
         map: uint32, the input neurons of each stage, ascending within a part.
@@ -98,17 +100,19 @@ def sliced(layer: Layer, zero: int | None = None, most_shared: int = 1) -> Slice
     return _filled(layer, groups, gathers, starts, where, gathers.index, zero, index_dtype(zero + 1))
 
 
-def staged(layer: Layer, outputs: int, room: int, most_shared: int = 4) -> Staged:
-    """The layer in parts of so many outputs, whose footprints pass in stages of at most `room` neurons (up to 65,535);
+def staged(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: int = 4) -> Staged:
+    """The layer in parts of so many outputs, of which a thread holds `held`, whose footprints pass in stages of at most `room` neurons (up to MOST_ROOM);
     those of a part are of equal size, or differ by one neuron.
 
-    Groups that share inputs are neighbours, so that the outputs of a part share inputs; within a part, those with most
-    gathers come first, so that slices have little padding.
+    Groups that share inputs are neighbours, so that the outputs of a part share inputs. Those of a slice have about as
+    many gathers, so that slices have little padding, and so have the slices of each warp, which are side by side.
     """
     groups = grouped(layer, most_shared)
     in_part = outputs // groups.shared
-    places = np.arange(len(groups.order))
-    groups = groups.arranged(np.lexsort((-groups.degrees, places // in_part)), in_part)
+    groups = groups.arranged(np.arange(len(groups.order)), in_part)
+    by_degree = np.lexsort((-groups.degrees, np.arange(len(groups.order)) // in_part))
+    rounds = by_degree.reshape(-1, held // groups.shared, in_part * groups.shared // held // SLICE, SLICE)
+    groups = groups.arranged(rounds.swapaxes(1, 2).reshape(-1), in_part)
     gathers, parts = groups.gathers(layer), len(groups.order) // in_part
     part = gathers.group // in_part
     sizes, footprint, rank = _footprints(part, gathers.index.astype(np.int64), parts, layer.inputs)
@@ -122,7 +126,9 @@ def staged(layer: Layer, outputs: int, room: int, most_shared: int = 4) -> Stage
     step = np.arange(size) - np.repeat(runs, np.diff(np.append(runs, size))) if size else group
     slices = in_part // SLICE
     starts, where = _positions(stage * slices + group % in_part // SLICE, group % SLICE, step, int(stages[-1]) * slices)
-    filled = _filled(layer, groups, gathers, starts, where, rank % height[part], room, np.dtype(np.uint16))
+    filled = _filled(
+        layer, groups, gathers, starts, where, rank % height[part] * PIECES, room * PIECES, np.dtype(np.uint16)
+    )
     held = np.arange(int(sizes.sum())) - np.repeat(sums(sizes)[:-1], sizes)
     of_stage = np.repeat(stages[:-1], sizes) + held // np.repeat(height, sizes)
     map_starts = sums(np.bincount(of_stage, minlength=int(stages[-1])))
