@@ -6,6 +6,7 @@ that CuPy adds to a kernel's own: what is checked here is what runs. What they s
 of all that they were given.
 """
 
+import base64
 import hashlib
 import json
 import os
@@ -13,10 +14,13 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 
 from kernel_settings import SETTINGS, Setting
@@ -43,6 +47,8 @@ CUPY_ADDS = ("-ftz=true", "--device-as-default-execution-space")
 REGISTERS = 65_536
 PARTITIONS, GRANULE = 4, 256  # of a multiprocessor's registers; what a warp is given is a multiple of 256
 FOLDERS = {12: Path(sysconfig.get_path("purelib")), 13: Path(sys.prefix) / "nvrtc13"}  # with a compiler's package
+# A label, or an instruction and, of a branch, where it goes, in what nvdisasm prints.
+LOOP = re.compile(r"^\s*(\.L\w+):|/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:[^;\n]*`\((\.L\w+)\))?", re.M)
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 
 
@@ -166,6 +172,45 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     return Compiled(version, known, outcomes)
 
 
+def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[Counter[str]]:
+    """Of each inner loop that gathers and multiplies, how many instructions of each name it has.
+
+    Raises:
+        RuntimeError: the kernel does not compile, or nvdisasm refuses its code.
+    """
+    given = [*kernel.options, f"-arch=sm_{arch}", *CUPY_ADDS]
+    file = _file(toolkit, source(kernel.file), [*given, "machine code", LOOP.pattern])
+    if not file.exists():
+        (answer,) = _answer(toolkit, [(source(kernel.file), given)], code=True)["logs"]
+        if not answer[0]:
+            raise RuntimeError(f"{kernel} does not compile for sm_{arch}:\n{answer[1]}")
+        (program,) = (path for path in distribution("nvidia-cuda-nvdisasm").files if path.name == "nvdisasm")
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+            cubin.write(base64.b64decode(answer[2]))
+            cubin.flush()
+            done = subprocess.run([program.locate(), "-c", cubin.name], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"nvdisasm refuses {kernel} for sm_{arch}:\n{done.stderr}")
+        with replacing(file) as temporary:
+            temporary.write_text(json.dumps([dict(loop) for loop in _loops(done.stdout)]))
+    return [Counter(loop) for loop in json.loads(file.read_text())]
+
+
+def _loops(text: str) -> Iterator[Counter[str]]:
+    """The instructions of each loop without another branch that loads from shared memory and multiplies."""
+    names: list[str] = []
+    labels: dict[str, int] = {}
+    for label, name, target in LOOP.findall(text):
+        if label:
+            labels[label] = len(names)
+            continue
+        names.append(name.split(".")[0])
+        begin = labels.get(target, len(names)) if names[-1] == "BRA" else len(names)
+        body = names[begin:]
+        if body.count("BRA") == 1 and {"LDS", "FFMA"} <= set(body):
+            yield Counter(body)
+
+
 def _file(toolkit: int, text: str, options: list[str]) -> Path:
     """Where the outcome is kept; its name is the digest of all that makes it what it is."""
     given = json.dumps([PROCESS.read_text(), _toolkit(toolkit), text, options])
@@ -181,12 +226,12 @@ def _toolkit(toolkit: int) -> str:
     return record.read_text()
 
 
-def _answer(toolkit: int, jobs: list[tuple[str, list[str]]]) -> dict:
-    """What a process of this toolkit says of (source, options)."""
+def _answer(toolkit: int, jobs: list[tuple[str, list[str]]], code: bool = False) -> dict:
+    """What a process of this toolkit says of (source, options); with `code`, machine code as well."""
     folder = [str(FOLDERS[13])] if toolkit == 13 else []
     done = subprocess.run(
         [sys.executable, str(PROCESS), *folder],
-        input=json.dumps([{"source": text, "options": options} for text, options in jobs]),
+        input=json.dumps([{"source": text, "options": options, "code": code} for text, options in jobs]),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folder)},
         capture_output=True,
         text=True,

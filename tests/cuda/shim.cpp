@@ -138,8 +138,9 @@ struct Read {
 // Reads of a warp by their place, which is the same for its lanes: kind, barriers, beginnings, and number since then.
 using Reads = std::map<std::array<int, 4>, std::vector<Read>>;
 
-// How often shared memory delivers for one load: to as many lanes at once as ask for 128 bytes, a word of each bank.
-uint64_t deliveries(const std::vector<Read>& reads) {
+// How often shared memory delivers for one load, and how often if no two words were of the same bank: to as many lanes at
+// once as ask for 128 bytes, a word of each bank.
+std::pair<uint64_t, uint64_t> deliveries(const std::vector<Read>& reads) {
     std::map<int, std::set<uintptr_t>> words;  // by the lanes that are served at once
     for (const Read& one : reads)
         for (int byte = 0; byte < one.bytes; byte += 4)
@@ -150,7 +151,7 @@ uint64_t deliveries(const std::vector<Read>& reads) {
         for (uintptr_t word : once) most = std::max(most, ++of_bank[word % 32]);
         sum += most;
     }
-    return sum;
+    return {sum, words.size()};
 }
 uint64_t sectors(const std::vector<Read>& reads) {
     std::set<uintptr_t> found;
@@ -158,8 +159,10 @@ uint64_t sectors(const std::vector<Read>& reads) {
         for (int byte = 0; byte < one.bytes; byte += 4) found.insert((one.address + byte) / 32);
     return found.size();
 }
-// Warps' gathers, deliveries of shared memory for them, sectors of 32 bytes that warps' loads read, bytes copied.
-std::atomic<uint64_t> counted[4];
+// Warps' gathers, deliveries of shared memory for them and the least without conflicts, sectors of 32 bytes that warps'
+// loads read, bytes copied.
+constexpr int COUNTS = 5;
+std::atomic<uint64_t> counted[COUNTS];
 
 struct Worker {  // an OS thread, and the block on it
     Launch* launch;
@@ -274,10 +277,13 @@ void Worker::run(int64_t block) {
     leave(&main, pick());
     for (auto& warp : reads) {
         for (const auto& [place, lanes] : warp) {
-            if (place[0] == SHIM_GATHER) counted[0] += 1, counted[1] += deliveries(lanes);
-            if (place[0] == SHIM_LOAD) counted[2] += sectors(lanes);
+            if (place[0] == SHIM_GATHER) {
+                const auto [found, least] = deliveries(lanes);
+                counted[0] += 1, counted[1] += found, counted[2] += least;
+            }
+            if (place[0] == SHIM_LOAD) counted[3] += sectors(lanes);
             if (place[0] == SHIM_COPY)
-                for (const Read& one : lanes) counted[3] += one.bytes;
+                for (const Read& one : lanes) counted[4] += one.bytes;
         }
         warp.clear();
     }
@@ -418,7 +424,7 @@ void shim_read(ShimRead kind, const void* address, int bytes) {
         {here.current % WARP, bytes, uintptr_t(address)});
 }
 extern "C" SHIM_EXPORT void shim_counted(uint64_t* counts) {
-    for (int i = 0; i < 4; ++i) counts[i] = counted[i].exchange(0);
+    for (int i = 0; i < COUNTS; ++i) counts[i] = counted[i].exchange(0);
 }
 
 void shim_copy(const ShimCopy* copy) { worker->threads[worker->current].copies.push_back(*copy); }

@@ -45,7 +45,7 @@ SANITIZER = "-O1 -DSHIM_SANITIZED -fsanitize=address,alignment -fno-sanitize-rec
 SANITIZER = [*SANITIZER.split(), "-fno-tree-loop-distribute-patterns", "-fsanitize-sections=shim_variables"]
 
 _libc = ctypes.CDLL(None)
-_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_libc.memalign.restype, _libc.memalign.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
 _libc.free.restype, _libc.free.argtypes = None, [ctypes.c_void_p]
 
 
@@ -97,7 +97,7 @@ class ShimDevice(ShimStreams):
     def counted(self) -> "Reads":
         """What kernels have read since the last call."""
         self.finish()
-        counts = (ctypes.c_uint64 * 4)()
+        counts = (ctypes.c_uint64 * len(Reads._fields))()
         _runtime().shim_counted(counts)
         return Reads(*counts)
 
@@ -166,18 +166,19 @@ class Reads(NamedTuple):
 
     Attributes:
         gathers: loads from shared memory by warps in the inner loop; deliveries: of at most 128 bytes, no two words of
-            a bank, which these take (with as many lanes at once as ask for 128 bytes).
+            a bank, which these take (with as many lanes at once as ask for 128 bytes); least: if no two were of a bank.
         sectors: of 32 bytes, that warps' loads through the cache for read-only data took; copied: bytes, to stages.
     """
 
     gathers: int
     deliveries: int
+    least: int
     sectors: int
     copied: int
 
 
 class _Block:
-    """Memory of exactly so many bytes from malloc, for NumPy's allocator hides the ends of small arrays."""
+    """Memory of exactly so many bytes of the C library, for NumPy's allocator hides the ends of small arrays."""
 
     def __init__(self, device: ShimDevice, size: int):
         self.address = None
@@ -188,7 +189,8 @@ class _Block:
                 device.used + size,
             )
         self.device, self.size = device, size
-        self.address = _libc.malloc(max(size, 1))
+        # As a device's where reads are counted; elsewhere as little aligned as loads may need.
+        self.address = _libc.memalign(256 if device.counting else 16, max(size, 1))
         if not self.address:
             raise MemoryError
         device.used += size

@@ -101,8 +101,8 @@ def sliced(layer: Layer, zero: int | None = None, most_shared: int = 1) -> Slice
 
 
 def staged(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: int = 4) -> Staged:
-    """The layer in parts of so many outputs, of which a thread holds `held`, whose footprints pass in stages of at most `room` neurons (up to MOST_ROOM);
-    those of a part are of equal size, or differ by one neuron.
+    """The layer in parts of so many outputs, of which a thread holds `held`, whose footprints pass in stages of at most
+    `room` neurons (up to MOST_ROOM): of that many, or as many as there must be of equal size, whichever pads less.
 
     Groups that share inputs are neighbours, so that the outputs of a part share inputs. Those of a slice have about as
     many gathers, so that slices have little padding, and so have the slices of each warp, which are side by side.
@@ -114,25 +114,36 @@ def staged(layer: Layer, outputs: int, room: int, held: int = 4, most_shared: in
     rounds = by_degree.reshape(-1, held // groups.shared, in_part * groups.shared // held // SLICE, SLICE)
     groups = groups.arranged(rounds.swapaxes(1, 2).reshape(-1), in_part)
     gathers, parts = groups.gathers(layer), len(groups.order) // in_part
-    part = gathers.group // in_part
-    sizes, footprint, rank = _footprints(part, gathers.index.astype(np.int64), parts, layer.inputs)
+    sizes, footprint, rank = _footprints(gathers.group // in_part, gathers.index.astype(np.int64), parts, layer.inputs)
     counts = np.maximum(1, -(-sizes // room))  # stages of each part
-    stages, height = sums(counts), np.maximum(1, -(-sizes // counts))  # and neurons of each but the last
-    room = int(height.max(initial=1))
+    equal = np.maximum(1, -(-sizes // counts))
+    heights = [equal] if counts.max(initial=1) == 1 else [equal, np.minimum(sizes.clip(1), room)]
+    cuts = [_cut(gathers, in_part, rank, sums(counts), height) for height in heights]
+    height, starts, where = min(cuts, key=lambda cut: int(cut[1][-1]))
+    part, room = gathers.group // in_part, int(height.max(initial=1))
+    inside = rank % height[part] * PIECES
+    filled = _filled(layer, groups, gathers, starts, where, inside, room * PIECES, np.dtype(np.uint16))
+    place = np.arange(int(sizes.sum())) - np.repeat(sums(sizes)[:-1], sizes)
+    stage = np.repeat(sums(counts)[:-1], sizes) + place // np.repeat(height, sizes)
+    map_starts = sums(np.bincount(stage, minlength=int(counts.sum())))
+    return Staged(filled, sums(counts).astype(np.int32), map_starts.astype(np.int32), footprint, room)
+
+
+def _cut(
+    gathers: Gathers, in_part: int, rank: np.ndarray, stages: np.ndarray, height: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(height, starts, where): as `_positions`, where a part's footprint has stages of so many neurons.
+
+    Args:
+        rank: of each gather's input in the footprint; stages, height: of each part its first stage, neurons in one.
+    """
+    group, part = gathers.group, gathers.group // in_part
     stage = stages[part] + rank // height[part]
     # Gathers of a group ascend, and so do their stages: a new run begins where either changes.
-    group, size = gathers.group, gathers.group.size
     runs = np.flatnonzero(np.concatenate([[True], (group[1:] != group[:-1]) | (stage[1:] != stage[:-1])]))
-    step = np.arange(size) - np.repeat(runs, np.diff(np.append(runs, size))) if size else group
+    step = np.arange(group.size) - np.repeat(runs, np.diff(np.append(runs, group.size))) if group.size else group
     slices = in_part // SLICE
-    starts, where = _positions(stage * slices + group % in_part // SLICE, group % SLICE, step, int(stages[-1]) * slices)
-    filled = _filled(
-        layer, groups, gathers, starts, where, rank % height[part] * PIECES, room * PIECES, np.dtype(np.uint16)
-    )
-    held = np.arange(int(sizes.sum())) - np.repeat(sums(sizes)[:-1], sizes)
-    of_stage = np.repeat(stages[:-1], sizes) + held // np.repeat(height, sizes)
-    map_starts = sums(np.bincount(of_stage, minlength=int(stages[-1])))
-    return Staged(filled, stages.astype(np.int32), map_starts.astype(np.int32), footprint, room)
+    return height, *_positions(stage * slices + group % in_part // SLICE, group % SLICE, step, int(stages[-1]) * slices)
 
 
 def _positions(slices: np.ndarray, lane: np.ndarray, step: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,79 @@
+"""What the kernels on slices do for an edge, in counts that may not grow: instructions of machine code, and what warps
+read (docs/explanation/cuda.md has them)."""
+
+import numpy as np
+import nvrtc
+import pytest
+from counts import LAYERS, count, official
+
+from spdnn.engines.cuda.schedule import PERSISTENT, STAGED
+from spdnn.kernels.cuda import settings
+from spdnn.problem.network import from_matrices
+
+GATHERS = 8  # in one turn of an inner loop
+# Of one turn, for each number of outputs that share a gather: 32 multiply-adds for each output, and the rest.
+MOST = {
+    75: {"staged": {1: 58, 2: 90, 4: 154}, "staged, values": {1: 62, 2: 97, 4: 163},
+         "persistent": {1: 61, 2: 93, 4: 157}, "persistent, values": {1: 65, 2: 99}},
+    80: {"staged": {1: 59, 2: 91, 4: 158}, "staged, values": {1: 62, 2: 98, 4: 167},
+         "persistent": {1: 61, 2: 93, 4: 157}, "persistent, values": {1: 65, 2: 99}},
+    90: {"staged": {1: 66, 2: 98, 4: 165}, "staged, values": {1: 71, 2: 106, 4: 171},
+         "persistent": {1: 69, 2: 101, 4: 165}, "persistent, values": {1: 73, 2: 107}},
+    100: {"staged": {1: 65, 2: 100, 4: 169}, "staged, values": {1: 72, 2: 106, 4: 173},
+          "persistent": {1: 77, 2: 109, 4: 173}, "persistent, values": {1: 81, 2: 115}},
+    120: {"staged": {1: 66, 2: 100, 4: 169}, "staged, values": {1: 71, 2: 105, 4: 170},
+          "persistent": {1: 77, 2: 109, 4: 173}, "persistent, values": {1: 80, 2: 114}},
+}  # fmt: skip
+CASES = [
+    pytest.param(arch, name, marks=() if (arch, name) in [(90, "staged"), (90, "persistent")]
+                 else pytest.mark.full("architectures"))
+    for arch, names in MOST.items() for name in names
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arch", "name"), CASES)
+def test_instructions_of_an_inner_loop(arch, name):
+    kind, valued, most = name.split(",")[0], "values" in name, MOST[arch][name]
+    if kind == "staged":
+        kernels = [settings.staged(shared, valued) for shared in most]
+    else:
+        kernels = [settings.persistent(16, 1024, valued)]  # which has a loop for each
+    loops = [loop for kernel in kernels for loop in nvrtc.machine_code(12, arch, kernel)]
+    shared = [loop["FFMA"] // (4 * GATHERS) for loop in loops]
+    assert sorted(set(shared)) == sorted(most)
+    for of, loop in zip(shared, loops, strict=True):
+        assert loop["FFMA"] == 4 * GATHERS * of
+        assert loop["LDS"] == GATHERS
+        assert loop.total() <= most[of]
+
+
+# Edges for each time that shared memory delivers (32 where each has a gather of its own), of `staged`, `persistent`.
+DELIVERED = {(1024, 0): (128, 128), (1024, 7): (128, 128), (4096, 10): (128, 115), (16384, 12): (128, 81)}
+MERGED = {(1024, 7): (42, 42), (4096, 10): (40, 40)}
+
+
+@pytest.mark.parametrize(("neurons", "k"), LAYERS)
+def test_reads_of_official_layers(neurons, k):
+    staged, persistent = (count(official(neurons, k), kind) for kind in (STAGED, PERSISTENT))
+    assert staged.per_delivery == 128
+    assert persistent.per_delivery >= DELIVERED[neurons, k][1]
+    assert (staged.conflicts, staged.footprint, staged.padding) == (1, 272, 0)
+    assert staged.weight_bytes == 2 / 4 / 32  # an index for four outputs and 32 inputs
+    assert staged.copied_bytes == 272 / 256 * 4 / 32  # of 256 outputs, 32 edges each
+    if (neurons, k) in MERGED:
+        found = [count(official(neurons, k, merged=True), kind) for kind in (STAGED, PERSISTENT)]
+        for one, least in zip(found, MERGED[neurons, k], strict=True):
+            assert one.per_delivery >= least
+            assert one.conflicts == 1
+
+
+def test_what_shares_nothing_has_a_gather_for_each_edge():
+    """Nor does it pass in more stages than a block has room for."""
+    rng = np.random.default_rng(0)
+    matrix = np.zeros((900, 256))
+    for column in range(256):
+        matrix[rng.permutation(900)[:32], column] = 0.5
+    layer = from_matrices([matrix]).layer(0)
+    one = count(layer, STAGED)
+    assert one.footprint == 900
+    assert (one.per_delivery, one.conflicts, one.padding) == (32, 1, 0)
