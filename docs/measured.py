@@ -1,10 +1,12 @@
 """Numbers of the documentation, made from records in results/measured/ and from published results, and nothing else.
 
-python docs/measured.py                        renders the tables of README.md and docs/results.md, and docs/networks.svg
-python docs/measured.py measure NAME [KIND...] runs what tables of these kinds show, into results/measured/NAME/KIND.jsonl
+python docs/measured.py
+    renders the tables of README.md and docs/results.md, and docs/networks.svg
+python docs/measured.py measure NAME [KIND...]
+    runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
-KIND is twelve (the networks with all reductions, and with dead inputs alone as published systems leave them out, like for
-like: the second takes a quarter of an hour on two idle cores), peers, ladder, ranks or operations; all of them without.
+KIND is twelve (the networks with all reductions, and with dead inputs alone as published systems leave them out, like
+for like: the second takes a quarter of an hour on two idle cores), peers, ladder, ranks or operations; all without.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
 """
@@ -284,8 +286,8 @@ def run_peers(place: Path) -> None:
 
 
 def run_workflow(configuration: str, place: Path) -> None:
-    file = ROOT / "config" / configuration
-    command("snakemake", "--cores", "all", "--snakefile", ROOT / "Snakefile", "--configfile", file, "--directory", place)
+    files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config" / configuration, "--directory", place]
+    command("snakemake", "--cores", "all", *files)
 
 
 def run_operations(place: Path) -> None:
