@@ -1,7 +1,7 @@
 """Numbers of the documentation, made from records in results/measured/ and from published results, and nothing else.
 
 python docs/measured.py
-    renders the tables of README.md and docs/results.md, and docs/networks.svg
+    renders the tables of README.md and docs/results.md, and the pictures of the documentation
 python docs/measured.py measure NAME [KIND...]
     runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
@@ -34,7 +34,12 @@ from spdnn.report.scaling.values import values as values_of_ranks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/results.md")
-PICTURE = ROOT / "docs/networks.svg"
+PICTURES = {  # the report's figures, by file
+    "docs/networks.svg": "overview",
+    "docs/explanation/reductions-edges.svg": "reductions-edges",
+    "docs/explanation/reductions-rows.svg": "reductions-rows",
+    "docs/explanation/time-to-solution.svg": "times-whole",
+}
 BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
 RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
@@ -259,11 +264,10 @@ def rendered(page: str) -> str:
     return BLOCK.sub(made, (ROOT / page).read_text(encoding="utf-8"))
 
 
-def draw(target: Path) -> None:
-    """The report's figure of every network, of the records that are committed."""
+def draw(figure: str, target: Path) -> None:
+    """A figure of the report, of the records that are committed."""
     folders = sorted(ROOT.glob("results/measured/*/"))
-    command = ["plot", "overview", *folders, "-o", target, "--width", "9in", "--style", "page"]
-    subprocess.run([sys.executable, "-m", "spdnn", *map(str, command)], check=True)
+    command("spdnn", "plot", figure, *folders, "-o", target, "--width", "9in", "--style", "page")
 
 
 def command(*words: object) -> None:
@@ -322,4 +326,5 @@ if __name__ == "__main__":
         measure(sys.argv[2], sys.argv[3:])
     for each in PAGES:
         (ROOT / each).write_text(rendered(each), encoding="utf-8")
-    draw(PICTURE)
+    for each, figure in PICTURES.items():
+        draw(figure, ROOT / each)

@@ -26,8 +26,9 @@ def test_the_pages_have_what_the_records_say(measured, root, tmp_path):
     for page in measured.PAGES:
         assert measured.rendered(page) == (root / page).read_text(encoding="utf-8"), "python docs/measured.py"
     if measured.runs():
-        measured.draw(tmp_path / "networks.svg")
-        assert (tmp_path / "networks.svg").read_text() == measured.PICTURE.read_text(), "python docs/measured.py"
+        for path, figure in measured.PICTURES.items():
+            measured.draw(figure, tmp_path / "one.svg")
+            assert (tmp_path / "one.svg").read_text() == (root / path).read_text(), "python docs/measured.py"
 
 
 def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch):
