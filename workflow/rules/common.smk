@@ -1,4 +1,5 @@
 # Tables and targets: the checked configuration, its cases, and what a rule depends on besides its files.
+import os
 import re
 import shlex
 import sys
@@ -32,6 +33,8 @@ try:
         parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
+# What envs/spdnn.post-deploy.sh installs, wherever Snakemake runs.
+os.environ["SPDNN_SOURCE"] = str(Path(str(workflow.current_basedir)).parents[1])
 runs.keep_jobs()
 if workflow.is_main_process:
     runs.enter(Path("results"))
