@@ -1,5 +1,4 @@
 # Tables and targets: the checked configuration, its cases, and what a rule depends on besides its files.
-import os
 import re
 import shlex
 import sys
@@ -33,9 +32,7 @@ try:
         parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
-# What envs/spdnn.post-deploy.sh installs, wherever Snakemake runs.
-os.environ["SPDNN_SOURCE"] = str(Path(str(workflow.current_basedir)).parents[1])
-runs.keep_jobs()
+runs.keep_jobs(Path(str(workflow.current_basedir)).parents[1])
 if workflow.is_main_process:
     runs.enter(Path("results"))
     if (
