@@ -17,5 +17,9 @@ from spdnn.problem.result import Result as Result
 from spdnn.report.rendering import load_records as load_records
 from spdnn.sources.radixnet import RadixNet as RadixNet
 from spdnn.taskgraph.decomposition import ScheduleRequest as ScheduleRequest
+from spdnn.verify.classes import Agreement as Agreement
+from spdnn.verify.classes import Scores as Scores
+from spdnn.verify.classes import agreement as agreement
+from spdnn.verify.classes import score as score
 
 __version__: str

@@ -170,8 +170,13 @@ class Result(Shown):
 
     def all_values(self) -> np.ndarray:
         """float32 (inputs, outputs): every last row, zeros where nothing survived."""
-        rows = np.zeros((self.inputs, self.outputs), dtype=np.float32)
-        rows[self.alive] = self._kept()
+        return self.rows(0, self.inputs)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """float32 (stop - start, outputs): the last rows of these inputs (0-based), zeros where nothing survived."""
+        rows = np.zeros((stop - start, self.outputs), dtype=np.float32)
+        first, after = np.searchsorted(self.alive, (start, stop))
+        rows[self.alive[first:after] - start] = self._kept()[first:after]
         return rows
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
