@@ -20,6 +20,7 @@ from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.provenance.records import records_table
+from spdnn.report.sections import SECTIONS
 
 NARROW = 5.5  # inches
 
@@ -105,8 +106,8 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
         raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
     shown, known = page.values(contents(folders, any_code=True)), []
     with drawing.style(style, width):
-        for section in (section for section in page.SECTIONS if section.figures and section.name in shown):
-            for figure in section.figures(shown[section.name]):
+        for section in SECTIONS:
+            for figure in section.figures(shown[section.name]) if section.figures and section.name in shown else ():
                 if figure.name == kind:
                     chosen = figure.narrow if figure.narrow and width < NARROW else figure.plot
                     with replacing(target) as part:

@@ -184,8 +184,10 @@ class MobileNet:
         for k, (_, stride) in enumerate(BLOCKS):
             side = halved(side, stride)
             matrix = self.pointwise[k]
-            sparse = arithmetic == "sparse" and isinstance(matrix, SparseMatrix)
-            total += (9 * channels[k] + (matrix.nnz if sparse else channels[k] * channels[k + 1])) * side**2
+            weights = channels[k] * channels[k + 1]
+            if arithmetic == "sparse" and isinstance(matrix, SparseMatrix):
+                weights = matrix.nnz
+            total += (9 * channels[k] + weights) * side**2
         return 2 * (total + channels[-1] * self.config.classes)
 
     def weight_bytes(self, arithmetic: str = "sparse") -> int:
