@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import container, images, inputs, matrices, store, text, torch_files
+from spdnn.formats import container, images, inputs, matrices, onnx_files, steps, store, text, torch_files
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -62,6 +62,11 @@ def open_network(
         if rows is not None:
             raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
         return text.TextNetwork(path, bias, ymax, layers, last or "relu", neurons)  # which checks the neurons
+    elif kind == "onnx":
+        if bias is not None or clip != USUAL or rows is not None:
+            raise InputError(f"{path}: an ONNX model has its own bias, clip and rows; none can be given")
+        chain = onnx_files.without_softmax(path, onnx_files.read_steps(path), last)
+        network = steps.network_of(path, chain, "onnx", layers)
     else:
         network = matrices.read_network(path, bias, None if clip == USUAL else clip, layers, last, rows)
     if neurons is not None and network.inputs != neurons:
@@ -137,11 +142,14 @@ def _kind(path: Path) -> str:
         return "store"
     if path.name.endswith(ARCHIVES):
         return "text"
+    if path.suffix == ".onnx":
+        return "onnx"
     if path.name.endswith((*matrices.LAYERS, *torch_files.ENDINGS, ".txt", ".safetensors")):
         return "matrices"
     raise InputError(
-        f"{path}: a network is a store (.safetensors, .json), a folder or archive (.tar, .tar.gz) of n{{N}}-l{{k}}.tsv "
-        "files, matrices (.mtx, .npz, a folder or .txt list of them) or a state dict (.safetensors, .npz, .pt)"
+        f"{path}: a network is a store (.safetensors, .json), an ONNX model (.onnx), a folder or archive (.tar, "
+        ".tar.gz) of n{N}-l{k}.tsv files, matrices (.mtx, .npz, a folder or .txt list of them) or a state dict "
+        "(.safetensors, .npz, .pt)"
     )
 
 

@@ -131,7 +131,8 @@ def _joined(one: Step, two: Step) -> Step | None:
     if two.kind != "scale" or one.kind not in ("linear", "convolution", "scale"):
         return None
     factor = np.asarray(two.weight, np.float64)
-    if factor.size not in (1, len(one.weight) if np.ndim(one.weight) else 1):
+    sizes = {factor.size, np.size(two.bias), np.size(one.bias), *([np.size(one.weight)] if one.kind == "scale" else [])}
+    if not sizes <= {1, max(sizes) if one.kind == "scale" else len(one.weight)}:
         return None
     weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor)
     bias = np.asarray(one.bias, np.float64) * factor + two.bias

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 import yaml
 from engine_cases import random_network
+from onnx_models import chain
 from operation_cases import made_imbalance, made_operation
 
 from spdnn import cli
@@ -295,6 +296,10 @@ def _named(folder: Path) -> list[Path]:
     return [folder / "named.npz"]
 
 
+def _onnx(folder: Path) -> list[Path]:
+    return [chain(seed)[0].save(folder / f"{seed}.onnx") for seed in range(6)]
+
+
 def _torch(folder: Path) -> list[Path]:
     return [TORCH]
 
@@ -427,6 +432,7 @@ TARGETS = {
     "npz": Target("a.npz", _matrices, _npz, _network, _seal_zip),
     "state dict in npz": Target("a.npz", _state_dict, _named, _network, _seal_zip, longest=600),
     "state dict in pt": Target("a.pt", _state_dict, _torch, _network, _seal_zip, longest=600),
+    "ONNX": Target("a.onnx", readers.open_network, _onnx, _network, longest=600),
     "npy": Target("a.npy", readers.open_inputs, _npy, _inputs),
     "smtx": Target("a.smtx", SparseMatrix.from_smtx, _texts("2, 3, 2\n0 1 2\n0 2\n", "1, 1, 0\n0 0\n\n")),
     "safetensors": Target("a.safetensors", _state_dict, _tensors, _network, longest=600),
