@@ -25,7 +25,9 @@ sp.save_npz("x.npz", sp.random_array((50, 60), density=0.3, rng=rng, format="csr
 """
 RECORD = "spdnn challenge --neurons 1024 --layers 120 --inputs mnist --record run.json\n"
 SMOKE = "snakemake --cores 2 --configfile config/smoke.yaml\n"
-NET = f"python - <<'END'{NETWORK}END\nspdnn network import weights -o net.safetensors --bias -0.3 --clip 32\n"
+NET = f"""python - <<'END'{NETWORK}END
+spdnn network import weights -o net.safetensors --last relu --bias -0.3 --clip 32 --rows inputs
+"""
 PRUNED = """python - <<'END'
 import numpy as np
 from safetensors.numpy import save_file

@@ -48,6 +48,7 @@ def add(command) -> None:
         "--seconds", type=arguments.above_zero, default=5.0, metavar="S",
         help="of timing each batch, at least; and 5 turns of each program (default: 5)",
     )  # fmt: skip
+    arguments.add_reading(command)
     command.add_argument("-o", "--output", metavar="FOLDER", help=f"a folder for the records: {FILE}")
     command.set_defaults(run=_bench)
 
@@ -71,7 +72,7 @@ def _bench(chosen) -> None:
         raise InputError("--zeros is of inputs that are drawn; --inputs has its own")
     target = _target(chosen.output)
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
-    network = open_network(chosen.network)
+    network = open_network(chosen.network, **arguments.reading(chosen))
     count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0
     if chosen.inputs:
         inputs = opened(chosen.inputs, network.inputs, None)
@@ -150,6 +151,6 @@ def _command(chosen, libraries: list[str], threads: int) -> str:
     """The command that makes these records again."""
     words = ["spdnn", "bench", chosen.network, "--batches", ",".join(map(str, chosen.batches)), "--threads", threads]
     words += ["--against", ",".join(libraries)] if libraries else []
-    words += ["--inputs", chosen.inputs] if chosen.inputs else []
+    words += [*arguments.reading_words(chosen), *(["--inputs", chosen.inputs] if chosen.inputs else [])]
     words += ["--zeros", chosen.zeros] if chosen.zeros is not None else []
     return shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "-o", "records"]))

@@ -88,6 +88,7 @@ def add_infer(infer) -> None:
         metavar="prepared.safetensors",
         help="the network in its engine's layout, as the workflow prepares it",
     )
+    arguments.add_reading(infer)
     arguments.option(infer, "layers", help="the first L layers (default: all)")
     arguments.option(infer, "count", help="the first n inputs; more repeats them")
     infer.add_argument(
@@ -181,6 +182,7 @@ def _infer(chosen) -> int:
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
     for name in ("prepared", "layers", "count", "truth", "seed"):
         command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
+    command += arguments.reading_words(chosen)
     name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
     with together():
         if verdict is None or verdict.passed:
@@ -205,7 +207,9 @@ def _load(
     from spdnn.formats.readers import open_network
 
     network_file, inputs_file, prepared_file = files
-    network, opening = measure.timed(open_network, existing(network_file, "network"))
+    network, opening = measure.timed(
+        partial(open_network, **arguments.reading(chosen)), existing(network_file, "network")
+    )
     network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
     if chosen.top and chosen.top > network.outputs:
         raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")

@@ -473,7 +473,7 @@ def check_chain(headers: Sequence[Header], where: str = "network") -> None:
             )
 
 
-def from_matrices(matrices: Sequence, bias=0.0, clip: float | None = None, last: str = "relu") -> MemoryNetwork:
+def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None, last: str = "relu") -> MemoryNetwork:
     """A network from a list of SciPy sparse (or NumPy) matrices, each (inputs, outputs).
 
     Args:

@@ -1,7 +1,5 @@
 """One's own network, called with batches in every library: verified, timed in turns; what is wrong has no number."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -10,8 +8,6 @@ from spdnn.common.errors import InputError, SpdnnError
 from spdnn.peers import call_programs, calls
 from spdnn.peers.common import Comparison
 from spdnn.records.files import check_operation
-
-ONNX = importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime")
 
 
 def network(seed=0):
@@ -30,8 +26,6 @@ def compared(libraries, batches=(1, 9), case=CASE):
 
 @pytest.mark.parametrize("library", ["scipy", "blas", "onnxruntime"])
 def test_every_program_has_a_record_of_each_batch(library):
-    if library == "onnxruntime" and not ONNX:
-        pytest.skip("the packages onnx and onnxruntime are not here")
     for batch, records, refused in compared([library]):
         assert refused == {}
         ours, other = records

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from os import PathLike
 from statistics import NormalDist
 from typing import Any
 
@@ -199,7 +200,7 @@ class MobileNet:
             total += matrix.nbytes if sparse else 4 * matrix.shape[0] * matrix.shape[1]
         return total
 
-    def save(self, path) -> None:
+    def save(self, path: str | PathLike) -> None:
         """Write the weights, as they are pruned, to a .safetensors or .npz file. Raises as weights.write does."""
         pruned = {_pointwise(k): self.dense(k) for k in range(len(BLOCKS))}
         files.write(path, self.weights | pruned, tensor_shapes(self.config))
