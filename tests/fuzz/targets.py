@@ -27,6 +27,7 @@ from spdnn import cli
 from spdnn.common.errors import SpdnnError
 from spdnn.formats import container, inputs, lines, readers, store, tensors
 from spdnn.formats.categories import read_categories
+from spdnn.formats.labels import read_labels, read_names
 from spdnn.formats.torch_files import TorchFile
 from spdnn.measure.judging import judge as make_verdict
 from spdnn.measure.record import read_samples
@@ -116,6 +117,16 @@ def _categories(found: np.ndarray) -> None:
     assert found.dtype == np.int64
     assert (np.diff(found) > 0).all()
     assert found.size == 0 or found[0] >= 1
+
+
+def _labels(found: np.ndarray) -> None:
+    assert found.dtype == np.int64
+    assert found.ndim == 1
+
+
+def _names(found: list[str]) -> None:
+    assert len(set(found)) == 2
+    assert all(name.isprintable() for name in found)
 
 
 def _record(found) -> None:
@@ -440,6 +451,9 @@ TARGETS = {
     "input store": Target("a.safetensors", readers.open_inputs, _input_stores, _inputs, _seal_store),
     "formula": Target("a.json", readers.open_network, _formula, _network, _seal_json),
     "SciPy arrays": Target("a.bin", _damaged, _texts(*(bytes([k, 4, 3, 3, 3, 3, 1, 1, *range(60)]) for k in range(6)))),
+    "labels": Target("a.csv", read_labels, _texts("label\n1\n0\n", "3\n-1\n\n7\n"), _labels),
+    "labels in npy": Target("a.npy", read_labels, _npy),
+    "class names": Target("a.txt", lambda path: read_names(path, 2), _texts("cat\ndog\n", "a b\nc"), _names),
     "categories": Target("a.tsv", read_categories, _of_run("categories.txt"), _categories),
     "result": Target("a.npz", read_result, _of_run("result.npz"), _result, _seal_zip),
     "samples": Target("a.json", read_samples, _of_run("samples.json")),
