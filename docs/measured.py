@@ -1,30 +1,47 @@
 """Numbers of the documentation, made from records in results/measured/ and from published results, and nothing else.
 
-python docs/measured.py                renders the tables of README.md and docs/results.md, and docs/networks.svg
-python docs/measured.py measure NAME   runs the twelve networks here, into results/measured/NAME/twelve.jsonl
+python docs/measured.py
+    renders the tables of README.md and docs/results.md, and the pictures of the documentation
+python docs/measured.py measure NAME [KIND...]
+    runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
-Twelve networks with all reductions, and with dead inputs alone as published systems leave them out (like for like): the
-second takes a quarter of an hour on two idle cores. A table stands between two comments, `<!-- measured: NAME -->` and
-`<!-- /measured -->`; one that no record is for is left as it is.
+KIND is twelve (the networks with all reductions, and with dead inputs alone as published systems leave them out, like
+for like: the second takes a quarter of an hour on two idle cores), peers, ladder, ranks or operations; all without.
+A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
+left as it is.
 """
 
+import math
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.files import read_all
 from spdnn.records.published import DEVICES, Baseline, read_baselines
 from spdnn.records.run_record import RunRecord
+from spdnn.report.common.collection import Collection, Part, collect
+from spdnn.report.operations.values import compared, means
+from spdnn.report.peers.values import OURS
+from spdnn.report.peers.values import values as values_of_peers
+from spdnn.report.scaling.values import values as values_of_ranks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/results.md")
-PICTURE = ROOT / "docs/networks.svg"
+PICTURES = {  # the report's figures, by file
+    "docs/networks.svg": "overview",
+    "docs/explanation/reductions-edges.svg": "reductions-edges",
+    "docs/explanation/reductions-rows.svg": "reductions-rows",
+    "docs/explanation/time-to-solution.svg": "times-whole",
+}
 BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
+RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]
@@ -77,25 +94,28 @@ def source(records: Sequence[RunRecord]) -> str:
     return f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
 
 
-def first(ours: dict, theirs: dict) -> str | None:
+def first() -> str | None:
     """The README's table of four rows."""
+    ours, theirs = runs(), published()
     small, large = (1024, 120), (65536, 1920)
     rows = [(small, "dead", "dead inputs alone"), (small, "all", "all three"), (large, "all", "all three")]
     if not all((size, kind) in ours for size, kind, _ in rows) or not ours[large, "all"].time_to_solution:
         return None
-    lines = [
-        "| network | reductions | time, and what it includes | TeraEdges/s | best published, one device |",
-        "|---|---|---|---|---|",
-    ]
+    lines = [["network", "reductions", "time, and what it includes", "TeraEdges/s", "best published, one device"]]
     for size, kind, words in rows:
         one, best = ours[size, kind], theirs.get((size, "one"))
-        cells = [_name(size), words, f"{_median(one)}, inference", rate(one), rate(best)]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append([_name(size), words, f"{_median(one)}, inference", rate(one), rate(best)])
     one = ours[large, "all"]
     spent = one.time_to_solution.seconds
-    cells = [_name(large), "all three", f"{seconds(spent)}, from nothing to verified categories"]
-    lines.append(f"| {' | '.join(cells)} | {one.problem.work / spent / 1e12:.2g} | |")
-    return "\n".join([*lines, "", f"{source(list(ours.values()))}.", ""])
+    told = f"{seconds(spent)}, from nothing to verified categories"
+    lines.append([_name(large), "all three", told, f"{one.problem.work / spent / 1e12:.2g}", ""])
+    return table(lines, f"{source(list(ours.values()))}.")
+
+
+def table(lines: Sequence[Sequence[str]], told: str) -> str:
+    """Markdown of a head and rows, and a sentence below them."""
+    head, *rows = (f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
+    return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", told, ""])
 
 
 def _name(size: Size) -> str:
@@ -106,14 +126,15 @@ def _median(record: RunRecord) -> str:
     return seconds(statistics.median(record.seconds))
 
 
-def twelve(ours: dict, theirs: dict) -> str | None:
+def twelve() -> str | None:
     """A row for each of the twelve networks."""
+    ours, theirs = runs(), published()
     if not ours:
         return None
     head = ["network", "inference, all three", "TeraEdges/s", "really computed, billion edges/s"]
     head += ["inference, dead inputs alone", "TeraEdges/s", "best published, one device", "on any"]
     head += ["to solution", "prepare", "peak GiB"]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines = [head]
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
         one, fair = ours.get((size, "all")), ours.get((size, "dead"))
@@ -124,60 +145,186 @@ def twelve(ours: dict, theirs: dict) -> str | None:
             spent, prepare = one.time_to_solution, statistics.median(one.samples.prepare_seconds)
             last = [seconds(spent.seconds) if spent else "", seconds(prepare), f"{one.peak_memory_bytes / 2**30:.2g}"]
         cells += [_median(fair), rate(fair)] if fair else ["", ""]
-        cells += [rate(theirs.get((size, "one"))), rate(theirs.get((size, "any"))), *last]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append([*cells, rate(theirs.get((size, "one"))), rate(theirs.get((size, "any"))), *last])
     last = ours[max(ours, key=lambda key: (key[1] == "all", key[0]))]
     told = f"{source(list(ours.values()))}. Command of the last row: `{last.environment.command}`."
-    return "\n".join([*lines, "", told, ""])
+    return table(lines, told)
 
 
-def shown(ours: dict, theirs: dict) -> str | None:
+def solution() -> str | None:
+    """The parts of the time to solution of each network with all reductions, and how it grows with the edges."""
+    ours = {size: one for (size, kind), one in runs().items() if kind == "all" and one.time_to_solution}
+    if len(ours) < 2:
+        return None
+    names = {"startup": "start", "other": "writing and other"}
+    lines = []
+    for size, one in sorted(ours.items()):
+        spent = one.time_to_solution
+        parts = builtins(spent.parts)
+        lines.append([_name(size), *map(seconds, (spent.seconds, *parts.values()))])
+        lines[-1].append(f"{one.problem.work / spent.seconds / 1e12:.2g}")
+    head = ["network", "to solution", *(names.get(name, name) for name in parts), "TeraEdges/s by it"]
+    small, large = min(ours), max(ours)
+    edges = ours[large].problem.edges / ours[small].problem.edges
+    grown = ours[large].time_to_solution.seconds / ours[small].time_to_solution.seconds
+    told = f"From {_name(small)} to {_name(large)} the edges grow {edges:,.0f} times, and the time to solution "
+    told += f"{grown:.2g} times: it grows as edges to the power {math.log(grown) / math.log(edges):.2g}."
+    return table([head, *lines], f"{told}\n\n{source(list(ours.values()))}. Each from nothing, without a cache.")
+
+
+def kept(kind: str) -> Collection:
+    """The records of results/measured/*/`kind`.jsonl, as the report collects them."""
+    records, operations = read_all(sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl")))
+    return collect([Part(records)], operations=operations)
+
+
+def peers() -> str | None:
+    """How many times as long as ours other libraries take, a row for each problem."""
+    found = values_of_peers(kept("peers"))
+    if not found:
+        return None
+    others = sorted({row["engine"] for one in found["comparisons"] for row in one["rows"]} - {OURS})
+    lines = [["network and inputs", "reductions of ours", "ours", *others]]
+    for one in found["comparisons"]:
+        for ours in (row for row in one["rows"] if row["engine"] == OURS and row["is_ours"]):
+            ratios = {row["engine"]: row["ratio"] for row in one["rows"]}
+            cells = [ratios.get(name) for name in others]
+            shares = [f"{each.median:.2g} ({each.low:.2g} to {each.high:.2g})" if each else "" for each in cells]
+            lines.append([one["label"], ours["reductions"], seconds(ours["seconds"]["inference"]), *shares])
+    told = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
+    return table(lines, f"{told} {source([one['ours']['record'] for one in found['comparisons']])}.")
+
+
+def ladder() -> str | None:
+    """Seconds of each step from the oracle to everything."""
+    records = kept("ladder").records
+    if not records:
+        return None
+    lines = [["engine", "reductions", "inference", "times as fast as the step before"]]
+    before = None
+    for one in sorted(records, key=lambda one: -statistics.median(one.seconds)):
+        spent = statistics.median(one.seconds)
+        on = ", ".join(one.reductions.requested) or "none"
+        lines.append([one.engine.name, on, seconds(spent), f"{before / spent:.3g}" if before else ""])
+        before = spent
+    return table(lines, f"{_name((one.problem.neurons, one.problem.layers))}, {source(records)}.")
+
+
+def ranks() -> str | None:
+    """Inference seconds on one and several ranks."""
+    found = values_of_ranks(kept("ranks"))
+    if not found:
+        return None
+    ways = list(dict.fromkeys((row["ranks"], row["partition"]) for group in found["groups"] for row in group["rows"]))
+    ways.sort(key=lambda way: (way[0], ("static", "cyclic", "rebalanced").index(way[1] or "static")))
+    lines = [["network", "reductions", *(f"{ranks} {partition or ''}".strip() for ranks, partition in ways)]]
+    for group in found["groups"]:
+        spent = {(row["ranks"], row["partition"]): seconds(row["seconds"]) for row in group["rows"]}
+        size = group["neurons"], group["layers"]
+        lines.append([_name(size), group["reductions"], *(spent.get(way, "") for way in ways)])
+    records = [run["record"] for group in found["groups"] for run in group["runs"]]
+    return table(lines, f"Inference by number of ranks, of one thread each, and partition. {source(records)}.")
+
+
+def operations() -> str | None:
+    """How many times as fast as others our products are, geometric means at each sparsity."""
+    every = kept("operations").operations
+    problems = [one for one in compared(every) if one.operation != "model"]
+    if not problems:
+        return None
+    levels = sorted({one.percent for one in problems})
+    lines = [["operation", "than", *(f"{percent} %" for percent in levels)]]
+    for name in dict.fromkeys(one.operation for one in problems):
+        of_level = [means([one for one in problems if (one.operation, one.percent) == (name, p)]) for p in levels]
+        for kind, told in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
+            cells = [f"{one[kind]:.2f} ({one[f'{kind}_best']:.2f})" if one[kind] else "" for one in of_level]
+            lines.append([f"`{name}`", told, *cells])
+    told = "Geometric means by medians, in brackets by fastest samples."
+    return table(lines, f"{told} {source([one.ours for one in problems])}.")
+
+
+def shown() -> str | None:
     """The README's picture, where there is something of ours to show."""
     told = (
         "TeraEdges/s of each of the twelve networks: ours with all reductions and like for like, and the best published"
     )
-    return f"![{told}](docs/networks.svg)\n" if ours else None
+    return f"![{told}](docs/networks.svg)\n" if runs() else None
 
 
-TABLES = {"first": first, "twelve": twelve, "picture": shown}
+TABLES = {one.__name__: one for one in (first, twelve, solution, peers, ladder, ranks, operations)} | {"picture": shown}
 
 
 def rendered(page: str) -> str:
     """The text of a page with its tables as records have them."""
-    ours, theirs = runs(), published()
 
-    def table(match: re.Match) -> str:
-        made = TABLES[match[2]](ours, theirs)
-        return match[0] if made is None else f"{match[1]}\n{made}\n{match[4]}"
+    def made(match: re.Match) -> str:
+        text = TABLES[match[2]]()
+        return match[0] if text is None else f"{match[1]}\n{text}\n{match[4]}"
 
-    return BLOCK.sub(table, (ROOT / page).read_text(encoding="utf-8"))
+    return BLOCK.sub(made, (ROOT / page).read_text(encoding="utf-8"))
 
 
-def draw(target: Path) -> None:
-    """The report's figure of every network, of the records that are committed."""
+def draw(figure: str, target: Path) -> None:
+    """A figure of the report, of the records that are committed."""
     folders = sorted(ROOT.glob("results/measured/*/"))
-    command = ["plot", "overview", *folders, "-o", target, "--width", "9in", "--style", "page"]
-    subprocess.run([sys.executable, "-m", "spdnn", *map(str, command)], check=True)
+    command("spdnn", "plot", figure, *folders, "-o", target, "--width", "9in", "--style", "page")
 
 
-def measure(name: str) -> None:
-    """Run the twelve networks of both kinds, and write their records to results/measured/`name`/twelve.jsonl."""
+def command(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", *map(str, words)], check=True)
+
+
+def run_twelve(place: Path) -> None:
+    for kind in KINDS:
+        for problem in challenge.PROBLEMS:
+            repeats = 1 if kind == "dead" and problem.edges * challenge.INPUTS > LONG else 5
+            words = ["challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
+            words += ["--reductions", kind, "--repeats", repeats, "--no-cache"]
+            command("spdnn", *words, "--record", place / f"{problem.neurons}-{problem.layers}-{kind}.json")
+
+
+def run_peers(place: Path) -> None:
+    command("spdnn", "peers", "--seconds", 8, "--records", place)
+    whole = ["--neurons", 1024, "--layers", 120, "--inputs", "mnist", "--repeats", 5]
+    command("spdnn", "peers", *whole, "--records", place)
+
+
+def run_workflow(configuration: str, place: Path) -> None:
+    files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config" / configuration, "--directory", place]
+    command("snakemake", "--cores", "all", *files)
+
+
+def run_operations(place: Path) -> None:
+    sparse = ["--sparsity", "80,90,95,98", "--libraries", "mkl,scipy,numpy,blas"]
+    command("spdnn", "ops", "bench", "--set", "a", *sparse, "-o", place)
+
+
+RUNS: dict[str, Callable[[Path], None]] = {
+    "twelve": run_twelve,
+    "peers": run_peers,
+    "ladder": partial(run_workflow, "ladder.yaml"),
+    "ranks": partial(run_workflow, "strong.yaml"),
+    "operations": run_operations,
+}
+
+
+def measure(name: str, kinds: Sequence[str]) -> None:
+    """Run what the tables of these kinds show, and add the records to results/measured/`name`/KIND.jsonl."""
     folder = ROOT / "results/measured" / name
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place, open(folder / "twelve.jsonl", "a", encoding="utf-8") as lines:
-        for kind in KINDS:
-            for problem in challenge.PROBLEMS:
-                repeats = 1 if kind == "dead" and problem.edges * challenge.INPUTS > LONG else 5
-                words = ["challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
-                words += ["--reductions", kind, "--repeats", repeats, "--no-cache", "--record", f"{place}/run.json"]
-                subprocess.run([sys.executable, "-m", "spdnn", *map(str, words)], check=True)
-                lines.write(" ".join(Path(place, "run.json").read_text(encoding="utf-8").split("\n")).strip() + "\n")
-                lines.flush()
+    for kind in kinds or RUNS:
+        with tempfile.TemporaryDirectory() as place, open(folder / f"{kind}.jsonl", "a", encoding="utf-8") as lines:
+            RUNS[kind](Path(place))
+            for path in sorted(Path(place).rglob("*.json*")):
+                text = path.read_text(encoding="utf-8")
+                whole = [text] if path.suffix == ".json" else text.splitlines()
+                lines.writelines(" ".join(one.split("\n")).strip() + "\n" for one in whole if RECORD.search(one))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
-        measure(sys.argv[2])
+        measure(sys.argv[2], sys.argv[3:])
     for each in PAGES:
         (ROOT / each).write_text(rendered(each), encoding="utf-8")
-    draw(PICTURE)
+    for each, figure in PICTURES.items():
+        draw(figure, ROOT / each)

@@ -25,7 +25,7 @@ from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.records.notes import TaskgraphNotes
-from spdnn.records.run_record import RunRecord
+from spdnn.records.run_record import RunRecord, busy_part
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured
@@ -228,3 +228,5 @@ def _other_machine(record: RunRecord, again: Measurement) -> Iterator[str]:
         yield f"{record.ranks} ranks, and 1 here"
     if record.environment.code != again.environment.code:
         yield "other code"
+    if busy := busy_part(again):
+        yield f"other work took {100 * busy:.0f} % of this machine"

@@ -29,9 +29,13 @@ TOLD = 5  # names of files that a sentence has
 PAUSE = 0.2  # seconds between two looks at what jobs are left
 
 
-def keep_jobs() -> None:
-    """Let every job that this process starts from now on end when it does, however it ends."""
-    os.environ[endings.STARTER] = str(process())
+def keep_jobs(checkout: Path) -> None:
+    """Let every job that this process starts from now on end when it does, however it ends.
+
+    Args:
+        checkout: what envs/spdnn.post-deploy.sh installs in an environment of conda.
+    """
+    os.environ |= {endings.STARTER: str(process()), "SPDNN_SOURCE": str(checkout)}
 
 
 def end_with_jobs() -> None:

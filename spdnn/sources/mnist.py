@@ -8,12 +8,13 @@ transform with zeros; a pixel is one where the modulus exceeds half of the one l
 Both Nyquist bins stay on the positive side, so Y is the modulus of complex numbers.
 
 Algorithm: neither F nor G is ever held. Horizontally, two of the 28 rows are one complex signal: a transform of length
-28n, and an inverse one of 32n or 64n; plus the Nyquist bin nu[r] * exp(2 pi i 14 c/s), which is all of the imaginary
-part. The columns come in P = s/32 phases (columns p, p+P, p+2P...). Where P > 2, a row is a trigonometric polynomial of
-degree below 14n that is known at 64n points, 2.3 times as dense as it must be: any other column is a sum over 16 points
-around it, with a Kaiser-Bessel kernel by whose transform the spectrum was divided before. What such a kernel of 16
-points folds back is below 1e-16 (Jackson et al., IEEE Trans. Med. Imaging 1991; the sum is a type 2 nonuniform FFT,
-Dutt and Rokhlin 1993).
+28n, and an inverse one of 32n or 64n, each in two short steps (Bailey, J. Supercomputing 1990); the first ends in the
+order that the second begins with, so nothing is turned over. To that comes the Nyquist bin nu[r] * exp(2 pi i 14 c/s),
+which is all of the imaginary part. The columns come in P = s/32 phases (columns p, p+P, p+2P...). Where P > 2, a row is
+a trigonometric polynomial of degree below 14n that is known at 64n points, 2.3 times as dense as it must be: any other
+column is a sum over 16 points around it, with a Kaiser-Bessel kernel by whose transform the spectrum was divided
+before. What such a kernel of 16 points folds back is below 1e-16 (Jackson et al., IEEE Trans. Med. Imaging 1991; the
+sum is a type 2 nonuniform FFT, Dutt and Rokhlin 1993).
 Vertically: a small matrix D = R + i u v', R real; only its Nyquist bin has no partner, so its imaginary part is rank
 one. For a column h = a + i nu sin,
     real = R a - u (v'nu) sin,    imaginary = (R nu) sin + u (v'a).
@@ -184,24 +185,37 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
     from scipy.fft import fft, ifft
 
     count = len(images)
-    half, width = SIDE // 2 * count, GRID * count
+    length, width = SIDE * count, GRID * count
     lines, nyquist = np.empty((SIDE, points, width + 2 * REACH)), np.empty(SIDE)
-    correction = 1 / _transformed_kernel(np.arange(half) / (2 * width)) if corrected else None
-
+    # A frequency is f = k + rows * l, at [k, l]; a point p = m * columns + j, at [m, j].
+    rows = next(size for size in range(2 * math.isqrt(length) // 3, 0, -1) if 2 * count % size == 0)
+    half, old, new = length // rows // 2, length // rows, points * width // rows
+    there, back = _twiddles(rows, old, -1), _twiddles(rows, new, 1)
+    correction = None
+    if corrected:
+        frequency = np.arange(rows)[:, None] + rows * np.arange(old)
+        below = np.minimum(frequency, length - frequency)
+        below[0, half] = 0  # the Nyquist bin, which is apart
+        correction = 1 / _transformed_kernel(below / (2 * width))
     own = threading.local()  # of each thread, what it transforms in place
 
     def transform(r: int) -> None:
         if not hasattr(own, "padded"):
-            own.pair, own.padded = np.empty((count, SIDE), complex), np.empty(points * width, complex)
-        own.pair.real, own.pair.imag = images[:, r], images[:, r + 1]
-        spectrum = fft(own.pair.reshape(-1), norm="forward", overwrite_x=True)
-        nyquist[r], nyquist[r + 1] = spectrum[half].real, spectrum[half].imag
-        own.padded[:half], own.padded[1 - half :] = spectrum[:half], spectrum[half + 1 :]
-        own.padded[half : 1 - half] = 0
+            own.pair, own.padded = np.empty((rows, old), complex), np.empty((rows, new), complex)
+        pair = own.pair.reshape(count, SIDE)
+        pair.real, pair.imag = images[:, r], images[:, r + 1]
+        spectrum = fft(own.pair, axis=0, norm="forward", overwrite_x=True)
+        spectrum *= there
+        spectrum = fft(spectrum, axis=1, norm="forward", overwrite_x=True)
+        nyquist[r], nyquist[r + 1] = spectrum[0, half].real, spectrum[0, half].imag
+        spectrum[0, half] = 0
         if correction is not None:
-            own.padded[:half] *= correction
-            own.padded[1 - half :] *= correction[:0:-1]
-        both = ifft(own.padded, norm="forward", overwrite_x=True)
+            spectrum *= correction
+        own.padded[:, :half], own.padded[:, -half:] = spectrum[:, :half], spectrum[:, half:]
+        own.padded[:, half:-half] = 0
+        both = ifft(own.padded, axis=1, norm="forward", overwrite_x=True)
+        both *= back
+        both = ifft(both, axis=0, norm="forward", overwrite_x=True).reshape(-1)
         for k in range(points):
             for row, part in ((r, both.real[k::points]), (r + 1, both.imag[k::points])):
                 line = lines[row, k]
@@ -209,6 +223,17 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
 
     list(pool.map(transform, range(0, SIDE, 2)))
     return lines, nyquist
+
+
+def _twiddles(rows: int, columns: int, sign: int) -> np.ndarray:
+    """exp(sign * 2 pi i kj / (rows * columns)) for all k < rows and j < columns: complex (rows, columns)."""
+    step = math.isqrt(rows) + 1
+    column = np.arange(columns)
+    coarse, fine = (
+        np.exp(sign * 2j * np.pi * (k[:, None] * column % (rows * columns)) / (rows * columns))
+        for k in (np.arange(0, rows, step), np.arange(step))
+    )
+    return (coarse[:, None] * fine).reshape(-1, columns)[:rows]
 
 
 def _taps(phases: int) -> np.ndarray:

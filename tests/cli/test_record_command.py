@@ -6,6 +6,7 @@ import pytest
 
 from spdnn.cli import main
 from spdnn.common.validation import builtins, converted
+from spdnn.measure import repeat
 from spdnn.records import ledger
 from spdnn.records.files import read_record, sealed
 from spdnn.records.run_record import RunRecord
@@ -110,7 +111,7 @@ def test_a_rerun_finds_what_a_seal_cannot(text, tmp_path, capsys):
     assert "WRONG    digest of the output differs" in capsys.readouterr().out
 
 
-def test_a_record_fifty_times_as_fast_contradicts_its_run(text, tmp_path, capsys):
+def test_a_record_fifty_times_as_fast_contradicts_its_run(text, tmp_path, capsys, monkeypatch):
     def unlimited(record):
         record["machine"] = None
         faster(record, 50)
@@ -118,8 +119,12 @@ def test_a_record_fifty_times_as_fast_contradicts_its_run(text, tmp_path, capsys
     record = forged(text, unlimited)
     assert check(tmp_path, record) == 0
     assert "the machine was not measured" in capsys.readouterr().out
+    monkeypatch.setattr(repeat, "busy_part", lambda _: None)
     assert check(tmp_path, record, "--rerun") == 1
     assert "more than 3 times as fast on the same kind of machine" in capsys.readouterr().out
+    monkeypatch.setattr(repeat, "busy_part", lambda _: 0.5)
+    assert check(tmp_path, record, "--rerun") == 0
+    assert "open     times not compared (other work took 50 % of this machine)" in capsys.readouterr().out
 
 
 def test_nothing_that_a_record_names_is_opened_or_run(text, tmp_path, capsys):

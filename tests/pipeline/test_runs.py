@@ -100,6 +100,6 @@ def test_where_nothing_can_be_written_it_is_told_and_no_more(tmp_path, monkeypat
 
 
 def test_jobs_are_told_whom_they_work_for(monkeypatch):
-    monkeypatch.delenv(endings.STARTER, raising=False)
-    runs.keep_jobs()
-    assert os.environ.pop(endings.STARTER) == str(process())
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    runs.keep_jobs(Path("/checkout"))
+    assert (os.environ[endings.STARTER], os.environ["SPDNN_SOURCE"]) == (str(process()), "/checkout")

@@ -41,6 +41,20 @@
     return found;
   }
 
+  // A section shows before it tells: few words of running text before its first figure.
+  function telling() {
+    const most = 120, found = [];
+    for (const section of all("section")) {
+      const figure = section.querySelector("figure");
+      if (!figure) continue;
+      const before = all("p, li", section).filter((one) =>
+        one.compareDocumentPosition(figure) & Node.DOCUMENT_POSITION_FOLLOWING && !one.closest("details, table, figure"));
+      const words = squeezed(before.map((one) => one.textContent).join(" ")).split(" ").length;
+      if (words > most) found.push(`${named(section)} has ${words} words before its first figure, of ${most} allowed`);
+    }
+    return found;
+  }
+
   function figures() {
     const found = all("figure").filter((one) => !squeezed(one.querySelector("figcaption")?.textContent))
       .map((one) => `${named(one)} has no caption`);
@@ -249,5 +263,5 @@
     return [];
   }
 
-  return { thin, width, figures, tables, ids, references, links, headings, idle, contrast, stops, focused, words };
+  return { thin, width, telling, figures, tables, ids, references, links, headings, idle, contrast, stops, focused, words };
 })()

@@ -24,7 +24,7 @@ def is_sound(visit, kind, scripts):
         holds(visit.check("width"))
     visit.unfold()
     holds(visit.check("width"))
-    checks = ["figures", "tables", "ids", "references", "headings", *([] if scripts else ["idle"])]
+    checks = ["telling", "figures", "tables", "ids", "references", "headings", *([] if scripts else ["idle"])]
     holds([one for name in checks for one in visit.check(name)])
     holds(visit.noticed)
 

@@ -3,8 +3,10 @@
 import importlib.util
 import json
 
+import pages
 import pytest
 from test_report import made_record
+from test_scaling import strong
 
 PARTS = dict.fromkeys(("startup", "inputs", "network", "prepare", "verification", "other"), 0.0) | {
     "inference": 0.25,
@@ -24,8 +26,9 @@ def test_the_pages_have_what_the_records_say(measured, root, tmp_path):
     for page in measured.PAGES:
         assert measured.rendered(page) == (root / page).read_text(encoding="utf-8"), "python docs/measured.py"
     if measured.runs():
-        measured.draw(tmp_path / "networks.svg")
-        assert (tmp_path / "networks.svg").read_text() == measured.PICTURE.read_text(), "python docs/measured.py"
+        for path, figure in measured.PICTURES.items():
+            measured.draw(figure, tmp_path / "one.svg")
+            assert (tmp_path / "one.svg").read_text() == (root / path).read_text(), "python docs/measured.py"
 
 
 def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch):
@@ -52,3 +55,19 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456." in readme
     assert "docs/networks.svg" in readme
     assert results.count("\n| 1024 x 120 | 20 ms | 12 |") == 1
+
+
+def test_tables_of_other_records(measured, tmp_path, monkeypatch):
+    folder = tmp_path / "results/measured/a-machine"
+    folder.mkdir(parents=True)
+    for kind, made in (("peers", pages.peers()), ("ladder", pages.ladder()), ("ranks", strong())):
+        (folder / f"{kind}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
+    (folder / "operations.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in pages.operations()))
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    assert measured.solution() is None
+    rows = {name: measured.TABLES[name]().splitlines()[2:] for name in ("peers", "ladder", "ranks", "operations")}
+    size = "1,024 × 120, official, 60,000 inputs"
+    assert rows["peers"][0] == f"| {size} | dead inputs | 150 ms | 2 (2 to 2) | 3 (3 to 3) |"
+    assert rows["ladder"][:2] == ["| cpu | none | 10 s | |", "| cpu | dead | 2 s | 5 |"]
+    assert rows["ranks"][0] == "| 1024 x 120 | dead inputs | 800 ms | 500 ms | 415 ms | 275 ms | 325 ms |"
+    assert rows["operations"][1].startswith("| `spmm` | the fastest dense | 4.00 (4.00) | ")

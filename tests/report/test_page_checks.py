@@ -19,13 +19,14 @@ MARKED = (
     "</h2>" + TABLE + "<details><summary>More</summary><p>text</p></details><p style='height: 3000px'>tall</p>"
     "<h2 id='end'>End</h2></main>"
 )
-CHECKS = ("width", "figures", "tables", "ids", "references", "headings", "idle", "contrast")
+CHECKS = ("width", "telling", "figures", "tables", "ids", "references", "headings", "idle", "contrast")
 # Of each check: what has the fault, and what is told of it.
 FAULTS = {
     "width": {
         "<div id=wide style='width: 500px'>wide</div>": "<div#wide>",
         "<div style='overflow: hidden'><p style='width: 900px'>x</p></div>": "hides what",
     },
+    "telling": {f"<section><p>{'word ' * 121}</p>{FIGURE}</section>": "121 words before its first figure"},
     "figures": {
         FIGURE.replace("<figcaption>What it shows</figcaption>", ""): "has no caption",
         FIGURE.replace("<title>Rates</title>", ""): "has no <title>",

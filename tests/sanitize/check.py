@@ -3,6 +3,7 @@
     python tests/sanitize/check.py FOLDER planted FAULT     a fault that is to be found; none: what is no fault
     python tests/sanitize/check.py FOLDER tests [PATHS]     the tests of the kernels, the operations and the engines
     python tests/sanitize/check.py FOLDER networks COUNT    random networks against the oracle, four at once
+    python tests/sanitize/check.py FOLDER models COUNT      compiled networks, each called from four threads at once
     python tests/sanitize/check.py FOLDER operations        spdnn.ops from four threads at once
 
 run.sh calls it. A sanitizer ends the process at the first thing that it finds.
@@ -23,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 for folder in ("tests/engines", "tests/kernels", "."):
     sys.path.insert(0, str(ROOT / folder))
 THREADS = 4
-TESTS = ["tests/kernels", "tests/ops", *(f"tests/engines/test_{name}.py" for name in ("cpu", "engines", "spgemm"))]
+ENGINE_TESTS = [f"tests/engines/test_{name}.py" for name in ("cpu", "engines", "model", "spgemm")]
+TESTS = ["tests/kernels", "tests/ops", *ENGINE_TESTS]
 ENGINES = ("cpu", "tiled", "csr", "spgemm", "taskgraph")
 
 
@@ -87,6 +89,26 @@ def network(seed: int) -> None:
     assert_same(name, made, inputs, reductions=reductions, threads=draw.randint(1, 4))
 
 
+def models(folder: Path, count: str) -> None:
+    """Compiled networks of several threads each, called from several threads at once with batches of any size."""
+    load(folder)
+    from engine_cases import random_network
+
+    import spdnn
+
+    for seed in range(int(count)):
+        draw = random.Random(seed)
+        widths = [draw.choice((1, 5, draw.randint(6, 300))) for _ in range(draw.randint(2, 5))]
+        made = random_network(widths, draw.choice((0.05, 0.5)), seed, 0.1, 32.0, "relu", draw.choice((None, 0.125)))
+        batches = [np.random.default_rng(seed).random((size, widths[0]), "f") for size in (1, 2, 17, 64, 130)]
+        with spdnn.compile(made, threads=draw.randint(1, 4)) as model, ThreadPoolExecutor(THREADS) as pool:
+            expected = [model(batch) for batch in batches]
+            turns = [(k + turn) % len(batches) for turn in range(THREADS) for k in range(2 * len(batches))]
+            for one, got in zip(turns, pool.map(lambda one: model(batches[one]), turns), strict=True):  # noqa: B023
+                np.testing.assert_array_equal(got, expected[one])
+    print(f"{count} compiled networks from {THREADS} threads: the same bits as from one")
+
+
 def operations(folder: Path) -> None:
     load(folder)
     from spdnn import ops
@@ -98,9 +120,11 @@ def operations(folder: Path) -> None:
         A = ops.SparseMatrix.from_dense(rng.standard_normal((rows, columns)).astype("f"), 0.7)
         B, Q, K = (rng.standard_normal(s).astype("f") for s in ((columns, width), (rows, width), (columns, width)))
         X, W = (rng.standard_normal(s).astype("f") for s in ((2, 3, 9, width), (3, 3, 3)))
+        rows_of = np.ascontiguousarray(B.T)
         calls = [
             lambda: ops.spmm(A, B, threads=2),  # noqa: B023  called in this round alone
             lambda: ops.sddmm(A, Q, K, threads=2).values,  # noqa: B023
+            lambda: ops.linear(rows_of, A, threads=2),  # noqa: B023
             lambda: ops.softmax(A, threads=2).values,  # noqa: B023
             lambda: ops.transpose(A, threads=2).values,  # noqa: B023
             lambda: ops.attention(A, Q, K, B, threads=2),  # noqa: B023
@@ -115,5 +139,5 @@ def operations(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    checks = {one.__name__: one for one in (planted, tests, networks, operations)}
+    checks = {one.__name__: one for one in (planted, tests, networks, models, operations)}
     checks[sys.argv[2]](Path(sys.argv[1]), *sys.argv[3:])

@@ -61,6 +61,7 @@ threads() (
     planted race
     check tests tests/kernels
     check networks 100
+    check models 50
     check operations
 )
 

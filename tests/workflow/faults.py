@@ -57,7 +57,8 @@ peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 1, n
 ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],
       libraries: [scipy], seconds: 0.01, threads: 1, seed: 0, dlmc: null}
 """
-# Of each rule: the folder of its outputs, and what is removed so that it runs: one of them, and what is made of that.
+# Of each rule: the folder that is full or cannot be written to, of all results where it has no name; and what is
+# removed so that it runs: one of its outputs, and what is made of that.
 RULES = {
     "fetch_file": ("data/mnist", "data/mnist/*", "inputs/mnist*", "runs/unstructured*", "records/unstructured*"),
     "make_network": ("networks", "*/unstructured*"),
@@ -69,7 +70,7 @@ RULES = {
     "infer_ranks": ("runs", "runs/mine*.r2-*/*", "records/mine*.r2-*"),
     "verify": ("runs", "runs/mine*.t1/verdict.json", "records/mine*.t1.json"),
     "benchmark": ("records", "records/mine*"),
-    "peers": ("peers", "peers"),
+    "peers": ("", "peers"),
     "ops": ("ops", "ops/*"),
     "report": ("", "report.html"),
 }
@@ -299,7 +300,7 @@ class Workflow:
         how = "size=4k" if full else "ro"
         mount = f"mount -t tmpfs -o {how} none {place}" + (f" && echo > {place}/.filler" if full else "")
         self.remove(rule)
-        if rule == "report":  # whose folder has everything else too
+        if place == self.results:  # it has everything else too
             aside = self.folder / "aside"
             size = sum(path.stat().st_size + 8192 for path in self.results.rglob("*"))
             mount = (

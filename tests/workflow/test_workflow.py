@@ -6,6 +6,7 @@ One run makes what most tests read (`whole`); the others begin with a copy of it
 import base64
 import html
 import json
+import os
 import re
 import shlex
 import shutil
@@ -295,6 +296,19 @@ def test_another_configuration_of_a_deployment_adds_to_the_page(copied, settings
     (folder / "results/records/of-before.json").unlink()
     words = shlex.split(records_of(folder)[case]["environment"]["command"])
     assert "Nothing to be done" in passed(folder, "--dry-run", *words[3:])
+
+
+def test_an_environment_of_conda_is_made_of_the_checkout_wherever_snakemake_runs(tmp_path):
+    """As far as conda itself is not needed: what Snakemake calls in the new environment, with a `python` that tells."""
+    (tmp_path / "bin").mkdir()
+    told, python = tmp_path / "told", tmp_path / "bin/python"
+    python.write_text(f'#!/bin/sh\necho "$PWD $*" >> {told}\n')
+    python.chmod(0o755)
+    environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "SPDNN_SOURCE": str(ROOT)}
+    subprocess.run(["sh", ROOT / "envs/spdnn.post-deploy.sh"], cwd=tmp_path, env=environment, check=True)
+    first, second = told.read_text().splitlines()
+    assert first == f"{ROOT} -m pip install --require-hashes -r envs/run.txt"
+    assert second.startswith(f"{ROOT} -m pip ")
 
 
 def test_clean_results_leaves_downloads_and_what_is_committed(tmp_path):

@@ -32,7 +32,7 @@ try:
         parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
-runs.keep_jobs()
+runs.keep_jobs(Path(str(workflow.current_basedir)).parents[1])
 if workflow.is_main_process:
     runs.enter(Path("results"))
     if (
