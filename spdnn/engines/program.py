@@ -6,9 +6,13 @@ activation fused; depthwise 3 x 3 ones have a kernel of their own; the others ar
 threads, each thread takes a few of them through the whole model, and they stay in its caches.
 """
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,7 @@ from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models.arithmetic import Workers, blas_threads
 
 DENSE_FROM = 0.3  # the part of weights that are not zero from which a dense product is as fast (measured)
+LEAST_SHARED = 1 << 22  # multiply-adds of a dense product that are worth other threads
 TOGETHER = 2  # images that a thread takes through the model at once
 IMAGES = ("convolution", "pool", "add")  # kinds of steps that no network has
 Run = Callable[..., np.ndarray]  # (backend, value or values) -> value
@@ -97,7 +102,7 @@ class Program(Shown):
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
         if not self._images or len(x) < self.threads or self.threads == 1 or not len(x):
-            with blas_threads(self.threads):
+            with blas_threads(1):
                 return self._passed(x if len(x) else np.zeros((1, *x.shape[1:]), np.float32), 0)[: len(x)]
         groups = [slice(first, first + TOGETHER) for first in range(0, len(x), TOGETHER)]
         found: dict[int, np.ndarray] = {}
@@ -168,7 +173,7 @@ def _made(step: Step) -> Run:
     if step.kind == "flatten":
         return lambda run, x: np.clip(_flat(x), low, high)
     if step.kind == "pool":
-        return _pool(step)
+        return _pooling(step)
     return lambda run, x: _softmax(x, step.settings["log"])
 
 
@@ -209,9 +214,30 @@ class _Product:
         if self.sparse:
             run.spmm(self.matrix.topology, self.matrix.values[None], flat[None], self.bias, low, high, target)
         else:
-            np.matmul(self.matrix, flat, out=target[0])
+            _multiply(self.matrix, flat, target[0], run.threads)
             run.bias_activation(target, self.bias, low, high)
         return out
+
+
+def _multiply(matrix: np.ndarray, flat: np.ndarray, out: np.ndarray, threads: int) -> None:
+    """out <- matrix @ flat, columns shared out: BLAS's own threads and those of the kernels wait for one another."""
+    columns, size = flat.shape[1], matrix.size
+    if threads == 1 or columns * size < LEAST_SHARED:
+        np.matmul(matrix, flat, out=out)
+        return
+    ends = [columns * k // threads for k in range(threads + 1)]
+    pieces = [slice(*pair) for pair in pairwise(ends)]
+    work = (lambda piece=piece: np.matmul(matrix, flat[:, piece], out=out[:, piece]) for piece in pieces)
+    for done in [_pool(threads).submit(one) for one in work]:
+        done.result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # whose threads are not in it
 
 
 def _depthwise(step: Step) -> Run:
@@ -246,7 +272,7 @@ def _grouped(step: Step) -> Run:
     )
 
 
-def _pool(step: Step) -> Run:
+def _pooling(step: Step) -> Run:
     settings, low, high = step.settings, step.activation.low, step.activation.high
     mean = settings["mean"]
     if "kernel" not in settings:
