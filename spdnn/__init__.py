@@ -26,6 +26,7 @@ _NAMES = {
     "Layer": "spdnn.problem.network",
     "Model": "spdnn.engines.model",
     "Network": "spdnn.problem.network",
+    "Program": "spdnn.engines.program",
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",

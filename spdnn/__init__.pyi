@@ -3,6 +3,7 @@
 from spdnn import ops as ops
 from spdnn.common.errors import SpdnnError as SpdnnError
 from spdnn.engines.model import Model as Model
+from spdnn.engines.program import Program as Program
 from spdnn.engines.registry import compile as compile
 from spdnn.engines.registry import infer as infer
 from spdnn.formats.readers import open_inputs as open_inputs

@@ -16,8 +16,8 @@ from spdnn.common import door
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.validation import shortened
 from spdnn.formats.state_dicts import normalised
-from spdnn.formats.steps import Step, joined, together
-from spdnn.problem.network import RELU, Activation
+from spdnn.formats.steps import Step, joined, network_of, together
+from spdnn.problem.network import RELU, Activation, MemoryNetwork
 
 MOST = (1 << 31) - 1  # bytes of a message of Protocol Buffers
 SAME = ("Identity", "Dropout")  # in inference
@@ -58,11 +58,11 @@ def read_steps(path) -> list[Step]:
         return _Reader(path, model.graph).steps()
 
 
-def without_softmax(path, steps: Sequence[Step], last: str | None) -> list[Step]:
-    """The steps without a softmax at their end, which `last` = 'none' says is not wanted.
+def network(path, steps: Sequence[Step], last: str | None, layers: int | None = None) -> MemoryNetwork:
+    """The network of a model's steps, without a softmax at their end where `last` = 'none' says so.
 
     Raises:
-        InputError: a softmax, and nothing said; or something said that a model says itself.
+        InputError: a softmax, and nothing said; something said that a model says itself; or see network_of.
     """
     ends = bool(steps) and steps[-1].kind == "softmax"
     if last not in (None, "none") or (last and not ends):
@@ -72,7 +72,7 @@ def without_softmax(path, steps: Sequence[Step], last: str | None) -> list[Step]
             f"{path}: it ends with {steps[-1].name[:40]!r} (softmax), which no network has: take the logits before it "
             "with --last none (in Python last='none')"
         )
-    return list(steps[: len(steps) - ends])
+    return network_of(Path(path), steps[: len(steps) - ends], "onnx", layers)
 
 
 class _Reader:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import container, images, inputs, matrices, onnx_files, steps, store, text, torch_files
+from spdnn.formats import container, images, inputs, matrices, onnx_files, store, text, torch_files
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -67,8 +67,7 @@ def open_network(
     elif kind == "onnx":
         if bias is not None or clip != USUAL or rows is not None:
             raise InputError(f"{path}: an ONNX model has its own bias, clip and rows; none can be given")
-        chain = onnx_files.without_softmax(path, onnx_files.read_steps(path), last)
-        network = steps.network_of(path, chain, "onnx", layers)
+        network = onnx_files.network(path, onnx_files.read_steps(path), last, layers)
     else:
         network = matrices.read_network(path, bias, None if clip == USUAL else clip, layers, last, rows)
     if neurons is not None and network.inputs != neurons:

@@ -34,8 +34,8 @@ class Step(NamedTuple):
         kind: 'linear' (weight (outputs, inputs), bias), 'scale' (x * weight + bias, each of the channels or one
             number), 'convolution' (weight (outputs, inputs / groups, height, width), bias), 'activation', 'flatten',
             or another, of which only a compiled model knows.
-        reads, gives: names of values; None: what the step before gives.
-        settings: of a convolution or pooling.
+        reads, gives: names of values, a tuple and one; None: what the step before gives.
+        settings: of a convolution or pooling, a dictionary.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Step(NamedTuple):
     weight: Any = None
     bias: Any = 0.0
     activation: Activation = IDENTITY
-    reads: tuple[str, ...] | None = None
-    gives: str | None = None
-    settings: dict | None = None
+    reads: Any = None
+    gives: Any = None
+    settings: Any = None
 
 
 class Stated(NamedTuple):

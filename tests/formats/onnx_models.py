@@ -93,3 +93,60 @@ def chain(seed):
             if chance(0.2) and after != widths[-1]:
                 made.norm(after)
     return made, random.standard_normal((int(random.integers(1, 9)), *made.shape)).astype(np.float32)
+
+
+def convolutional(seed):
+    """A random model of images, with branches that are added; and its inputs."""
+    random = np.random.default_rng([seed, 2])
+
+    def chance(part):
+        return random.random() < part
+
+    def follow(size):
+        if chance(0.6):
+            made.norm(size)
+        if chance(0.7):
+            made.add("Relu") if chance(0.5) else made.add("Clip", np.float32(0), np.float32(6))
+
+    def convolve(before, after, kernel, groups=1, density=1.0, **options):
+        weight = made.draw(after, before // groups, *kernel, density=density)
+        weight /= np.float32(np.sqrt(max(1, weight[0].size * density)))
+        made.add("Conv", weight, *([made.draw(after)] if chance(0.5) else []), group=groups, **options)
+
+    channels, side = int(random.choice([1, 3, 4])), [int(size) for size in random.integers(9, 20, 2)]
+    made = Maker(channels, *side, seed=seed)
+    if chance(0.3):
+        made.add("Sub", made.draw(1, channels, 1, 1))
+        made.add("Mul", made.draw(channels, 1, 1))
+    for _ in range(int(random.integers(1, 5))):
+        kind, after, stride = random.random(), int(random.choice([2, 4, 8])), int(random.choice([1, 1, 2]))
+        if kind < 0.3:
+            convolve(channels, after, (3, 3), pads=[1, 1, 1, 1], strides=[stride, stride])
+        elif kind < 0.55:
+            convolve(channels, after, (1, 1), density=0.2, strides=[stride, stride])
+        elif kind < 0.75:
+            after = channels
+            convolve(channels, channels, (3, 3), channels, pads=[1, 1, 1, 1], strides=[stride, stride])
+        else:
+            after = 2 * channels
+            convolve(channels, after, (2, 3), channels, pads=[0, 1, 1, 0])
+        follow(after)
+        if chance(0.4):
+            skip = made.last
+            convolve(after, after, (1, 1), density=0.2)
+            if chance(0.5):
+                made.norm(after)
+            made.add("Add", reads=[made.last, skip] if chance(0.5) else [skip, made.last])
+            follow(after)
+        if chance(0.3):
+            pool = {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1], "strides": [1, 2]}
+            counted = {"count_include_pad": int(chance(0.5))}
+            made.add("MaxPool", **pool) if chance(0.5) else made.add("AveragePool", **pool, **counted)
+        channels = after
+    if chance(0.8):
+        made.add("GlobalAveragePool") if chance(0.7) else made.add("GlobalMaxPool")
+        made.add("Flatten") if chance(0.5) else made.add("Reshape", np.array([-1, channels]))
+        made.add("Gemm", made.draw(channels, 5, density=0.5), made.draw(5))
+        if chance(0.5):
+            made.add("Softmax", axis=1)
+    return made, random.standard_normal((int(random.integers(1, 7)), *made.shape)).astype(np.float32)

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Maker, chain, close, outputs
 from refusals import refuses
 
@@ -41,6 +41,25 @@ def test_a_softmax_at_the_end_is_left_out_where_the_user_says_so(tmp_path):
     for stated in ({"last": "relu"}, {"bias": 1}, {"clip": 3}, {"rows": "inputs"}):
         refuses("an ONNX model has its own", spdnn.open_network, path, **stated)
     refuses("own last activation", spdnn.open_network, mlp().save(tmp_path / "b.onnx"), last="none")
+
+
+def test_a_flattening_that_computes_its_shape(tmp_path):
+    """As torch's view(x.size(0), -1) is written."""
+    made = Maker(2, 3)
+    axis = made.constant(np.array([0]))
+    made.nodes += [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Constant", [], ["zero"], value=numpy_helper.from_array(np.array(0))),
+        helper.make_node("Gather", ["shape", "zero"], ["count"], axis=0),
+        helper.make_node("Unsqueeze", ["count", axis], ["counts"]),
+        helper.make_node("Constant", [], ["rest"], value_ints=[-1]),
+        helper.make_node("Concat", ["counts", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["rows"]),
+    ]
+    made.last = "rows"
+    made.add("Gemm", made.draw(6, 4))
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 2, 3)
+    assert close(spdnn.compile(path)(x), outputs(path, x))
 
 
 def test_weights_beside_a_model(tmp_path):
