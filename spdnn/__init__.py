@@ -21,20 +21,25 @@ _PARTS = {"models": "spdnn.ops.models", "ops": "spdnn.ops"}
 _ON_REQUEST = {"torch": "spdnn.torch"}  # with another library; not among the names of `import *`
 _NAMES = {
     "Activation": "spdnn.problem.network",
+    "Agreement": "spdnn.verify.classes",
     "Inputs": "spdnn.problem.features",
     "Layer": "spdnn.problem.network",
     "Model": "spdnn.engines.model",
     "Network": "spdnn.problem.network",
+    "Program": "spdnn.engines.program",
     "RadixNet": "spdnn.sources.radixnet",
     "Result": "spdnn.problem.result",
     "SpdnnError": "spdnn.common.errors",
     "ScheduleRequest": "spdnn.taskgraph.decomposition",
+    "Scores": "spdnn.verify.classes",
+    "agreement": "spdnn.verify.classes",
     "compile": "spdnn.engines.registry",
     "from_matrices": "spdnn.problem.network",
     "infer": "spdnn.engines.registry",
     "load_records": "spdnn.report.rendering",
     "open_inputs": "spdnn.formats.readers",
     "open_network": "spdnn.formats.readers",
+    "score": "spdnn.verify.classes",
 }
 __all__ = sorted(["__version__", *_NAMES, *_PARTS])
 

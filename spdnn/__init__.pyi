@@ -3,6 +3,7 @@
 from spdnn import ops as ops
 from spdnn.common.errors import SpdnnError as SpdnnError
 from spdnn.engines.model import Model as Model
+from spdnn.engines.program import Program as Program
 from spdnn.engines.registry import compile as compile
 from spdnn.engines.registry import infer as infer
 from spdnn.formats.readers import open_inputs as open_inputs
@@ -17,5 +18,9 @@ from spdnn.problem.result import Result as Result
 from spdnn.report.rendering import load_records as load_records
 from spdnn.sources.radixnet import RadixNet as RadixNet
 from spdnn.taskgraph.decomposition import ScheduleRequest as ScheduleRequest
+from spdnn.verify.classes import Agreement as Agreement
+from spdnn.verify.classes import Scores as Scores
+from spdnn.verify.classes import agreement as agreement
+from spdnn.verify.classes import score as score
 
 __version__: str

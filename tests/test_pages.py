@@ -12,7 +12,8 @@ pytestmark = pytest.mark.full("pages")
 SHORTER = {  # a program of the same name, before the others
     "snakemake": f'exec "{BIN}/snakemake" "$@" --dry-run',
     "make": f'exec {shutil.which("make")} --dry-run "$@"',
-    "spdnn": f'[ "$1" != challenge ] || set -- "$@" --count 300\nexec "{BIN}/spdnn" "$@"',
+    "spdnn": '[ "$1" != challenge ] || set -- "$@" --count 300\n[ "$1" != bench ] || set -- "$@" --seconds 0.1\n'
+    f'exec "{BIN}/spdnn" "$@"',
 }
 NETWORK = """
 from pathlib import Path
@@ -25,7 +26,19 @@ sp.save_npz("x.npz", sp.random_array((50, 60), density=0.3, rng=rng, format="csr
 """
 RECORD = "spdnn challenge --neurons 1024 --layers 120 --inputs mnist --record run.json\n"
 SMOKE = "snakemake --cores 2 --configfile config/smoke.yaml\n"
-NET = f"python - <<'END'{NETWORK}END\nspdnn network import weights -o net.safetensors --bias -0.3 --clip 32\n"
+NET = f"""python - <<'END'{NETWORK}END
+spdnn network import weights -o net.safetensors --last relu --bias -0.3 --clip 32 --rows inputs
+"""
+LABELS = """python - <<'END'
+from pathlib import Path
+import numpy as np, spdnn
+from spdnn.peers.call_programs import onnx_graph
+Path("model.onnx").write_bytes(onnx_graph(spdnn.open_network("net.safetensors")))
+np.save("y.npy", np.arange(50))
+Path("names.txt").write_text("".join(f"class {k}\\n" for k in range(60)))
+END
+spdnn infer --network net.safetensors --inputs x.npz --values out.npy
+"""
 PRUNED = """python - <<'END'
 import numpy as np
 from safetensors.numpy import save_file
@@ -38,7 +51,7 @@ PAGES = {
     "tutorials/first-verified-run": "",
     "tutorials/your-own-network": "",
     "how-to/run-the-challenge": "ln -s . PATH\n",
-    "how-to/your-own-network": f"{NET}{PRUNED}",
+    "how-to/your-own-network": f"{NET}{LABELS}{PRUNED}",
     "how-to/check-a-record": RECORD,
     "how-to/compare-records": f"{RECORD}mkdir before after; cp run.json before; cp run.json after\n",
     "how-to/read-the-report": f"{RECORD}mkdir RECORDS...; cp run.json RECORDS...\n{SMOKE}",

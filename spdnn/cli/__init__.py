@@ -55,6 +55,7 @@ COMMANDS = {
     "engines": ("run:add_engines", "what can run here, and why the others can't"),
     "network": ("network:add", "make, import, export or show a network"),
     "inputs": ("inputs:add", "make inputs"),
+    "bench": ("bench:add", "time your own network, and the same in PyTorch, ONNX Runtime and SciPy"),
     "peers": ("peers:add", "time other libraries and our kernels on the same problems"),
     "ops": ("ops:add", "time sparse operations for deep learning, ours and those of other libraries"),
     "record": ("record:add", "check records, and repeat the runs that they tell of"),

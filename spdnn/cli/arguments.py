@@ -67,6 +67,13 @@ def clip(text: str) -> float | None:
     return None if text == "none" else above_zero(text, "a positive number or none")
 
 
+def biases(text: str) -> float | list[float]:
+    """A number, or several joined by commas."""
+    several = [number(part, float, math.isfinite, "a number, or one for each layer joined by commas")
+               for part in text.split(",")]  # fmt: skip
+    return several if len(several) > 1 else several[0]
+
+
 # Options that several commands take, without the help text of each command.
 OPTIONS = {
     "neurons": {"type": positive, "metavar": "N"},
@@ -94,6 +101,51 @@ OPTIONS = {
 def option(command, name: str, **words) -> None:
     """Add one of OPTIONS to a command or group; `words`: help, default and the like."""
     command.add_argument(f"--{name}", **(OPTIONS[name] | words))
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """What must be known of a file of weights alone: --last, --bias, --clip and --rows; `reading` has what was set."""
+    group = command.add_argument_group("of a network file that holds weights alone, and not what is done with them")
+    group.add_argument(
+        "--last",
+        choices=["relu", "none"],
+        help="activation of the last layer, which stores, ONNX models and official text state; the others "
+        "have ReLU. With none, an ONNX model goes without a softmax at its end",
+    )
+    group.add_argument(
+        "--bias",
+        type=biases,
+        metavar="B",
+        help="a number, or one for each layer joined by commas (default: the file's own; official text has one by its "
+        "width; else 0)",
+    )
+    group.add_argument(
+        "--clip", type=clip, default=argparse.SUPPRESS, metavar="Y|none",
+        help="clip of the ReLU (default: 32 for official text, none otherwise)",
+    )  # fmt: skip
+    group.add_argument(
+        "--rows",
+        choices=["inputs", "outputs"],
+        help="what the rows of a weight matrix are (default: outputs in a state dict, as torch has them, else inputs; "
+        "required where matrices fit both ways)",
+    )
+
+
+def reading(chosen: argparse.Namespace) -> dict:
+    """The arguments of add_reading that were set, as open_network takes them."""
+    words = {name: getattr(chosen, name, None) for name in ("last", "bias", "rows")}
+    return {name: value for name, value in words.items() if value is not None} | (
+        {"clip": chosen.clip} if "clip" in chosen else {}
+    )
+
+
+def reading_words(chosen: argparse.Namespace) -> list:
+    """The same as words of a command line."""
+    words = []
+    for name, value in reading(chosen).items():
+        value = ",".join(map(repr, value)) if isinstance(value, list) else value
+        words.append(f"--{name}={'none' if value is None else value}")
+    return words
 
 
 def add_engine(command: argparse.ArgumentParser) -> None:

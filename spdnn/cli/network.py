@@ -37,14 +37,13 @@ def add(group) -> None:
     read = kinds.add_parser(
         "import",
         help="import a network into a store",
-        description="Import a network: a folder or archive of official text (.tsv, .tar.gz), Matrix Market\n"
-        "(.mtx, a folder of them, or a .txt list), SciPy .npz (or a folder), or .safetensors.",
+        description="Import a network: an ONNX model; a state dict (.safetensors, .npz, .pt), whose weights are\n"
+        "(outputs, inputs); matrices (inputs, outputs), Matrix Market or .npz, a folder or a .txt list of them;\n"
+        "or official text, a folder or archive (.tsv, .tar.gz).",
     )
     read.add_argument("path", metavar="PATH")
     read.add_argument("-o", "--output", required=True, metavar="net.safetensors")
-    read.add_argument("--bias", **BIAS, help="for formats that hold none; official text has a default by its width")
-    read.add_argument("--clip", **CLIP, help="clip of the ReLU (default: 32 for official text, none otherwise)")
-    read.add_argument("--last", choices=["relu", "none"], help="activation of the last layer (default: relu)")
+    arguments.add_reading(read)
     arguments.option(read, "layers", help="how many layers there must be")
     read.set_defaults(run=_import)
 
@@ -55,12 +54,14 @@ def add(group) -> None:
     )
     write.add_argument("network", metavar="net.safetensors")
     write.add_argument("folder", metavar="DIR")
+    arguments.add_reading(write)
     write.set_defaults(run=_export)
 
     info = kinds.add_parser(
         "info", help="show what a network is", description="Show a network's size, source, values and bias."
     )
     info.add_argument("network", metavar="net.safetensors")
+    arguments.add_reading(info)
     info.set_defaults(run=_info)
 
 
@@ -83,11 +84,8 @@ def _make(chosen) -> None:
 def _import(chosen) -> None:
     from spdnn.formats.readers import import_network
 
-    options = {"clip": chosen.clip} if "clip" in chosen else {}
     existing(chosen.path, "file or folder")
-    done = import_network(
-        chosen.path, chosen.output, bias=chosen.bias, layers=chosen.layers, last=chosen.last, **options
-    )
+    done = import_network(chosen.path, chosen.output, layers=chosen.layers, **arguments.reading(chosen))
     print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
 
 
@@ -95,7 +93,7 @@ def _export(chosen) -> None:
     from spdnn.formats.readers import open_network
     from spdnn.formats.text import write_layers
 
-    network = open_network(existing(chosen.network, "network"))
+    network = open_network(existing(chosen.network, "network"), **arguments.reading(chosen))
     write_layers(network, chosen.folder)
     print(f"{chosen.folder}: {network.depth} files")
 
@@ -103,7 +101,7 @@ def _export(chosen) -> None:
 def _info(chosen) -> None:
     from spdnn.formats.readers import open_network
 
-    network = open_network(existing(chosen.network, "network"))
+    network = open_network(existing(chosen.network, "network"), **arguments.reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]
     widths = {header.outputs for header in headers} | {network.inputs}
     activations = list(dict.fromkeys(str(header.activation) for header in headers))

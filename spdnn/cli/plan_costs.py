@@ -95,7 +95,7 @@ def _named(chosen) -> tuple:
         official = count == challenge.INPUTS
         order = lambda batches: official_shares(work, problem.neurons, batches, "static") if official else None  # noqa: E731
         return problem.name, work, order, "rows are those that the official inputs have left"
-    network = open_network(chosen.network)
+    network = open_network(chosen.network, **arguments.reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]
     edges, wide, weights = (
         np.array([float(value) for value in values])

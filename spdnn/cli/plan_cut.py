@@ -28,6 +28,7 @@ def add(plan) -> None:
         group.add_argument(f"--{name}", type=arguments.above_zero, metavar=metavar, help=help)
     group.add_argument("--svg", metavar="FILE", help="draw the timeline")
     arguments.add_cut(plan, devices=False)
+    arguments.add_reading(plan)
 
 
 def show(chosen) -> dict:

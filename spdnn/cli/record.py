@@ -35,6 +35,7 @@ def add(group) -> None:
     check.add_argument("--network", metavar="FILE", help="the network of the records, where no formula makes it")
     check.add_argument("--inputs", metavar="FILE", help="their inputs, where no formula makes them")
     arguments.option(check, "mnist")
+    arguments.add_reading(check)
     check.set_defaults(run=_check)
 
 
@@ -85,7 +86,9 @@ def _rerun(chosen, record) -> bool:
     from spdnn.measure.repeat import rerun
     from spdnn.records import ledger
 
-    network = open_network(existing(chosen.network, "network")) if chosen.network else None
+    network = None
+    if chosen.network:
+        network = open_network(existing(chosen.network, "network"), **arguments.reading(chosen))
     inputs = open_inputs(existing(chosen.inputs, "inputs"), record.problem.neurons) if chosen.inputs else None
     outcome = rerun(record, network, inputs, chosen.mnist)
     for word, sentences in zip(("same", "open", "WRONG"), outcome, strict=True):

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 from msgspec.structs import replace
 
-from spdnn.cli import arguments
+from spdnn.cli import answers, arguments
 from spdnn.cli.inputs import named, opened
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target, existing, replacing, reserve, together
@@ -59,8 +59,9 @@ def add_challenge(whole) -> None:
 
 def add_infer(infer) -> None:
     infer.description = (
-        "Run a network on inputs and write the categories. A record needs a verdict: the output is\n"
-        "compared with the official truth where it applies, else with the oracle, or with --truth."
+        "Run a network on inputs; write the categories, or set the classes that it says against labels.\n"
+        "A record needs a verdict: the output is compared with the official truth where it applies, else\n"
+        "with the oracle, or with --truth."
     )
     infer.add_argument(
         "--network", required=True, metavar="net.safetensors", help="a store, or anything `spdnn network import` reads"
@@ -87,6 +88,7 @@ def add_infer(infer) -> None:
         metavar="prepared.safetensors",
         help="the network in its engine's layout, as the workflow prepares it",
     )
+    arguments.add_reading(infer)
     arguments.option(infer, "layers", help="the first L layers (default: all)")
     arguments.option(infer, "count", help="the first n inputs; more repeats them")
     infer.add_argument(
@@ -100,6 +102,7 @@ def add_infer(infer) -> None:
     arguments.option(infer, "repeats", default=1, help="timed repeats (default: 1)")
     arguments.option(infer, "repeat-if-busy")
     arguments.option(infer, "seed")
+    answers.add(infer)
     arguments.add_engine(infer)
     arguments.add_cut(infer)
     infer.set_defaults(run=_infer, several=True)
@@ -162,12 +165,13 @@ def _is_official(chosen) -> bool:
 def _infer(chosen) -> int:
     if chosen.top and not chosen.values:
         raise InputError("--top K says what --values holds; give --values out.npz too")
-    outputs = (chosen.categories, chosen.values, chosen.record, chosen.samples, chosen.result)
+    outputs = (chosen.categories, chosen.values, chosen.record, chosen.samples, chosen.result, chosen.json)
     runner, reductions = world().together(_checked, chosen, *outputs)
+    asked = world().together(answers.Answers, chosen)
     begun = time.perf_counter()
     with staged(world(), chosen.stage, chosen.network, chosen.inputs, chosen.prepared) as files:
         staging = time.perf_counter() - begun
-        load = partial(_load, chosen, runner, reductions, files, staging)
+        load = partial(_load, chosen, runner, reductions, files, staging, asked)
         loaded, measurement, result = _measured(chosen, runner, load)
         if result is None:  # rank 0 has it
             return 0
@@ -178,15 +182,24 @@ def _infer(chosen) -> int:
     command = ["spdnn", "infer", "--network", chosen.network, "--inputs", chosen.inputs]
     for name in ("prepared", "layers", "count", "truth", "seed"):
         command += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
+    command += arguments.reading_words(chosen)
     name = f"{_word(chosen.network)}-{loaded.prepared.source.depth}.{_word(chosen.inputs)}"
     with together():
         if verdict is None or verdict.passed:
             _write_outputs(chosen, measurement, result)
-        return _report(chosen, name, measurement, result, verdict, command)
+        status = _report(chosen, name, measurement, result, verdict, command)
+        wrong = None if status else asked.judge(result)
+    return _failed(wrong) if wrong else status
 
 
 def _load(
-    chosen, runner, reductions: tuple[str, ...], files: list[str | None], staging: float, shared_inputs: Inputs | None
+    chosen,
+    runner,
+    reductions: tuple[str, ...],
+    files: list[str | None],
+    staging: float,
+    asked: answers.Answers,
+    shared_inputs: Inputs | None,
 ) -> Loaded:
     """Inputs, if no `shared_inputs`, and prepared network from `files` (network, inputs, prepared), which took
     `staging` seconds to stage.
@@ -194,13 +207,16 @@ def _load(
     from spdnn.formats.readers import open_network
 
     network_file, inputs_file, prepared_file = files
-    network, opening = measure.timed(open_network, existing(network_file, "network"))
+    network, opening = measure.timed(
+        partial(open_network, **arguments.reading(chosen)), existing(network_file, "network")
+    )
     network = network.first(chosen.layers) if chosen.layers and not chosen.prepared else network
     if chosen.top and chosen.top > network.outputs:
         raise InputError(f"the {chosen.top} largest asked for (--top); the last layer has {network.outputs}")
     inputs, read = shared_inputs, 0.0
     if shared_inputs is None:
         inputs, read = measure.timed(opened, inputs_file, network.inputs, chosen.count)
+    asked.check(network, inputs)
     reading, read = read, read + staging + opening
     if chosen.truth not in (None, "oracle"):
         named_truth(chosen.truth, inputs.count)
@@ -262,7 +278,7 @@ def _measured(
 
 def _kept(chosen, loaded: Loaded) -> bool | np.ndarray:
     """Whose last rows are kept, as Options.values takes it: all for --values, else those drawn for a verdict."""
-    if getattr(chosen, "values", None):
+    if any(getattr(chosen, name, None) for name in ("values", "labels", "reference")):
         return True
     judged = not hasattr(chosen, "result") or chosen.result or chosen.record or chosen.truth
     return measure.drawn(loaded.prepared.source, loaded.inputs, chosen.seed) if judged else False
@@ -339,15 +355,12 @@ def _write_rows(stream: BinaryIO, result: Result) -> None:
     reserve(stream, stream.tell() + 4 * result.inputs * result.outputs)
     step = max(1, ROWS_BYTES // (4 * result.outputs))
     for start in range(0, result.inputs, step):
-        rows = np.zeros((min(step, result.inputs - start), result.outputs), np.float32)
-        first, stop = np.searchsorted(result.alive, (start, start + step))
-        rows[result.alive[first:stop] - start] = result.values[first:stop]
-        stream.write(rows.data)
+        stream.write(result.rows(start, min(start + step, result.inputs)).data)
 
 
 def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | None, command: list) -> int:
     """Write the record of a passing run, print a summary; the exit status."""
-    print(f"categories  {result.categories.size} of {result.inputs} inputs")
+    print(f"survivors   {result.categories.size} of {result.inputs} inputs")
     if verdict is None:
         print("verdict     none: not verified (--record or --truth verifies)")
         return 0
@@ -355,7 +368,7 @@ def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | N
     against = f"{truth.source}, {truth.checked} of {truth.inputs} inputs compared; {verdict.values.rule}"
     print(f"verdict     {'pass' if verdict.passed else 'FAIL'} ({against})")
     if not verdict.passed:
-        return _failed(verdict)
+        return _failed_verdict(verdict)
     if chosen.record:
         _write_record(chosen, name, measurement, result, verdict, command)
     if chosen.memory and measurement.peak_memory_bytes > chosen.memory:
@@ -412,8 +425,12 @@ def _write_record(chosen, name: str, measurement, result: Result, verdict: Verdi
     write_record(chosen.record, record_of(case, measurement, summary, verdict, shlex.join(map(str, command))))
 
 
-def _failed(verdict: Verdict) -> int:
-    print(f"spdnn: verdict fail: {'; '.join(verdict.reasons)}", file=sys.stderr)
+def _failed_verdict(verdict: Verdict) -> int:
+    return _failed(f"verdict fail: {'; '.join(verdict.reasons)}")
+
+
+def _failed(sentence: str) -> int:
+    print(f"spdnn: {sentence}", file=sys.stderr)
     return 1
 
 
@@ -425,7 +442,7 @@ def _verify(chosen) -> int:
     truth = named_truth(chosen.truth, challenge.INPUTS if official else None)
     verdict = verify.judge_categories(categories, truth)
     if not verdict.passed:
-        return _failed(verdict)
+        return _failed_verdict(verdict)
     print(f"pass: {verdict.categories} categories, {truth.source}")
     return 0
 

@@ -4,11 +4,14 @@ import importlib
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.model import Model
+from spdnn.engines.program import IMAGES, Program, around
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import open_network
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
 from spdnn.reductions.registry import parse_reductions
@@ -81,19 +84,40 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+@overload
 def compile(
     network: Network,
+    engine: str = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    reductions: str | Sequence[str] = ...,
+    memory: int | None = ...,
+    request: ScheduleRequest | None = ...,
+) -> Model: ...
+@overload
+def compile(
+    network: str | os.PathLike,
+    engine: str = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    reductions: str | Sequence[str] = ...,
+    memory: int | None = ...,
+    request: ScheduleRequest | None = ...,
+) -> Model | Program: ...
+def compile(
+    network: Network | str | os.PathLike,
     engine: str = "cpu",
     batch: int | None = None,
     threads: int | None = None,
     reductions: str | Sequence[str] = "all",
     memory: int | None = None,
     request: ScheduleRequest | None = None,
-) -> Model:
+) -> Model | Program:
     """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
 
     Args:
-        network: see spdnn.problem.network.
+        network: see spdnn.problem.network; or the path of a file that states all of a model: a store, official text, an
+            ONNX model. ONNX with convolutions, or with a softmax at its end, becomes a Program: `model(x)` alone.
         engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
         batch: inputs of a usual call, for which memory and threads are made ready too; calls may have any number.
         threads: all cores by default.
@@ -105,7 +129,21 @@ def compile(
         InputError: arguments that do not fit.
         Unavailable: the engine cannot run here.
     """
-    return _compiled(network, engine, batch, threads, reductions, memory, request)
+
+    def made(network: Network) -> Model:
+        return _compiled(network, engine, batch, threads, reductions, memory, request)
+
+    if not isinstance(network, str | os.PathLike):
+        return made(network)
+    if not os.fspath(network).endswith(".onnx"):
+        return made(open_network(network))
+    steps = onnx_files.read_steps(network)
+    if any(step.kind in IMAGES for step in steps):
+        if engine != "cpu" or request or memory is not None:
+            raise InputError(f"{network}: a model with convolutions runs on the engine cpu, without a memory limit")
+        return Program(steps, threads)
+    model = made(onnx_files.network(network, steps, "none" if steps[-1].kind == "softmax" else None))
+    return around(model, steps)
 
 
 def infer(

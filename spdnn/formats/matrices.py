@@ -1,11 +1,14 @@
 """Matrices as others write them: Matrix Market (.mtx, .mtx.gz), SciPy sparse (.npz), NumPy (.npy, .npz).
 
-As layers, a matrix is inputs x outputs: one a file, a folder of them in natural order, or a .txt list of
-files. As inputs, it is count x neurons. Nothing is ever unpickled.
+As layers, a matrix is inputs x outputs, or outputs x inputs where the user says so: one a file, a folder of them in
+natural order, or a .txt list of files. As inputs, it is count x neurons. Nothing is ever unpickled. State dicts, which
+.npz may hold too, are read in state_dicts.py.
 """
 
 import io
 import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +17,13 @@ import scipy.sparse as sp
 from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError
 from spdnn.common.validation import shortened
-from spdnn.formats import lines, safetensors
+from spdnn.formats import lines, state_dicts, steps, torch_files
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
-from spdnn.formats.tensors import Archive, read_array
+from spdnn.formats.steps import Stated, Step
+from spdnn.formats.tensors import Archive, Safetensors, read_array
 from spdnn.problem.features import Inputs
-from spdnn.problem.network import Layer, MemoryNetwork, check_chain, check_indices, digest_of_layers, layer_activations
+from spdnn.problem.network import MemoryNetwork, check_indices
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
@@ -29,40 +33,76 @@ ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
 def read_network(
-    path, bias: float | None = None, clip: float | None = None, layers: int | None = None, last: str = "relu"
+    path,
+    bias=None,
+    clip: float | None = None,
+    layers: int | None = None,
+    last: str | None = None,
+    rows: str | None = None,
 ) -> MemoryNetwork:
-    """A network from a matrix file, a folder or a .txt list of them, or a .safetensors file.
+    """A network from matrices, or from a state dict.
 
     Args:
-        path: .mtx, .mtx.gz, .npz (one layer each), .safetensors, .txt (a path a line, from the list's
-            folder), or a folder whose .mtx or .npz files are the layers in natural order (l2 before l10).
-        bias: one number for all layers; 0 by default. Not for .safetensors with biases.
+        path: .mtx, .mtx.gz, .npz (one layer each), .txt (a path a line, from the list's folder), or a folder whose .mtx
+            or .npz files are the layers in natural order (l2 before l10); or a state dict: .safetensors, .npz with
+            names that end with `weight`, .pt, .pth.
+        bias: a number for all layers, or a list of one number or vector for each; 0 by default. Not for a state dict
+            with biases.
         clip: YMAX of a clipped ReLU, or None for a plain ReLU.
         layers: how many of the first layers to take; all by default.
-        last: the last layer's activation, 'relu' or 'none'.
+        last: the last layer's activation, 'relu' or 'none'; must be given, except for .safetensors with `last` in
+            their metadata.
+        rows: what the rows of a matrix are: 'inputs', as by default outside of state dicts, or 'outputs', as in them.
 
     Raises:
         InputError: a file that is missing, damaged or of another kind; an entry out of range, given twice,
-            NaN or infinite; widths that do not chain; fewer than `layers`.
+            NaN or infinite; widths that do not chain; fewer than `layers`; a last activation that is not stated, or
+            rows, where matrices fit both ways.
     """
     path = files.existing(path, "network")
     if layers is not None and layers < 1:
         raise InputError(f"{layers} layers asked for; a network has at least 1")
+    steps.check_rows(rows)
+    stated = Stated(bias, clip, last, rows)
+    tensors = _state_dict(path)
+    if tensors is not None:
+        stated = stated._replace(last=_last(path, tensors, last))
+        kind = path.suffix.removeprefix(".").replace("npz", "state dict").replace("pth", "pt")
+        return steps.network_of(path, state_dicts.read_steps(path, tensors, stated), kind, layers)
+    return steps.network_of(path, _read_steps(path, stated, layers), "matrices", layers)
+
+
+def _state_dict(path: Path) -> Mapping | None:
+    """The tensors of a state dict, or None where a file holds something else."""
     if path.suffix == ".safetensors":
-        network = safetensors.read_layers(path, bias, clip, layers, last)
-    else:
-        names = _sources(path)[:layers]
-        activations = layer_activations(len(names), clip, last)
-        network = [
-            Layer.from_matrix(read_matrix(name), 0.0 if bias is None else bias, activation, str(name))
-            for name, activation in zip(progress.bar(names, "read network", len(names)), activations, strict=True)
-        ]
-    if layers is not None and len(network) < layers:
-        raise InputError(f"{path}: {layers} layers asked for; it has {len(network)}")
-    check_chain([layer.header for layer in network], str(path))
-    digest = digest_of_layers(layer.sha256() for layer in network)
-    kind = "safetensors" if path.suffix == ".safetensors" else "matrices"
-    return MemoryNetwork(network, {"source": kind, "path": path.name, "sha256": digest})
+        return Safetensors(path)
+    if path.suffix in torch_files.ENDINGS:
+        return torch_files.TorchFile(path)
+    if path.suffix == ".npz" and not path.is_dir() and state_dicts.is_one(archive := Archive(path)):
+        return archive
+    return None
+
+
+def _last(path: Path, tensors: Mapping, last: str | None) -> str | None:
+    """The last activation as stated, or as the file's own metadata has it."""
+    own = getattr(tensors, "metadata", {}).get("last")
+    if own is not None and last not in (None, own):
+        raise InputError(f"{path}: its metadata say that its last activation is {own[:20]!r}, not {last!r}")
+    return last if own is None else own
+
+
+def _read_steps(path: Path, stated: Stated, layers: int | None) -> Iterator[Step]:
+    """The first `layers` matrices, each read when it is asked for; at the end, that their rows are known."""
+    names, shapes = _sources(path), []
+    of_all = zip(names, stated.biases(path, len(names)), stated.activations(path, len(names)), strict=True)
+    for name, bias, activation in progress.bar(islice(of_all, layers), "read network", len(names[:layers])):
+        matrix = read_matrix(name)
+        if matrix.ndim != 2:
+            raise InputError(f"{name}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
+        shapes.append(matrix.shape)
+        weight = matrix if stated.rows == steps.OUTPUTS else matrix.T
+        yield Step(str(name), "linear", weight, 0.0 if bias is None else bias, activation)
+    steps.check_told(path, shapes, stated.rows)
 
 
 def read_inputs(path) -> Inputs:
@@ -105,7 +145,7 @@ def _numpy(path: Path):
             return _dense(archive.any(*archive))
     with door.refused(path, UNSOUND):
         for name in archive:
-            archive.check(name)
+            archive.shape(name)
     with door.sound(f"{path}: {UNSOUND}"):
         return check_indices(sp.load_npz(path))
 

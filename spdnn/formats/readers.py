@@ -1,10 +1,13 @@
 """Networks and inputs from files of any format: the store, the official text, other people's matrices."""
 
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
+from typing import Final, Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import container, images, inputs, matrices, store, text
+from spdnn.formats import container, images, inputs, matrices, onnx_files, store, text, torch_files
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -12,63 +15,77 @@ from spdnn.problem.network import Network
 
 __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
 
-USUAL = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
+USUAL: Final = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
 def open_network(
-    path,
-    bias: float | None = None,
-    clip: float | str | None = USUAL,
+    path: str | PathLike,
+    bias: float | Sequence | None = None,
+    clip: float | Literal["usual"] | None = USUAL,
     layers: int | None = None,
     last: str | None = None,
     neurons: int | None = None,
+    rows: str | None = None,
 ) -> Network:
     """The network in a file or folder, by its content and name.
 
+    A store and an ONNX model state all that there is to know; for them nothing below but `layers` and `neurons` can be
+    given. Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
+
     Args:
-        path: a store (.safetensors; a formula: .json); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz,
-            .tgz of them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list); other .safetensors.
-        bias: one number for all layers, where the format has none; by default, official for text and 0 for
-            matrices.
+        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, .npz, .pt,
+            .pth); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz,
+            .npz, a folder of either, a .txt list).
+        bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
+            default, official for text and 0 for others.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
         layers: how many of the first layers to take; all by default.
-        last: the last layer's activation, 'relu' (as by default) or 'none'.
+        last: the last layer's activation, 'relu' or 'none'. For ONNX, 'none' leaves out a softmax at the end.
         neurons: the width that the inputs of the network must have.
+        rows: what a row of a weight matrix is, 'inputs' or 'outputs'; by default as the format has it: outputs in a
+            state dict, inputs in other matrices. It must be given for those that fit both ways.
 
     Raises:
-        InputError: one sentence with the file, and the line where there are lines; also when a bias, clip or
-            a last activation is set for a store, which has its own.
+        InputError: one sentence with the file, and the line where there are lines; also where what must be stated of
+            weights is not, or something is stated that the file says itself.
         Unavailable: a package that this format needs is missing.
     """
     path = files.existing(path, "network")
     kind = _kind(path)
     if kind == "store":
         network = store.read_network(path)
-        if bias is not None or clip != USUAL or last is not None:
+        if bias is not None or clip != USUAL or last is not None or rows is not None:
             raise InputError(f"{path}: a store has its own bias, clip and last activation; none can be given")
         if layers is not None:
             network = _first(network, layers, path)
     elif kind == "text":
         ymax = challenge.YMAX if clip == USUAL else clip
+        if rows is not None:
+            raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
         return text.TextNetwork(path, bias, ymax, layers, last or "relu", neurons)  # which checks the neurons
+    elif kind == "onnx":
+        if bias is not None or clip != USUAL or rows is not None:
+            raise InputError(f"{path}: an ONNX model has its own bias, clip and rows; none can be given")
+        network = onnx_files.network(path, onnx_files.read_steps(path), last, layers)
     else:
-        network = matrices.read_network(path, bias, None if clip == USUAL else clip, layers, last or "relu")
+        network = matrices.read_network(path, bias, None if clip == USUAL else clip, layers, last, rows)
     if neurons is not None and network.inputs != neurons:
         raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
     return network
 
 
 def import_network(
-    path,
-    output,
-    bias: float | None = None,
-    clip: float | str | None = USUAL,
+    path: str | PathLike,
+    output: str | PathLike,
+    bias: float | Sequence | None = None,
+    clip: float | Literal["usual"] | None = USUAL,
     layers: int | None = None,
     last: str | None = None,
     neurons: int | None = None,
+    rows: str | None = None,
     what: str = "import network",
-) -> store.StoreNetwork:
+) -> Network:
     """Read the network at `path`, store its layers at `output` (.safetensors), and open that.
 
     Text goes through a layer at a time, in one pass over the source, in whatever order its files lie. The
@@ -78,7 +95,7 @@ def import_network(
         InputError: as open_network.
         SpdnnError: the store cannot be written.
     """
-    network = open_network(path, bias, clip, layers, last, neurons)
+    network = open_network(path, bias, clip, layers, last, neurons, rows)
     if isinstance(network, text.TextNetwork):
         store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
     else:
@@ -86,7 +103,7 @@ def import_network(
     return store.read_network(output)
 
 
-def open_inputs(path, neurons: int | None = None, count: int | None = None) -> Inputs:
+def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
     """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
 
     Args:
@@ -126,11 +143,14 @@ def _kind(path: Path) -> str:
         return "store"
     if path.name.endswith(ARCHIVES):
         return "text"
-    if path.name.endswith((*matrices.LAYERS, ".txt", ".safetensors")):
+    if path.suffix == ".onnx":
+        return "onnx"
+    if path.name.endswith((*matrices.LAYERS, *torch_files.ENDINGS, ".txt", ".safetensors")):
         return "matrices"
     raise InputError(
-        f"{path}: a network is a store (.safetensors, .json), a folder or archive (.tar, .tar.gz) of n{{N}}-l{{k}}.tsv "
-        "files, matrices (.mtx, .npz, a folder or .txt list of them) or other .safetensors"
+        f"{path}: a network is a store (.safetensors, .json), an ONNX model (.onnx), a folder or archive (.tar, "
+        ".tar.gz) of n{N}-l{k}.tsv files, matrices (.mtx, .npz, a folder or .txt list of them) or a state dict "
+        "(.safetensors, .npz, .pt)"
     )
 
 

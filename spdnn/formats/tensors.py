@@ -28,6 +28,10 @@ class Safetensors(Mapping):
 
     def __init__(self, path):
         self._tensors = container.Tensors(path)
+        self.path, self.metadata = self._tensors.path, self._tensors.metadata
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
 
     def __getitem__(self, name: str) -> np.ndarray:
         """float32 or float64, of its shape; float16 and bfloat16 become float32."""
@@ -85,16 +89,16 @@ class Archive(Mapping):
         """An array of any type, as it is stored."""
         if name not in self._names:
             raise KeyError(name)
-        self.check(name)
+        self.shape(name)
         with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
             return self._file[name]
 
-    def check(self, name: str) -> None:
-        """Raise InputError where the header of an array is damaged, or its bytes cannot hold it."""
+    def shape(self, name: str) -> tuple[int, ...]:
+        """As the header of an array has it. Raises InputError: it is damaged, or its bytes cannot hold the array."""
         with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
             stored = self._file.zip.NameToInfo.get(f"{name}.npy") or self._file.zip.getinfo(name)
             with self._file.zip.open(stored) as stream:
-                check_header(stream, stored.file_size)
+                return check_header(stream, stored.file_size)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -119,8 +123,8 @@ def read_array(path) -> np.ndarray:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
-def check_header(stream, size: int) -> None:
-    """Raise ValueError where `size` bytes of the format .npy cannot hold the array that their header tells."""
+def check_header(stream, size: int) -> tuple[int, ...]:
+    """The shape of the array that a header tells. Raises ValueError: `size` bytes of the format .npy cannot hold it."""
     version = np.lib.format.read_magic(stream)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in headers:
@@ -130,6 +134,7 @@ def check_header(stream, size: int) -> None:
         raise ValueError(f"an array of type {str(kind)[:40]}")
     if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize > size:
         raise ValueError(f"an array of shape {str(shape)[:60]} in {size:,} bytes")
+    return shape
 
 
 def open_tensors(path) -> Mapping[str, np.ndarray]:

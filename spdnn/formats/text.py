@@ -8,7 +8,7 @@ reader's to say.
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class TextNetwork(Network):
 
     Args:
         path: a folder, or an archive (.tar, .tar.gz, .tgz), its files in any order.
-        bias: one number; by default the official one of the width.
+        bias: one number, or a list of one for each layer; by default the official one of the width.
         clip: YMAX of the clipped ReLU, or None for a plain ReLU.
         layers: how many of the first layers to take; all by default.
         last: the last layer's activation, 'relu' or 'none'.
@@ -85,7 +85,7 @@ class TextNetwork(Network):
     def __init__(
         self,
         path,
-        bias: float | None = None,
+        bias: float | Sequence[float] | None = None,
         clip: float | None = challenge.YMAX,
         layers: int | None = None,
         last: str = "relu",
@@ -93,10 +93,10 @@ class TextNetwork(Network):
     ):
         if layers is not None and layers < 1:
             raise InputError(f"{layers} layers asked for; a network has at least 1")
-        with np.errstate(over="ignore"):
-            finite = bias is None or np.isfinite(np.float32(bias))
-        if not finite:
-            raise InputError(f"bias {bias}: it must be a finite number")
+        for one in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
+            with np.errstate(over="ignore"):
+                if np.ndim(one) or not np.isfinite(np.float32(one)):
+                    raise InputError(f"bias {one}: it must be a finite number")
         self.path = files.existing(path, "network")
         self._source = Folder(self.path) if self.path.is_dir() else Archive(self.path)
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last
@@ -155,8 +155,8 @@ class TextNetwork(Network):
 
     def stream(self) -> Iterator[tuple[int, Layer]]:
         """Every (k, layer) once, in the order in which the source holds them, in one pass."""
-        if self._last != "relu" or not isinstance(self._source, Archive):
-            self._list()
+        if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, Archive):
+            self._list()  # the depth must be known
         files = list(self._members.items()) if self._listed else self._finding()
         contents = ((k - 1, member[1], member[2]()) for k, member in files if self._layers is None or k <= self._layers)
         return in_order(lambda one: (one[0], self._parsed(*one)), contents, LAYERS)
@@ -164,9 +164,13 @@ class TextNetwork(Network):
     def _parsed(self, k: int, where: str, content: bytes) -> Layer:
         last = self._last == "none" and k == self.depth - 1
         activation = layer_activations(1, self._clip, "none" if last else "relu")[0]
-        return read_layer(content, where, self._neurons, self._neurons, self._bias_here(), activation)
+        return read_layer(content, where, self._neurons, self._neurons, self._bias_of(k), activation)
 
-    def _bias_here(self) -> float:
+    def _bias_of(self, k: int) -> float:
+        if isinstance(self._bias, (list, tuple)):
+            if len(self._bias) != self.depth:
+                raise InputError(f"{self.path}: {len(self._bias)} biases for {self.depth} layers; give one for each")
+            return self._bias[k]
         if self._bias is not None:
             return self._bias
         if self._neurons not in challenge.BIAS:

@@ -1,5 +1,6 @@
 """A sparse matrix of the operations: a topology that others may share, and values."""
 
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class SparseMatrix(Shown):
         """A matrix of the same topology. Raises as the constructor does."""
         return SparseMatrix(self.topology, values)
 
-    def astype(self, dtype) -> "SparseMatrix":
+    def astype(self, dtype: Any) -> "SparseMatrix":
         """The same with values of float32 or float16, rounded to nearest.
 
         Raises:
@@ -102,7 +103,7 @@ class SparseMatrix(Shown):
         return SparseMatrix.of(self.topology, values, device)
 
     @classmethod
-    def from_scipy(cls, matrix, dtype=np.float32, index_bits: int | None = None) -> "SparseMatrix":
+    def from_scipy(cls, matrix: Any, dtype: Any = np.float32, index_bits: int | None = None) -> "SparseMatrix":
         """Of a SciPy sparse matrix or array (CSR, COO and the others); stored zeros stay nonzeros of the topology.
 
         Values of CSR that are of `dtype` are not copied, so what changes them in place (SciPy's eliminate_zeros too)
@@ -117,11 +118,11 @@ class SparseMatrix(Shown):
     @classmethod
     def from_dense(
         cls,
-        array,
+        array: Any,
         sparsity: float | None = None,
         method: str = "magnitude",
         seed: int = 0,
-        dtype=np.float32,
+        dtype: Any = np.float32,
         index_bits: int | None = None,
     ) -> "SparseMatrix":
         """Of a dense matrix (rows, columns), pruned to `sparsity`.
@@ -138,7 +139,7 @@ class SparseMatrix(Shown):
         return cls(*convert.of_dense(array, sparsity, method, seed, dtype, index_bits))
 
     @classmethod
-    def from_torch(cls, tensor, dtype=None, index_bits: int | None = None) -> "SparseMatrix":
+    def from_torch(cls, tensor: Any, dtype: Any = None, index_bits: int | None = None) -> "SparseMatrix":
         """Of a torch tensor of two dimensions: sparse CSR or COO (coalesced), or dense, whose nonzeros are taken.
 
         Values of a CSR tensor are not copied while `dtype` is theirs (None: float16 stays, all others become float32).
@@ -150,7 +151,14 @@ class SparseMatrix(Shown):
         return cls(*convert.of_torch(tensor, dtype, index_bits))
 
     @classmethod
-    def from_smtx(cls, path, values: Any = None, seed: int = 0, dtype=np.float32, index_bits: int | None = None):
+    def from_smtx(
+        cls,
+        path: str | PathLike,
+        values: Any = None,
+        seed: int = 0,
+        dtype: Any = np.float32,
+        index_bits: int | None = None,
+    ) -> "SparseMatrix":
         """Of a .smtx file of the Deep Learning Matrix Collection, which has positions alone.
 
         Args:
@@ -161,7 +169,7 @@ class SparseMatrix(Shown):
         """
         return cls(*convert.of_smtx(path, values, seed, dtype, index_bits))
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """scipy.sparse.csr_array of the same shape, values without a copy while float32 (float16 becomes float32).
 
         What changes its data in place (eliminate_zeros too) changes these values.
@@ -175,11 +183,11 @@ class SparseMatrix(Shown):
         """(rows, columns), or (batch, rows, columns), of the same dtype. Raises InputError on a GPU."""
         return convert.to_dense(self.topology, self.values)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """torch.sparse_csr_tensor on the same device, values without a copy. Raises InputError for a batch."""
         return convert.to_torch(self.topology, self.values)
 
-    def to_smtx(self, path) -> None:
+    def to_smtx(self, path: str | PathLike) -> None:
         """Write the topology as a .smtx file, whole or not at all."""
         smtx.write(path, self.shape, self.topology.offsets, self.topology.columns)
 

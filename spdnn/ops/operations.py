@@ -222,7 +222,8 @@ def attention(
     run, operands = backend(q.device, threads), [one.array for one in (q, k, v)]
     target, result = checks.output(run, (topology.rows, v.array.shape[-1]), batch, q, out, operands)
     if target.size:
-        run.attention(topology, *(checks.spread(array, 2, batch) for array in operands), scale, target)
+        spread_q, spread_k, spread_v = (checks.spread(array, 2, batch) for array in operands)
+        run.attention(topology, spread_q, spread_k, spread_v, scale, target)
     return result
 
 

@@ -1,6 +1,7 @@
 """The topology of a sparse matrix: the positions of its nonzeros without their values, by compressed rows (CSR)."""
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class Topology(Shown):
     None of the arrays may be changed: what is derived from them is kept.
     """
 
-    def __init__(self, shape: tuple[int, int], offsets, columns, index_bits: int | None = None):
+    def __init__(self, shape: tuple[int, int], offsets: Any, columns: Any, index_bits: int | None = None):
         """Check and keep the arrays; those of the right type are not copied.
 
         Args:

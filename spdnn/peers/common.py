@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -80,14 +80,20 @@ def usable(
     if names is None:
         reasons = {name: reason for name, missing in offered.items() if (reason := missing())}
         return [name for name in offered if name not in reasons], reasons
-    for name in names:
-        if name not in offered:
-            raise InputError(f"library {name!r} is not known: it must be one of {', '.join(offered)}")
+    for name in named(names, offered):
         if reason := offered[name]():
             raise Unavailable(f"{kind} {name} cannot run here: {reason}")
-    if len(set(names)) < len(names):
-        raise InputError(f"library {max(names, key=list(names).count)!r} is named twice")
     return list(names), {}
+
+
+def named(names: Sequence[str] | None, offered: Collection[str]) -> list[str]:
+    """The names themselves, all that are offered for None; InputError for one that is not, or is there twice."""
+    for name in names or ():
+        if name not in offered:
+            raise InputError(f"library {name!r} is not known: it must be one of {', '.join(offered)}")
+        if names.count(name) > 1:
+            raise InputError(f"library {name!r} is named twice")
+    return list(offered if names is None else names)
 
 
 def alternated(

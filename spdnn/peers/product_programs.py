@@ -97,7 +97,7 @@ class NumpyDense(DenseProgram):
 
     def __init__(self, product: Product):
         super().__init__(product)
-        self.version, self.notes = _blas(product.threads)
+        self.version, self.notes = blas_version(product.threads)
         self.right = self.right if product.operation == "spmm" else self.right.T
 
     def multiply(self) -> None:
@@ -177,7 +177,7 @@ def _spread(parts: Any) -> float | None:
     return max(1.0, float(np.max(parts)) / mean) if mean > 0 else None
 
 
-def _blas(threads: int) -> tuple[str, dict]:
+def blas_version(threads: int) -> tuple[str, dict]:
     """(version, notes) of NumPy's BLAS; products.py limits its threads while programs run."""
     from threadpoolctl import threadpool_info
 

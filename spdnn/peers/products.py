@@ -128,7 +128,7 @@ def one_product(product: Product, about: dict, comparison: Comparison, ceilings:
     """The records of all programs on one product; `about` is the part `problem` of each."""
     _check_memory(product)
     truth, spent, programs = Truth(product), {}, {}
-    with _blas_threads(product.threads), contextlib.ExitStack() as opened:
+    with blas_threads(product.threads), contextlib.ExitStack() as opened:
         for name, program in PROGRAMS[product.operation].items():
             if _runs(name, program, about, comparison.libraries):
                 programs[name], spent[name] = measure.timed(program, product)
@@ -269,7 +269,7 @@ def _topology_digest(topology: Topology) -> str:
     return digest.hexdigest()
 
 
-def _blas_threads(threads: int):
+def blas_threads(threads: int):
     try:
         from threadpoolctl import threadpool_limits
     except ImportError as error:

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,11 +38,14 @@ class Inputs(Shown):
         InputError: no rows, a width or dtype that does not fit, NaN or infinite values.
     """
 
-    def __init__(self, data, neurons: int | None = None, count: int | None = None, description: dict | None = None):
+    def __init__(
+        self, data: Any, neurons: int | None = None, count: int | None = None, description: dict | None = None
+    ):
         if sp.issparse(data):
-            data = sp.csr_array(check_sparse(data, "inputs are not a sound CSR array"), copy=True)
+            check_sparse(data, "inputs are not a sound CSR array")
+            data = cast(Any, sp.csr_array(data, copy=True))
             data.sum_duplicates()
-            self.kind, self.neurons, values = "csr", data.shape[1], data.data
+            self.kind, self.neurons, values = "csr", int(data.shape[1]), data.data
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
             self.kind, self.neurons, values = "bits", int(neurons), None
             if data.shape[1] != (self.neurons + 7) // 8:
@@ -56,7 +60,8 @@ class Inputs(Shown):
             raise InputError(f"inputs have {self.neurons} neurons, not {neurons}")
         if values is not None and (values.dtype != np.float32 or not np.isfinite(values).all()):
             raise InputError("inputs must be finite float32 numbers; there is a NaN, an infinity or another type")
-        self.data, self.base = data, int(data.shape[0])
+        self.data: Any = data
+        self.base = int(data.shape[0])
         self.count = self.base if count is None else int(count)
         if self.base < 1 or self.neurons < 1 or self.count < 1:
             raise InputError(f"{self.count} inputs of {self.neurons} neurons: there must be at least one of each")
@@ -65,7 +70,7 @@ class Inputs(Shown):
         self.cut_from: str | None = None
 
     @classmethod
-    def from_array(cls, array, description: dict | None = None) -> "Inputs":
+    def from_array(cls, array: Any, description: dict | None = None) -> "Inputs":
         """Inputs from any real matrix (count, neurons); kept as bits when all are 0 or 1.
 
         Args:
@@ -82,7 +87,7 @@ class Inputs(Shown):
             raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):
             if sp.issparse(array):
-                rows = sp.csr_array(array).astype(np.float32)
+                rows: Any = sp.csr_array(array).astype(np.float32)
                 rows.sum_duplicates()
                 rows.eliminate_zeros()
                 small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
@@ -130,7 +135,7 @@ class Inputs(Shown):
         """The stored rows (int64) behind the inputs `rows` (0-based)."""
         return np.asarray(rows, dtype=np.int64) % self.base
 
-    def dense(self, rows: np.ndarray, dtype=np.float32) -> np.ndarray:
+    def dense(self, rows: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
         """The inputs `rows` (0-based) as (len(rows), neurons)."""
         part = self.data[self.stored(rows)]
         if self.kind == "bits":
@@ -164,7 +169,7 @@ class Inputs(Shown):
         return digest.hexdigest()
 
 
-def _pack_sparse(rows: sp.csr_array) -> np.ndarray:
+def _pack_sparse(rows: Any) -> np.ndarray:
     packed = np.zeros((rows.shape[0], (rows.shape[1] + 7) // 8), dtype=np.uint8)
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     column = rows.indices

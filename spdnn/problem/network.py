@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,7 +35,7 @@ class Activation:
     name: str = "relu"
     ymax: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.ymax is not None:
             try:
                 object.__setattr__(self, "ymax", float(self.ymax))
@@ -129,7 +130,7 @@ class Layer(Shown):
         widths = f"{self.inputs} -> {self.outputs}"
         return {"widths": widths, "edges": counted(self.edges, "edges"), "activation": str(self.activation)}
 
-    def matrix(self, dtype=np.float32) -> sp.csc_array:
+    def matrix(self, dtype: Any = np.float32) -> sp.csc_array:
         """W as a SciPy CSC array (inputs x outputs)."""
         values = np.broadcast_to(self.values, self.indices.shape).astype(dtype)
         return sp.csc_array((values, self.indices.astype(np.int32), self.offsets), shape=(self.inputs, self.outputs))
@@ -177,7 +178,7 @@ class Layer(Shown):
         return self
 
     @classmethod
-    def from_matrix(cls, matrix, bias=0.0, activation: Activation = RELU, where: str = "matrix") -> "Layer":
+    def from_matrix(cls, matrix: Any, bias: Any = 0.0, activation: Activation = RELU, where: str = "matrix") -> "Layer":
         """A layer from a matrix of shape (inputs, outputs): SciPy's, NumPy's, torch's or any other array.
 
         Entries that are zero are no edges; duplicate COO entries are summed, as SciPy defines them.
@@ -199,7 +200,7 @@ class Layer(Shown):
             raise InputError(f"{where}: weights of type {matrix.dtype} are not real numbers")
         if matrix.dtype == np.float16:  # SciPy has no sparse float16
             matrix = matrix.astype(np.float32)
-        columns = sp.csc_array(matrix, copy=True)
+        columns: Any = sp.csc_array(matrix, copy=True)
         columns.sum_duplicates()
         with np.errstate(over="ignore"):
             columns = columns.astype(np.float32)
@@ -223,7 +224,7 @@ class Layer(Shown):
         ).check(where)
 
 
-def check_sparse(matrix, what: str):
+def check_sparse(matrix: Any, what: str) -> Any:
     """As check_indices; but what is wrong is an InputError, whose sentence begins with `what`."""
     try:
         return check_indices(matrix)
@@ -231,7 +232,7 @@ def check_sparse(matrix, what: str):
         raise InputError(f"{what}: {door.brief(error)}") from None
 
 
-def check_indices(matrix):
+def check_indices(matrix: Any) -> Any:
     """A SciPy sparse matrix or array itself, when none of its indices lies outside: SciPy and ours would follow them.
 
     SciPy's own check passes over offsets that end at 0, and knows only some of the formats.
@@ -243,7 +244,8 @@ def check_indices(matrix):
         raise ValueError(f"it has {matrix.ndim} dimensions")
     rows, columns = matrix.shape
     if matrix.format in ("csr", "csc"):
-        _check_compressed(matrix, *(matrix.shape if matrix.format == "csr" else matrix.shape[::-1]), 1)
+        by_row = matrix.format == "csr"
+        _check_compressed(matrix, rows if by_row else columns, columns if by_row else rows, 1)
     elif matrix.format == "bsr":
         height, width = matrix.data.shape[1:] if matrix.data.ndim == 3 else (0, 0)
         if min(height, width) < 1 or rows % height or columns % width:
@@ -471,7 +473,7 @@ def check_chain(headers: Sequence[Header], where: str = "network") -> None:
             )
 
 
-def from_matrices(matrices: Sequence, bias=0.0, clip: float | None = None, last: str = "relu") -> MemoryNetwork:
+def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None, last: str = "relu") -> MemoryNetwork:
     """A network from a list of SciPy sparse (or NumPy) matrices, each (inputs, outputs).
 
     Args:

@@ -170,8 +170,13 @@ class Result(Shown):
 
     def all_values(self) -> np.ndarray:
         """float32 (inputs, outputs): every last row, zeros where nothing survived."""
-        rows = np.zeros((self.inputs, self.outputs), dtype=np.float32)
-        rows[self.alive] = self._kept()
+        return self.rows(0, self.inputs)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """float32 (stop - start, outputs): the last rows of these inputs (0-based), zeros where nothing survived."""
+        rows = np.zeros((stop - start, self.outputs), dtype=np.float32)
+        first, after = np.searchsorted(self.alive, (start, stop))
+        rows[self.alive[first:after] - start] = self._kept()[first:after]
         return rows
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -273,6 +278,8 @@ class LastLayer:
         valued, rows = [np.empty(0, np.int64)], [np.empty((0, self.outputs), np.float32)]
         for batch in batches:
             if (mine := np.isin(batch.alive, numbers)).any():
+                assert batch.kept is not None
+                assert batch.values is not None
                 block = batch.values[np.searchsorted(batch.kept, batch.row_of[mine])]
                 valued.append(batch.alive[mine])
                 rows.append(block if self._classes is None else block[:, self._classes])
@@ -289,6 +296,7 @@ class LastLayer:
         values, first = np.empty((sum(batch.alive.size for batch in batches), self.outputs), np.float32), 0
         most = max(1, BLOCK_BYTES // (8 * self.outputs))
         for batch in batches:
+            assert batch.values is not None
             for start in range(0, batch.row_of.size, most):
                 block = batch.values[batch.row_of[start : start + most]]
                 where = slice(first, first + len(block)) if position is None else position[first : first + len(block)]

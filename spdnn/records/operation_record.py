@@ -37,6 +37,7 @@ SPANS = {
     "attention": "one attention, operands in place",
     "depthwise": "one convolution, operands in place",
     "model": "one model, weights in place",
+    "network": "one call, weights in place; mean of a turn of calls",
 }
 NEAR = 1e-9  # relative: between numbers that follow from each other
 AtLeastOne = Annotated[float, Meta(ge=1, le=float(2**63 - 1))]
@@ -48,8 +49,10 @@ class OperationProblem(Record):
 
     Attributes:
         set: a: layers of pruned networks, b: square, c: skewed rows, models: a whole model, own: a user's matrix.
-        rows: of the sparse matrix; of a model, of its attention mask, or its images.
-        batch_columns: columns of the dense matrix; of sddmm and attention, the length of the dot products.
+        rows: of the sparse matrix; of a model, of its attention mask, or its images; of a network 1, all its weights in
+            a row.
+        batch_columns: columns of the dense matrix; of sddmm and attention, the length of the dot products; of a
+            network, the inputs of a call.
         batch: matrices that share the positions.
         sparsity: the part of the matrix that is no nonzero, 0 to 1.
         lengths: how nonzeros are spread over rows.
@@ -127,7 +130,8 @@ class OperationWork(Record):
 
     Attributes:
         useful_operations: multiplications and additions on nonzeros: 2 nnz N of a product.
-        multiply_adds: that the program computes, of a dense one with zeros too.
+        multiply_adds: that the program computes, of a dense one with zeros too. Of a network edges x inputs: values
+            that are 0, which ours skips in calls with one input, count.
     """
 
     useful_operations: Count
@@ -174,8 +178,8 @@ class Verification(Record):
     """How the output was compared.
 
     Attributes:
-        oracle: float64: spdnn.ops.oracle, which shares no code with the kernels; of a model, itself in the other
-            arithmetic.
+        oracle: float64: spdnn.ops.oracle, of a network spdnn.verify.oracle, which share no code with the kernels; of a
+            model, itself in the other arithmetic.
         entries: of the output.
         checked: that were compared, each with its own tolerance.
         seed: of the sample; null where all were compared.
@@ -258,7 +262,7 @@ class OperationRecord(Record, kw_only=True):
     version: Literal[1]
     created: Annotated[Time, column()]
     comparison: Identity
-    operation: Literal["spmm", "sddmm", "softmax", "attention", "depthwise", "model"]
+    operation: Literal["spmm", "sddmm", "softmax", "attention", "depthwise", "model", "network"]
     problem: OperationProblem
     threads: Annotated[Positive, column()]
     device: Device

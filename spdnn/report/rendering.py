@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.files import check_target, replacing, together, write_text
@@ -20,6 +20,10 @@ from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.provenance.records import records_table
+from spdnn.report.sections import SECTIONS
+
+if TYPE_CHECKING:
+    import pandas
 
 NARROW = 5.5  # inches
 
@@ -105,8 +109,8 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
         raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
     shown, known = page.values(contents(folders, any_code=True)), []
     with drawing.style(style, width):
-        for section in (section for section in page.SECTIONS if section.figures and section.name in shown):
-            for figure in section.figures(shown[section.name]):
+        for section in SECTIONS:
+            for figure in section.figures(shown[section.name]) if section.figures and section.name in shown else ():
                 if figure.name == kind:
                     chosen = figure.narrow if figure.narrow and width < NARROW else figure.plot
                     with replacing(target) as part:
@@ -116,7 +120,7 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
     raise InputError(f"{kind!r} is no figure of these records; there are {', '.join(known) or 'none'}")
 
 
-def load_records(*paths: str | Path):
+def load_records(*paths: str | Path) -> "pandas.DataFrame":
     """A pandas frame of run and operation records, a row each; its columns name their units.
 
     Args:

@@ -3,6 +3,7 @@
 A new section is a folder next to these, with a SECTION, and an entry of the list: docs/how-to/add-a-section.md.
 """
 
+from spdnn.report.calls.section import SECTION as CALLS
 from spdnn.report.cases.section import SECTION as CASES
 from spdnn.report.limits.section import SECTION as LIMITS
 from spdnn.report.networks.section import SECTION as NETWORKS
@@ -17,5 +18,5 @@ from spdnn.report.schedules.section import SECTION as SCHEDULES
 from spdnn.report.times.section import SECTION as TIMES
 
 SECTIONS = [
-    OVERVIEW, OWN, NETWORKS, TIMES, LIMITS, REDUCTIONS, SCALING, SCHEDULES, PEERS, OPERATIONS, CASES, PROVENANCE,
+    OVERVIEW, OWN, NETWORKS, TIMES, LIMITS, REDUCTIONS, SCALING, SCHEDULES, PEERS, CALLS, OPERATIONS, CASES, PROVENANCE,
 ]  # fmt: skip

@@ -200,8 +200,8 @@ class Decomposition:
 
     def memory(self, sizes: Sizes, device: int) -> int:
         """Bytes on that device: weights, features of its slots, and what it holds anyway."""
-        stay = sizes.stay_bytes is not None and not self.streamed
-        weights = sizes.stay_bytes if stay else sum(self.buffer_bytes(sizes, device))
+        stay = None if self.streamed else sizes.stay_bytes
+        weights = sum(self.buffer_bytes(sizes, device)) if stay is None else stay
         features = self._held(sizes) * _whole(self.batch, sizes.tile)
         tasks = sizes.task_bytes * TASKS * len(self.stages) * self.batches // self.devices
         return sizes.held_bytes + weights + features + tasks
@@ -310,6 +310,7 @@ def cut(
         MemoryTooSmall: not even one tile fits with the weights; the sentence says the least that does.
     """
     schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
+    assert schedule is not None
     pipeline = request.pipeline or (devices if schedule == PIPELINE else 1)
     _check(request, pipeline)
     costs = sizes.weights if costs is None else costs

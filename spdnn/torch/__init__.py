@@ -5,6 +5,7 @@
     st.sparsify(model, 0.9)                       # replaces the layers that gain, and prints what it did
     loss(model(x), y).backward()                  # trains as before: weights are parameters
     st.restore(new_model, torch.load("model.pt")) # the same layers sparse, and their weights
+    st.fuse(model.eval())                         # for inference: batch normalisations go into convolutions
 
 Under torch.compile, torch.export and functional_call the layers are operators (library.py); there is no vmap.
 """
@@ -17,7 +18,8 @@ except ImportError as error:
     raise Unavailable("torch is missing: pip install 'spdnn[torch]'") from error
 
 from spdnn.torch.attention import SparseAttention, attention
+from spdnn.torch.fusing import fuse
 from spdnn.torch.models import Table, restore, sparsify
 from spdnn.torch.modules import SparseConv2d, SparseLinear
 
-__all__ = ["SparseAttention", "SparseConv2d", "SparseLinear", "Table", "attention", "restore", "sparsify"]
+__all__ = ["SparseAttention", "SparseConv2d", "SparseLinear", "Table", "attention", "fuse", "restore", "sparsify"]

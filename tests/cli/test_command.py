@@ -23,6 +23,7 @@ from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.measure.run import official
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
+from spdnn.problem.network import from_matrices
 from spdnn.records.files import read_record
 from spdnn.sources.radixnet import RadixNet
 
@@ -31,6 +32,7 @@ def spdnn(*arguments):
     return main([str(argument) for argument in arguments])
 
 
+STATED = ["--last", "relu", "--rows", "inputs"]  # of matrices, which are square here
 MAKE = ["network", "make", "radixnet", "--neurons", 64, "--layers", 3, "--bias", -0.3, "-o"]
 
 
@@ -48,7 +50,8 @@ def files(tmp_path):
         matrix = sp.random_array((40, 40), density=0.2, rng=rng, dtype=np.float32)
         sp.save_npz(folder / f"{k}.npz", matrix.tocsc())
     np.save(tmp_path / "x.npy", (rng.random((300, 40)) < 0.2).astype(np.float32))
-    assert spdnn("network", "import", folder, "-o", tmp_path / "net.safetensors", "--bias", -0.2, "--clip", 32) == 0
+    stated = [*STATED, "--bias", -0.2, "--clip", 32]
+    assert spdnn("network", "import", folder, "-o", tmp_path / "net.safetensors", *stated) == 0
     return tmp_path
 
 
@@ -101,6 +104,22 @@ def test_make_export_and_info(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "6,144" in shown
     assert "relu clipped at 32" in shown
+
+
+def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, capsys):
+    out, inputs, layers = tmp_path / "out.npy", tmp_path / "x.npy", tmp_path / "layers"
+    several = ["--bias=-0.2,-0.1,0.5", "--clip", 32, "--last", "none", "--rows", "outputs"]
+    record = tmp_path / "run.json"
+    assert spdnn("infer", "--network", layers, *several, "--inputs", inputs, "--values", out, "--record", record) == 0
+    matrices = [sp.load_npz(layers / f"{k}.npz").T for k in (1, 2, 3)]
+    network = from_matrices(matrices, bias=[-0.2, -0.1, 0.5], clip=32, last="none")
+    np.testing.assert_array_equal(np.load(out), infer(network, np.load(inputs), values=True).all_values())
+    command = read_record(record).environment.command
+    assert "--last=none --bias=-0.2,-0.1,0.5 --rows=outputs --clip=32.0" in command
+    spdnn("record", "check", record, "--rerun", "--network", layers, *several, "--inputs", inputs)
+    assert "digest of the output the same, to the bit" in capsys.readouterr().out
+    assert spdnn("infer", "--network", layers, "--inputs", inputs) == 1
+    assert "it holds weights alone: state what follows its last layer, --last relu or" in capsys.readouterr().err
 
 
 def test_values_in_blocks_and_on_a_full_disk(files, tmp_path, monkeypatch, capsys):

@@ -29,7 +29,13 @@ def pair():
     return [sp.random_array(shape, density=0.4, rng=rng, dtype=np.float32) for shape in ((5, 7), (7, 3))]
 
 
-def refused(path, said, read=matrices.read_network, **options):
+def read_network(path, last="relu", **options):
+    """A network of matrices (inputs, outputs), or of a state dict, as its user states it."""
+    rows = {} if path.suffix == ".safetensors" else {"rows": "inputs"}
+    return matrices.read_network(path, last=last, **rows, **options)
+
+
+def refused(path, said, read=read_network, **options):
     assert path.name in refuses(said, read, path, **options)
 
 
@@ -43,7 +49,7 @@ def test_matrix_market_round_trip(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("mtx") / "a.mtx"
     for stored in (sp.coo_array(matrix), matrix):
         mmwrite(path, stored, precision=9)
-        read = matrices.read_network(path)
+        read = read_network(path)
         assert np.array_equal(read.layer(0).matrix().toarray(), matrix)
 
 
@@ -52,7 +58,7 @@ def test_matrix_market_kinds(tmp_path):
 
     def read(text):
         path.write_text(text)
-        return matrices.read_network(path).layer(0).matrix().toarray().tolist()
+        return read_network(path).layer(0).matrix().toarray().tolist()
 
     assert read(HEAD + "% note\n\n2 2 1\n\n2 1 5\n") == [[0, 0], [5, 0]]
     assert read("%%matrixmarket MATRIX Coordinate pattern symmetric\n2 2 2\n1 1\n2 1") == [[1, 1], [1, 0]]
@@ -108,13 +114,13 @@ def test_folder_in_natural_order(tmp_path, pair):
     for name, matrix in (("l2", pair[0]), ("l10", pair[1])):
         sp.save_npz(tmp_path / f"{name}.npz", matrix.tocsr())
         (tmp_path / "notes.md").write_text("not a layer")
-    read = matrices.read_network(tmp_path, bias=-0.5, clip=4, last="none")
+    read = read_network(tmp_path, bias=-0.5, clip=4, last="none")
     wanted = network.from_matrices(pair, -0.5, 4, "none")
     assert read.sha256() == wanted.sha256()
     assert read.description == {"source": "matrices", "path": tmp_path.name, "sha256": wanted.sha256()}
-    assert matrices.read_network(tmp_path, layers=1).layer(0).activation == Activation("relu")
+    assert read_network(tmp_path, layers=1).layer(0).activation == Activation("relu")
     refused(tmp_path, "3 layers asked for; it has 2", layers=3)
-    refuses("0 layers asked for; a network has at least 1", matrices.read_network, tmp_path, layers=0)
+    refuses("0 layers asked for; a network has at least 1", read_network, tmp_path, layers=0)
     (tmp_path / "l11.mtx").write_text(HEAD + "3 3 0\n")
     refused(tmp_path, "it holds both .mtx and .npz files")
 
@@ -125,7 +131,7 @@ def test_list_of_files(tmp_path, pair):
     sp.save_npz(tmp_path / "a.npz", pair[1])
     path = tmp_path / "net.txt"
     path.write_text("sub/z.mtx\n\na.npz\n")
-    assert matrices.read_network(path).sha256() == network.from_matrices(pair).sha256()
+    assert read_network(path).sha256() == network.from_matrices(pair).sha256()
     for text, said in (
         ("a.npz\n\nnone.mtx\n", r"net\.txt:3: there is no file .*none\.mtx"),
         ("a.py\n", r"net\.txt:1: 'a\.py' is not a \.mtx, \.mtx\.gz or \.npz file"),
@@ -141,7 +147,7 @@ def test_list_of_files(tmp_path, pair):
 def test_scipy_formats(tmp_path, pair, form):
     path = tmp_path / "a.npz"
     sp.save_npz(path, pair[0].asformat(form))
-    assert matrices.read_network(path).sha256() == network.from_matrices(pair[:1]).sha256()
+    assert read_network(path).sha256() == network.from_matrices(pair[:1]).sha256()
 
 
 def csr(data, indices, indptr, shape=(2, 2), form=b"csr"):
@@ -192,7 +198,7 @@ def test_damaged_npz_and_npy(tmp_path, pair):
 def test_dense_layers_and_names_that_lie(tmp_path):
     dense = np.array([[0, 0.5], [1, 0]], np.float16)
     np.savez(tmp_path / "a.npz", dense)
-    assert np.array_equal(matrices.read_network(tmp_path / "a.npz").layer(0).matrix().toarray(), dense)
+    assert np.array_equal(read_network(tmp_path / "a.npz").layer(0).matrix().toarray(), dense)
     np.save(tmp_path / "b.npy", dense)
     assert np.array_equal(matrices.read_inputs(tmp_path / "b.npy").dense(np.arange(2)), dense)
     os.rename(tmp_path / "a.npz", tmp_path / "c.npy")
@@ -247,15 +253,15 @@ def test_safetensors(tmp_path, pair):
     path = tmp_path / "a.safetensors"
     made = tensors(pair)
     save_file(made, path)
-    read = matrices.read_network(path, clip=2, last="none")
+    read = read_network(path, clip=2, last="none")
     wanted = network.from_matrices(pair, [made["fc2.bias"], 0.0], 2, "none")
     assert read.sha256() == wanted.sha256()
     assert read.description["source"] == "safetensors"
-    assert matrices.read_network(path, layers=1).layer(0).activation == Activation("relu")
+    assert read_network(path, layers=1).layer(0).activation == Activation("relu")
     refused(path, "3 layers asked for; it has 2", layers=3)
     refused(path, r"bias -1 given, but the file has biases of its own \(fc2\.bias\)", bias=-1)
     save_file({"weight": made["fc2.weight"]}, path)
-    assert matrices.read_network(path, bias=-1).layer(0).bias == -1
+    assert read_network(path, bias=-1).layer(0).bias == -1
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "F32", "F64"])
@@ -273,7 +279,7 @@ def test_safetensors_types(tmp_path, kind):
     ).encode()
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + stored.tobytes())
-    layer = matrices.read_network(path).layer(0)
+    layer = read_network(path).layer(0)
     assert np.array_equal(layer.matrix().toarray(), matrix.T)
     assert layer.edges == 4
 

@@ -20,12 +20,15 @@ import numpy as np
 import scipy.sparse as sp
 import yaml
 from engine_cases import random_network
+from onnx_models import chain
 from operation_cases import made_imbalance, made_operation
 
 from spdnn import cli
 from spdnn.common.errors import SpdnnError
 from spdnn.formats import container, inputs, lines, readers, store, tensors
 from spdnn.formats.categories import read_categories
+from spdnn.formats.labels import read_labels, read_names
+from spdnn.formats.torch_files import TorchFile
 from spdnn.measure.judging import judge as make_verdict
 from spdnn.measure.record import read_samples
 from spdnn.measure.run import read_result
@@ -40,6 +43,7 @@ from spdnn.sources.mnist import read_idx
 from spdnn.sources.radixnet import RadixNet
 
 ROOT = Path(__file__).resolve().parents[2]
+TORCH = ROOT / "tests" / "data" / "pruned.pt"
 LONGEST = 200  # characters of a sentence, besides the path
 SMALL = 1 << 22  # edges or bytes that a check goes through
 HUGE = (1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))  # that damaged indices may be
@@ -115,6 +119,16 @@ def _categories(found: np.ndarray) -> None:
     assert found.size == 0 or found[0] >= 1
 
 
+def _labels(found: np.ndarray) -> None:
+    assert found.dtype == np.int64
+    assert found.ndim == 1
+
+
+def _names(found: list[str]) -> None:
+    assert len(set(found)) == 2
+    assert all(name.isprintable() for name in found)
+
+
 def _record(found) -> None:
     for one in found if isinstance(found, list) else [found]:
         with _taken():
@@ -127,7 +141,15 @@ def _result(found) -> None:
     _categories(found.categories)
 
 
-# Readers of what is no file of its own.
+# Readers of files that hold weights alone, and of what is no file of its own.
+
+
+def _matrices(path: Path):
+    return readers.open_network(path, last="none", rows="inputs")
+
+
+def _state_dict(path: Path):
+    return readers.open_network(path, last="none")
 
 
 def _lines(path: Path) -> None:
@@ -280,6 +302,19 @@ def _npy(folder: Path) -> list[Path]:
     return paths
 
 
+def _named(folder: Path) -> list[Path]:
+    np.savez(folder / "named.npz", **{name: TorchFile(TORCH)[name] for name in TorchFile(TORCH)})
+    return [folder / "named.npz"]
+
+
+def _onnx(folder: Path) -> list[Path]:
+    return [chain(seed)[0].save(folder / f"{seed}.onnx") for seed in range(6)]
+
+
+def _torch(folder: Path) -> list[Path]:
+    return [TORCH]
+
+
 def _tensors(folder: Path) -> list[Path]:
     arrays = {"fc1.weight": np.eye(4, 3, dtype=np.float32), "fc1.bias": np.ones(4), "fc2.weight": np.ones((2, 4))}
     tensors.write_tensors(folder / "a.safetensors", arrays)
@@ -395,7 +430,7 @@ TARGETS = {
     ),
     "Matrix Market": Target(
         "a.mtx",
-        readers.open_network,
+        _matrices,
         _texts(
             MTX + "coordinate real general\n% note\n3 4 2\n1 1 0.5\n3 4 -2e-3\n",
             MTX + "coordinate pattern symmetric\n3 3 2\n1 1\n3 2\n",
@@ -405,14 +440,20 @@ TARGETS = {
         ),
         _network,
     ),
-    "npz": Target("a.npz", readers.open_network, _npz, _network, _seal_zip),
+    "npz": Target("a.npz", _matrices, _npz, _network, _seal_zip),
+    "state dict in npz": Target("a.npz", _state_dict, _named, _network, _seal_zip, longest=600),
+    "state dict in pt": Target("a.pt", _state_dict, _torch, _network, _seal_zip, longest=600),
+    "ONNX": Target("a.onnx", readers.open_network, _onnx, _network, longest=600),
     "npy": Target("a.npy", readers.open_inputs, _npy, _inputs),
     "smtx": Target("a.smtx", SparseMatrix.from_smtx, _texts("2, 3, 2\n0 1 2\n0 2\n", "1, 1, 0\n0 0\n\n")),
-    "safetensors": Target("a.safetensors", readers.open_network, _tensors, _network),
+    "safetensors": Target("a.safetensors", _state_dict, _tensors, _network, longest=600),
     "network store": Target("a.safetensors", readers.open_network, _stores, _network, _seal_store),
     "input store": Target("a.safetensors", readers.open_inputs, _input_stores, _inputs, _seal_store),
     "formula": Target("a.json", readers.open_network, _formula, _network, _seal_json),
     "SciPy arrays": Target("a.bin", _damaged, _texts(*(bytes([k, 4, 3, 3, 3, 3, 1, 1, *range(60)]) for k in range(6)))),
+    "labels": Target("a.csv", read_labels, _texts("label\n1\n0\n", "3\n-1\n\n7\n"), _labels),
+    "labels in npy": Target("a.npy", read_labels, _npy),
+    "class names": Target("a.txt", lambda path: read_names(path, 2), _texts("cat\ndog\n", "a b\nc"), _names),
     "categories": Target("a.tsv", read_categories, _of_run("categories.txt"), _categories),
     "result": Target("a.npz", read_result, _of_run("result.npz"), _result, _seal_zip),
     "samples": Target("a.json", read_samples, _of_run("samples.json")),

@@ -25,7 +25,8 @@ def sentences(text):
     return [line for line in text.splitlines() if line.startswith("spdnn: ") and "warning" not in line]
 
 
-IN_FILE = ["--network", "net.npz", "--inputs", "in.npy"]
+STATED = ["--last", "relu", "--rows", "inputs"]
+IN_FILE = ["--network", "net.npz", *STATED, "--inputs", "in.npy"]
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,8 @@ IN_FILE = ["--network", "net.npz", "--inputs", "in.npy"]
         ([*IN_FILE, "--engine", "warp"], r"engine 'warp' is not known"),
         ([*IN_FILE, "--memory", "1MB"], "is too small for the 3 ranks"),
         ([*IN_FILE, "--record", "no/run.json"], r"no does not exist"),
-        (["--network", "big.npz", "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
-        pytest.param(["--network", "net.npz", "--inputs", "wide.npy"], r"inputs of 7 neurons", marks=full),
+        (["--network", "big.npz", *STATED, "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
+        pytest.param(["--network", "net.npz", *STATED, "--inputs", "wide.npy"], r"inputs of 7 neurons", marks=full),
         pytest.param([*IN_FILE, "--engine", "taskgraph", "--device-memory", "1kB"],
                      r"device memory of 1,000 bytes is too small .* \(--device-memory\)", marks=full),
     ],
@@ -72,7 +73,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [["engines"], pytest.param(["network", "info", "net.npz"], marks=full)])
+@pytest.mark.parametrize("command", [["engines"], pytest.param(["network", "info", "net.npz", *STATED], marks=full)])
 def test_what_is_of_one_process_refuses_several(folder, command):
     status, out, told = mpiexec(3, *SPDNN, *command)
     assert status == 1

@@ -8,6 +8,7 @@ import pytest
 # What torch compiles is kept where the other tests' compiled code is; it reads this when it is imported.
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(__file__).resolve().parents[2] / "build" / "tests" / "inductor")
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no processes that outlive a test
+os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"  # which it would keep in the folder for temporary files
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,8 @@ def test_it_runs_and_the_sparse_model_answers(root, tmp_path, monkeypatch, capsy
     assert isinstance(served[2], st.SparseLinear)
     with torch.inference_mode():
         assert torch.equal(served(x), model(x))
+    light = (names["logits"].argmax(1) == names["y"][names["test"]].numpy()).mean()
+    assert abs(light - names["pruned"]) < 0.01
     digit, share = names["answer"](x[-1])
     assert digit == served(x[-1:]).argmax().item()
     assert 0 < share <= 1

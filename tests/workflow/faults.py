@@ -52,7 +52,7 @@ ranks: [1, 2]
 partition: [rebalanced]
 repeats: 2
 verify: {edges: 1000000, seed: 0}
-networks: [{name: mine, path: layers, layers: 2, inputs: x.npy, bias: 0, clip: 32}]
+networks: [{name: mine, path: layers, layers: 2, inputs: x.npy, last: relu, bias: 0, clip: 32, rows: inputs}]
 peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 1, network: null}
 ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],
       libraries: [scipy], seconds: 0.01, threads: 1, seed: 0, dlmc: null}

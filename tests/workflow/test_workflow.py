@@ -52,7 +52,7 @@ peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 2,
 ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],
       libraries: [scipy], seconds: 0.01, threads: 2, seed: 0, dlmc: null}
 """
-OWN = "{{name: {name}, path: layers, layers: 2, inputs: x.npy, bias: 0, clip: 32{more}}}"
+OWN = "{{name: {name}, path: layers, layers: 2, inputs: x.npy, last: relu, rows: inputs, bias: 0, clip: 32{more}}}"
 MINE, BROKEN = OWN.format(name="mine", more=""), "{name: broken, path: damaged.npy, layers: 2, inputs: x.npy}"
 CASES = [
     "unstructured-1024-3.digits-1024-first-200.taskgraph.all.t1.stream-d1",

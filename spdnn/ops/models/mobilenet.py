@@ -20,6 +20,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from os import PathLike
 from statistics import NormalDist
 from typing import Any
 
@@ -184,8 +185,10 @@ class MobileNet:
         for k, (_, stride) in enumerate(BLOCKS):
             side = halved(side, stride)
             matrix = self.pointwise[k]
-            sparse = arithmetic == "sparse" and isinstance(matrix, SparseMatrix)
-            total += (9 * channels[k] + (matrix.nnz if sparse else channels[k] * channels[k + 1])) * side**2
+            weights = channels[k] * channels[k + 1]
+            if arithmetic == "sparse" and isinstance(matrix, SparseMatrix):
+                weights = matrix.nnz
+            total += (9 * channels[k] + weights) * side**2
         return 2 * (total + channels[-1] * self.config.classes)
 
     def weight_bytes(self, arithmetic: str = "sparse") -> int:
@@ -197,7 +200,7 @@ class MobileNet:
             total += matrix.nbytes if sparse else 4 * matrix.shape[0] * matrix.shape[1]
         return total
 
-    def save(self, path) -> None:
+    def save(self, path: str | PathLike) -> None:
         """Write the weights, as they are pruned, to a .safetensors or .npz file. Raises as weights.write does."""
         pruned = {_pointwise(k): self.dense(k) for k in range(len(BLOCKS))}
         files.write(path, self.weights | pruned, tensor_shapes(self.config))

@@ -17,6 +17,7 @@ google-research) has 3 layers, 8 heads, 12,288 positions, band 256, sparsity 0.9
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ class Transformer:
         held = dense_attention.buffers((c.heads, c.sequence, c.depth), masked, workers)
         return sum(array.nbytes for each in held for array in each.values()) + (self.mask.nbytes if masked else 0)
 
-    def save(self, path) -> None:
+    def save(self, path: str | PathLike) -> None:
         """Write the weights to a .safetensors or .npz file. Raises as weights.write does."""
         files.write(path, self.weights, tensor_shapes(self.config))
 

@@ -69,10 +69,10 @@ def values(collection: Collection) -> dict | None:
 
     Of several records of one program on one problem and machine, the latest counts.
     """
-    records = collection.operations
+    numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
+    records = [one for one in collection.operations if one.operation != "network"]  # the section `calls` has those
     if not records:
         return None
-    numbers = {id(record): number for number, record in enumerate(records, len(collection.records))}
     machines = grouped(records, _machine_key)
     return {
         "records": len(records),

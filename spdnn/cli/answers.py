@@ -1,0 +1,175 @@
+"""What `spdnn infer` says of the classes: labels that outputs hit, and how near they are to a reference."""
+
+import json
+
+import numpy as np
+
+from spdnn.cli import arguments
+from spdnn.common.errors import InputError
+from spdnn.common.files import check_target, write_text
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.problem.result import Result
+from spdnn.verify import classes
+from spdnn.verify.classes import Agreement, Scores
+
+SHOWN = 16  # classes of which the whole confusion matrix is printed
+MIXED = 10  # of more classes: the pairs that are taken for each other most often
+
+
+def add(command) -> None:
+    """--labels, --classes, --reference, --tolerance and --json."""
+    group = command.add_argument_group("classes (an output each; the answer is the largest)")
+    group.add_argument(
+        "--labels",
+        metavar="y.npy",
+        help="the class of each input, from 0: .npy, .npz, or .csv and .txt with one a line; prints top-1, top-5 and "
+        "the confusion matrix",
+    )
+    group.add_argument("--classes", metavar="names.txt", help="the name of each class, one a line")
+    group.add_argument(
+        "--reference",
+        metavar="out.npy",
+        help="outputs of another program (inputs, outputs): .npy, .npz or .mtx; ours must be near them, and of the "
+        "same class but where the reference's two largest are nearer than the tolerance",
+    )
+    group.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        metavar="T",
+        help=f"how far an output may be from the reference's, in parts of its largest (default: {classes.TOLERANCE:g})",
+    )
+    group.add_argument("--json", metavar="answers.json", help="write the same as JSON")
+
+
+class Answers:
+    """What was asked of the classes, and what the outputs say.
+
+    Raises:
+        InputError: options that need others, or files that cannot be read.
+    """
+
+    def __init__(self, chosen):
+        from spdnn.formats.labels import read_labels
+        from spdnn.formats.matrices import read_matrix
+
+        if chosen.classes and not chosen.labels:
+            raise InputError("--classes names the classes of --labels; give --labels y.npy too")
+        if chosen.tolerance is not None and not chosen.reference:
+            raise InputError("--tolerance is that of --reference; give --reference out.npy too")
+        if chosen.json:
+            check_target(chosen.json)
+        self._chosen, self._names = chosen, None
+        self._tolerance = classes.TOLERANCE if chosen.tolerance is None else chosen.tolerance
+        self._labels = read_labels(chosen.labels) if chosen.labels else None
+        matrix = read_matrix(chosen.reference) if chosen.reference else None
+        self._reference = matrix if matrix is None or isinstance(matrix, np.ndarray) else matrix.toarray()
+        self.scores: Scores | None = None
+        self.agreement: Agreement | None = None
+
+    @property
+    def needed(self) -> bool:
+        """Whether all outputs are."""
+        return self._labels is not None or self._reference is not None
+
+    def check(self, network: Network, inputs: Inputs) -> None:
+        """Refuse labels, names and a reference that are not of this network and these inputs, before anything runs."""
+        from spdnn.formats.labels import read_names
+
+        chosen, most = self._chosen, inputs.count
+        if self._labels is not None:
+            if chosen.count:
+                self._labels = self._labels[:most]
+            self._labels = classes.checked_labels(self._labels, most, network.outputs, chosen.labels)
+            if chosen.classes:
+                self._names = read_names(chosen.classes, network.outputs)
+        if self._reference is not None:
+            reference = classes.checked_reference(self._reference, chosen.reference)
+            self._reference = reference[:most] if chosen.count else reference
+            if self._reference.shape != (most, network.outputs):
+                raise InputError(
+                    f"{chosen.reference}: outputs {reference.shape}; {most} inputs have {(most, network.outputs)}"
+                )
+
+    def judge(self, result: Result) -> str | None:
+        """Print all that was asked; the sentence of a reference that differs, or None."""
+        if self._labels is not None:
+            self.scores = classes.score(result, self._labels)
+            _print_scores(self.scores, self._names)
+        if self._reference is not None:
+            self.agreement = classes.agreement(result, self._reference, self._tolerance)
+            _print_agreement(self.agreement)
+        if self._chosen.json:
+            write_text(self._chosen.json, json.dumps(self._content(result), ensure_ascii=False) + "\n")
+        return _different(self.agreement) if self.agreement and not self.agreement.passed else None
+
+    def _content(self, result: Result) -> dict:
+        content: dict = {"inputs": result.inputs, "survivors": int(result.categories.size)}
+        if one := self.scores:
+            content["classes"] = {
+                "outputs": one.classes,
+                "names": self._names,
+                "top1": one.top1,
+                "top1_hits": one.hits(1),
+                "top5": one.top5,
+                "top5_hits": one.hits(5),
+                "confusion": one.confusion.tolist() if one.classes <= classes.MOST_CLASSES else None,
+            }
+        if two := self.agreement:
+            content["reference"] = {
+                "passed": two.passed,
+                "worst": two.worst if np.isfinite(two.worst) else None,
+                "tolerance": two.tolerance,
+                "same_class": two.same,
+                "close": two.close,
+                "first_different": two.first,
+            }
+        return content
+
+
+def _tolerance(text: str) -> float:
+    return arguments.number(text, float, lambda n: 0 <= n < np.inf, "a number from 0, such as 1e-5")
+
+
+def _print_scores(scores: Scores, names: list[str] | None) -> None:
+    tops = [(k, scores.hits(k)) for k in (1, 5) if k < max(2, scores.classes)]
+    said = ", ".join(f"top-{k} {100 * hits / scores.inputs:.2f} % ({hits} of {scores.inputs})" for k, hits in tops)
+    print(f"classes     {scores.classes}: {said}")
+    if scores.classes > classes.MOST_CLASSES:
+        return
+    words = names or [str(number) for number in range(scores.classes)]
+    confusion = scores.confusion
+    if scores.classes > SHOWN:
+        _print_mixed(confusion, words)
+        return
+    first = max(len("label"), *map(len, words))
+    widths = [max(len(word), len(str(confusion[:, k].max()))) for k, word in enumerate(words)]
+    print("confusion   inputs by label (row) and answer (column)")
+    for word, cells in [("label", words), *zip(words, confusion.tolist(), strict=True)]:
+        print(f"  {word:<{first}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
+
+
+def _print_mixed(confusion: np.ndarray, words: list[str]) -> None:
+    """The pairs of classes that are taken for each other most often."""
+    wrong = confusion.copy()
+    np.fill_diagonal(wrong, 0)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MIXED]
+    pairs = [(int(wrong.flat[at]), *divmod(int(at), len(words))) for at in order if wrong.flat[at]]
+    print(f"confusion   most often, of {int(wrong.sum())} wrong answers (--json has the whole matrix)")
+    for times, label, answer in pairs:
+        print(f"  {times:>6}  {words[label]} taken for {words[answer]}")
+
+
+def _print_agreement(one: Agreement) -> None:
+    close = f", {one.close} close" if one.close else ""
+    print(
+        f"reference   {'equal' if one.passed else 'DIFFERENT'}: at most {one.worst:.2g} of its largest value off "
+        f"({one.tolerance:g} allowed); the same class for {one.same} of {one.inputs} inputs{close}"
+    )
+
+
+def _different(one: Agreement) -> str:
+    if one.worst > one.tolerance:
+        far = f"by {one.worst:.3g} of its largest value; {one.tolerance:g} is allowed"
+        return f"the outputs differ from the reference {far}"
+    return f"input {one.first} (counted from 0) is of another class than in the reference"

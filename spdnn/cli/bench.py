@@ -1,0 +1,156 @@
+"""`spdnn bench`: latency and throughput of one's own network, beside other libraries with the same network."""
+
+import shlex
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from spdnn.cli import arguments
+from spdnn.common.errors import InputError
+from spdnn.common.files import check_target
+from spdnn.common.statistics import ratios
+from spdnn.records.run_record import busy_part
+
+BATCHES = (1, 8, 64, 512)
+FILE = "calls.jsonl"
+
+
+def add(command) -> None:
+    command.description = (
+        "Time calls of your own network with batches of inputs: a compiled model (spdnn.compile), and the\n"
+        "same network in SciPy (sparse), dense BLAS, PyTorch, torch.compile and ONNX Runtime. Outputs are\n"
+        "compared with float64 first; programs take turns on the same threads. A time is the mean of a\n"
+        "turn of calls, each with other inputs; a ratio is the median over turns, with its 95 % interval,\n"
+        "and then that of the fastest turns."
+    )
+    command.add_argument("network", metavar="NETWORK", help="a store, or anything `spdnn network import` reads")
+    command.add_argument(
+        "--against",
+        metavar="LIST",
+        help="scipy, blas (NumPy's, dense), torch, torch-compile and onnxruntime, joined by commas (default: all that "
+        "are installed)",
+    )
+    command.add_argument(
+        "--batches", type=_batches, default=list(BATCHES), metavar="LIST",
+        help=f"inputs of a call, joined by commas (default: {','.join(map(str, BATCHES))})",
+    )  # fmt: skip
+    command.add_argument(
+        "--inputs",
+        metavar="FILE",
+        help="a store, .npz, .npy, .mtx or official text (default: uniform numbers are drawn)",
+    )
+    command.add_argument(
+        "--zeros", type=_part, metavar="P", help="part of the drawn inputs that is 0, 0 to 1 (default: 0)"
+    )
+    arguments.option(command, "threads", help="of each program (default: all cores)")
+    command.add_argument(
+        "--seconds", type=arguments.above_zero, default=5.0, metavar="S",
+        help="of timing each batch, at least; and 5 turns of each program (default: 5)",
+    )  # fmt: skip
+    arguments.add_reading(command)
+    command.add_argument("-o", "--output", metavar="FOLDER", help=f"a folder for the records: {FILE}")
+    command.set_defaults(run=_bench)
+
+
+def _batches(text: str) -> list[int]:
+    return list(dict.fromkeys(arguments.positive(part) for part in text.split(",")))
+
+
+def _part(text: str) -> float:
+    return arguments.number(text, float, lambda n: 0 <= n <= 1, "a number from 0 to 1")
+
+
+def _bench(chosen) -> None:
+    from spdnn.cli.inputs import opened
+    from spdnn.formats.readers import open_network
+    from spdnn.peers import calls
+    from spdnn.peers.common import Comparison
+    from spdnn.records.files import write_operations
+
+    if chosen.inputs and chosen.zeros is not None:
+        raise InputError("--zeros is of inputs that are drawn; --inputs has its own")
+    target = _target(chosen.output)
+    libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
+    network = open_network(chosen.network, **arguments.reading(chosen))
+    count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0
+    if chosen.inputs:
+        inputs = opened(chosen.inputs, network.inputs, None)
+        rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
+        said = f"{len(rows)} inputs of {chosen.inputs}"
+    else:
+        rows, said = calls.drawn_rows(count, network.inputs, zeros), f"drawn inputs, {100 * zeros:g} % of them 0"
+    threads = arguments.threads(chosen.threads)
+    comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
+    case = calls.Case(_name(chosen.network), network, rows, "file")
+    print(f"{network!r}, {threads} threads, {said}; all outputs verified against float64\n{_HEAD}", flush=True)
+    records, refused = [], {}
+    try:
+        for batch, of_batch, why in calls.compare_calls(case, chosen.batches, comparison):
+            records += of_batch
+            refused |= why
+            _print(batch, of_batch)
+    finally:
+        if target and records:
+            write_operations(target, records)
+            print(f"{target}: {len(records)} records")
+    for name, reason in {**absent, **refused}.items():
+        print(f"{name}: {reason}")
+
+
+_HEAD = f"  {'batch':>6}  {'program':<14} {'time of a call':>14} {'inputs/s':>11}   times as long as ours"
+
+
+def _print(batch: int, records: list) -> None:
+    """A line for each program; the first is ours."""
+    ours = records[0]
+    for record in records:
+        middle = statistics.median(record.seconds)
+        ratio = ""
+        if record is not ours:
+            of = ratios(ours.seconds, record.seconds)
+            fastest = min(record.seconds) / min(ours.seconds)
+            ratio = f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f}), fastest {fastest:.2f}"
+        print(
+            f"  {batch if record is ours else '':>6}  {record.program.name:<14} {_spent(middle):>14} "
+            f"{batch / middle:>11,.0f}   {ratio}".rstrip(),
+            flush=True,
+        )
+    if part := busy_part(ours):
+        print(f"  BUSY: other work took {100 * part:.0f} % of the machine; ratios suffer less than times")
+
+
+def _spent(seconds: float) -> str:
+    return (
+        f"{1e6 * seconds:.1f} us"
+        if seconds < 1e-3
+        else f"{1e3 * seconds:.2f} ms"
+        if seconds < 1
+        else f"{seconds:.2f} s"
+    )
+
+
+def _target(folder: str | None) -> Path | None:
+    if folder is None:
+        return None
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: a folder is needed for the records, and this is none")
+    path.mkdir(parents=True, exist_ok=True)
+    check_target(path / FILE)
+    return path / FILE
+
+
+def _name(path: str) -> str:
+    """A file's name as the name of a network in records."""
+    stem = Path(path).name.split(".")[0][:60]
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "-" for c in stem).strip("-_") or "network"
+
+
+def _command(chosen, libraries: list[str], threads: int) -> str:
+    """The command that makes these records again."""
+    words = ["spdnn", "bench", chosen.network, "--batches", ",".join(map(str, chosen.batches)), "--threads", threads]
+    words += ["--against", ",".join(libraries)] if libraries else []
+    words += [*arguments.reading_words(chosen), *(["--inputs", chosen.inputs] if chosen.inputs else [])]
+    words += ["--zeros", chosen.zeros] if chosen.zeros is not None else []
+    return shlex.join(map(str, [*words, "--seconds", f"{chosen.seconds:g}", "-o", "records"]))

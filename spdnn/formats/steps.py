@@ -1,0 +1,194 @@
+"""The steps of a model as every reader gives them, and the network that they make; what a user must state of weights.
+
+A file of weights alone (matrices, a state dict) says nothing of activations: `Stated` holds what its user says. A file
+of a whole model (ONNX) says it all, and nothing can be stated.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spdnn.common.errors import InputError
+from spdnn.common.validation import shortened
+from spdnn.problem.network import (
+    IDENTITY,
+    Activation,
+    Layer,
+    MemoryNetwork,
+    check_chain,
+    digest_of_layers,
+    layer_activations,
+)  # fmt: skip
+
+INPUTS, OUTPUTS = "inputs", "outputs"
+LONGEST = 400  # characters of a sentence that lists problems
+
+
+class Step(NamedTuple):
+    """A layer of a model, or a part of one: what it does to the value that it reads, then the activation.
+
+    Attributes:
+        name: of the layer, for messages.
+        kind: 'linear' (weight (outputs, inputs), bias), 'scale' (x * weight + bias, each of the channels or one
+            number), 'convolution' (weight (outputs, inputs / groups, height, width), bias), 'activation', 'flatten',
+            or another, of which only a compiled model knows.
+        reads, gives: names of values, a tuple and one; None: what the step before gives.
+        settings: of a convolution or pooling, a dictionary.
+    """
+
+    name: str
+    kind: str
+    weight: Any = None
+    bias: Any = 0.0
+    activation: Activation = IDENTITY
+    reads: Any = None
+    gives: Any = None
+    settings: Any = None
+
+
+class Stated(NamedTuple):
+    """What a user states of a file that holds weights alone.
+
+    Attributes:
+        bias: a number for all layers, or one (or a vector) for each; None: what the file has, else 0.
+        clip: of every ReLU, or None.
+        last: the last layer's activation, 'relu' or 'none'; None: not stated.
+        rows: what the rows of a weight matrix are, 'inputs' or 'outputs'; None: as the format has it.
+    """
+
+    bias: Any = None
+    clip: float | None = None
+    last: str | None = None
+    rows: str | None = None
+
+    def activations(self, path, depth: int) -> list[Activation]:
+        """Of each layer. Raises InputError: the last one is not stated."""
+        if self.last is None:
+            raise InputError(
+                f"{path}: it holds weights alone: state what follows its last layer, --last relu or --last none "
+                "(in Python last='none'); the other layers have ReLU"
+            )
+        return layer_activations(depth, self.clip, self.last)
+
+    def biases(self, path, depth: int) -> list:
+        """Of each layer; None where none is stated. Raises InputError: another number of biases than of layers."""
+        if not isinstance(self.bias, (list, tuple)):
+            return [self.bias] * depth
+        if len(self.bias) != depth:
+            raise InputError(f"{path}: {len(self.bias)} biases for {depth} layers; give one for all or one for each")
+        return list(self.bias)
+
+
+def check_rows(rows: str | None) -> None:
+    if rows not in (None, INPUTS, OUTPUTS):
+        raise InputError(f"rows {rows!r} of a weight matrix: they are 'inputs' or 'outputs'")
+
+
+def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> None:
+    """Raise InputError where nothing tells what the rows of matrices are: not stated, and they chain both ways."""
+    both = all(one[1] == two[0] and one[0] == two[1] for one, two in pairwise(shapes))
+    if rows is None and both and (len(shapes) > 1 or shapes[0][0] == shapes[0][1]):
+        raise InputError(
+            f"{path}: its weights fit both ways: state what a row of them is, --rows inputs, or --rows outputs "
+            "as torch has it (in Python rows='outputs')"
+        )
+
+
+def together(path, problems: Sequence[str], what: str = "it cannot be read as a network") -> None:
+    """Raise one InputError of all `problems`, if there are any."""
+    if problems:
+        said = [shortened(problem, 100) for problem in problems]
+        kept = [one for k, one in enumerate(said) if sum(map(len, said[: k + 1])) <= LONGEST]
+        more = f"; and {len(said) - len(kept)} more" if len(kept) < len(said) else ""
+        raise InputError(f"{path}: {what}: {'; '.join(kept)}{more}")
+
+
+def joined(steps: Iterable[Step], once: Callable[[str | None], bool] = lambda value: True) -> Iterator[Step]:
+    """The steps with scales and activations in the layer that they follow, where that gives the same.
+
+    Args:
+        once: whether a value is read only once; others stay as they are.
+    """
+    held = None
+    for step in steps:
+        if held is not None:
+            one = _joined(held, step) if once(held.gives) and step.reads in (None, (held.gives,)) else None
+            if one is None:
+                yield held
+            step = one or step
+        held = step
+    if held is not None:
+        yield held
+
+
+def _joined(one: Step, two: Step) -> Step | None:
+    if one.activation != IDENTITY or one.kind == "softmax":
+        return None
+    if two.kind == "activation":
+        return one._replace(activation=two.activation, gives=two.gives)
+    if two.kind != "scale" or one.kind not in ("linear", "convolution", "scale"):
+        return None
+    factor = np.asarray(two.weight, np.float64)
+    sizes = {factor.size, np.size(two.bias), np.size(one.bias), *([np.size(one.weight)] if one.kind == "scale" else [])}
+    if not sizes <= {1, max(sizes) if one.kind == "scale" else len(one.weight)}:
+        return None
+    weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor)
+    bias = np.asarray(one.bias, np.float64) * factor + two.bias
+    return one._replace(weight=weight, bias=bias, activation=two.activation, gives=two.gives)
+
+
+def _scaled(weight: Any, factor: np.ndarray) -> np.ndarray:
+    """float64: each output's weights times its factor."""
+    return np.asarray(weight, np.float64) * factor.reshape(-1, *[1] * (np.ndim(weight) - 1) if factor.size > 1 else ())
+
+
+@np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
+def network_of(path, steps: Iterable[Step], source: str, layers: int | None = None) -> MemoryNetwork:
+    """The network of a chain of linear steps, each of which becomes a layer as it comes.
+
+    A scale before a linear step goes into its weights; flattening changes no row.
+
+    Args:
+        source: of the description; layers: how many of the first ones to take.
+
+    Raises:
+        InputError: other steps, all of them named; widths that do not chain; weights or biases that are not finite.
+    """
+    made: list[Layer] = []
+    unfit: list[str] = []
+    before, last = None, None
+    for step in joined(steps):
+        if step.reads is not None and last is not None and step.reads != (last,):
+            unfit.append(f"{step.name!r} reads another layer than the one before it")
+        last = step.gives
+        if step.kind == "linear":
+            made.append(_layer(path, step, before))
+            before = None
+        elif step.kind == "scale" and before is None and step.activation == IDENTITY:
+            before = step
+        elif step.kind != "flatten" or step.activation != IDENTITY:
+            unfit.append(f"{step.name!r} ({step.kind})")
+        if len(made) == layers:
+            break
+    else:
+        unfit += [f"{before.name!r} (no layer follows it)"] if before else []
+    together(path, unfit, "not all of it is layers of a network")
+    if not made or (layers is not None and len(made) < layers):
+        raise InputError(f"{path}: {layers or 1} layers asked for; it has {len(made)}")
+    check_chain([layer.header for layer in made], str(path))
+    digest = digest_of_layers(layer.sha256() for layer in made)
+    return MemoryNetwork(made, {"source": source, "path": path.name, "sha256": digest})
+
+
+def _layer(path, step: Step, before: Step | None) -> Layer:
+    weight, bias, where = step.weight, step.bias, f"{path}: {step.name}"
+    if before is not None:
+        if np.size(before.weight) not in (1, weight.shape[1]) or np.size(before.bias) not in (1, weight.shape[1]):
+            raise InputError(f"{where} takes {weight.shape[1]} inputs, and {before.name!r} gives another number")
+        shift = np.broadcast_to(np.asarray(before.bias, np.float64).ravel(), weight.shape[1])
+        bias = np.asarray(bias, np.float64) + weight @ shift
+        weight = np.asarray(weight, np.float64) * np.asarray(before.weight, np.float64).reshape(1, -1)
+    bias = bias if np.ndim(bias) == 0 or np.size(bias) > 1 or weight.shape[0] == 1 else np.asarray(bias).ravel()[0]
+    return Layer.from_matrix(weight.T, bias, step.activation, where)

@@ -1,0 +1,193 @@
+"""State dicts in the files of torch.save (.pt), read without torch, and without running anything that they name.
+
+A file is a zip archive: `data.pkl`, a pickle of the names, and the bytes of each storage, unpacked. The pickle is read
+by the standard library's reader, with those opcodes alone that a state dict needs, and names of storages and tensors in
+place of the classes and functions that it asks for; a file that asks for any other is refused. What is allocated is in
+proportion to the file.
+"""
+
+import io
+import math
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from spdnn.common import door
+from spdnn.common.errors import InputError
+from spdnn.common.validation import shortened
+
+ENDINGS = (".pt", ".pth")
+TYPES = {
+    "FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "BFloat16Storage": "BF16",
+    "LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "<i1", "ByteStorage": "<u1",
+    "BoolStorage": "<?",
+}  # fmt: skip
+MOST_PICKLE = 1 << 26  # bytes
+MOST_DIMENSIONS = 8
+INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints keep a state dict
+OPCODES = (
+    "PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL",
+    "STACK_GLOBAL", "REDUCE", "BUILD", "BINPERSID", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2",
+    "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+    "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS",
+)  # fmt: skip
+
+
+class _Kind(NamedTuple):
+    name: str
+
+
+class _Storage(NamedTuple):
+    member: str
+    kind: str
+    count: int
+
+
+class _Tensor(NamedTuple):
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _tensor(storage, offset, shape, strides, *_) -> _Tensor:
+    """What stands for torch._utils._rebuild_tensor_v2: the tensor's place, when it lies inside its storage."""
+    whole = type(shape) is type(strides) is tuple and all(type(n) is int and n >= 0 for n in (offset, *shape, *strides))
+    if not isinstance(storage, _Storage) or not whole or not len(shape) == len(strides) <= MOST_DIMENSIONS:
+        raise ValueError("a tensor whose storage, shape or strides are none")
+    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    count = math.prod(shape)
+    if count and (last >= storage.count or count > storage.count):
+        raise ValueError(f"a tensor of shape {str(shape)[:60]} outside of its storage of {storage.count}")
+    return _Tensor(storage, offset, shape, strides)
+
+
+class _Reader(pickle._Unpickler):  # the one in Python: the compiled one allocates what an opcode asks for
+    dispatch: ClassVar = {code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, n)[0] for n in OPCODES)}
+
+    def __init__(self, content: bytes, sizes: dict[str, int]):
+        super().__init__(io.BytesIO(content))
+        self._sizes = sizes
+
+    def find_class(self, module: str, name: str):
+        known = {
+            ("collections", "OrderedDict"): lambda: {},
+            ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+        }
+        if (module, name) in known:
+            return known[module, name]
+        if module == "torch" and name in TYPES:
+            return _Kind(TYPES[name])
+        raise InputError(
+            f"it asks for {shortened(f'{module}.{name}', 50)}, and no code of a file is run: "
+            "torch.save(model.state_dict(), ...) writes what is read, or export the model as ONNX"
+        )
+
+    def persistent_load(self, pid):
+        if type(pid) is not tuple or len(pid) != 5 or pid[0] != "storage":
+            raise ValueError("a reference that is no storage")
+        _, kind, key, _, count = pid
+        if type(kind) is not _Kind or type(key) is not str or type(count) is not int or key not in self._sizes:
+            raise ValueError("a storage that is not there")
+        kind = kind.name
+        item = 2 if kind == "BF16" else np.dtype(kind).itemsize
+        if not 0 <= count * item <= self._sizes[key]:
+            raise ValueError(f"a storage of {count} numbers in {self._sizes[key]} bytes")
+        return _Storage(key, kind, count)
+
+    def load_setitems(self):
+        for key in (items := self.pop_mark())[::2]:
+            _check_key(key)
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def load_setitem(self):
+        _check_key(self.stack[-2])
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1].update({key: value})
+
+    def load_build(self):
+        self.stack.pop()  # attributes: torch's notes on versions
+
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.SETITEM[0]] = load_setitem
+
+
+def _check_key(key) -> None:
+    if type(key) not in (str, int):  # a tuple of tuples of tuples may take for ever to hash
+        raise ValueError("a name that is no text")
+
+
+class TorchFile(Mapping):
+    """The tensors of a state dict that torch.save wrote, by name; one is read when it is asked for.
+
+    Raises:
+        InputError: no sound file of torch.save, one that asks for code to be run, or none that holds a state dict; and
+            when a tensor is asked for, a damaged one.
+    """
+
+    def __init__(self, path):
+        self.path = door.checked(path)
+        with door.refused(self.path, "this is no state dict of torch.save"):
+            with door.sound("it is no sound zip archive, as torch writes since 1.6"):
+                self._zip = zipfile.ZipFile(self.path)
+                folder, members = self._members()
+                content = self._zip.read(members[f"{folder}data.pkl"])
+                if f"{folder}byteorder" in members and self._zip.read(members[f"{folder}byteorder"]) != b"little":
+                    raise ValueError("its bytes are not in little-endian order")
+            self._data = {name.removeprefix(f"{folder}data/"): member for name, member in members.items()}
+            with door.sound("its pickle is damaged"):
+                try:
+                    found = _Reader(content, {name: one.file_size for name, one in self._data.items()}).load()
+                except KeyError as error:
+                    raise ValueError(f"no state dict has the opcode {error}") from error
+            self._tensors = _state_dict(found)
+
+    def _members(self) -> tuple[str, dict[str, zipfile.ZipInfo]]:
+        """(the folder of the archive, its members), when none takes more memory than its bytes."""
+        members = {one.filename: one for one in self._zip.infolist()}
+        size = self.path.stat().st_size
+        if len(members) > door.MEMBERS:
+            raise ValueError(f"{len(members):,} members")
+        for one in members.values():
+            if one.compress_type != zipfile.ZIP_STORED or one.file_size != one.compress_size or one.file_size > size:
+                raise ValueError(f"{one.filename[:40]!r} is packed, which torch does not do")
+        folders = [name.removesuffix("data.pkl") for name in members if name.endswith("data.pkl")]
+        if len(folders) != 1 or members[f"{folders[0]}data.pkl"].file_size > MOST_PICKLE:
+            raise ValueError(f"{len(folders)} pickles in it, or one that is too long")
+        return folders[0], members
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """As it is stored, in memory of its own; float16 and bfloat16 become float32."""
+        storage, offset, shape, strides = self._tensors[name]
+        with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
+            half = storage.kind == "BF16"
+            flat = np.frombuffer(self._zip.read(self._data[storage.member]), "<u2" if half else storage.kind)
+            if math.prod(shape) == 0:
+                return np.zeros(shape, np.float32)
+            steps = [stride * flat.itemsize for stride in strides]
+            array = np.lib.stride_tricks.as_strided(flat[offset : storage.count], shape, steps, writeable=False)
+            if half:
+                return (array.astype(np.uint32) << 16).view(np.float32)
+            return array.astype(np.float32) if array.dtype == np.float16 else array.copy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def _state_dict(found) -> dict[str, _Tensor]:
+    """The tensors by name in what was unpickled, or in the part of a checkpoint that holds them."""
+    for one in (found, *(found[name] for name in INSIDE if isinstance(found, dict) and name in found)):
+        if isinstance(one, dict) and one and all(type(k) is str and type(v) is _Tensor for k, v in one.items()):
+            return dict(one)
+    raise InputError("it holds no dictionary of tensors by name")

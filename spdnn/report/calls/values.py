@@ -1,0 +1,82 @@
+"""The section on calls of a network: a compiled model and other libraries, timed alternately, by inputs of a call."""
+
+import statistics
+from collections.abc import Sequence
+
+from spdnn.common.statistics import ratios
+from spdnn.records.operation_record import OperationRecord
+from spdnn.records.run_record import busy_part
+from spdnn.report.common import words
+from spdnn.report.common.collection import Collection
+from spdnn.report.common.run_rows import grouped
+
+
+def values(collection: Collection) -> dict | None:
+    """What the section prints: `networks`, each with its batches; None without one.
+
+    Of several comparisons of one network and batch on one machine, the latest counts.
+    """
+    numbers = {id(one): number for number, one in enumerate(collection.operations, len(collection.records))}
+    records = [one for one in collection.operations if one.operation == "network"]
+    networks = [one for members in grouped(records, _key).values() if (one := _network(members, numbers))]
+    networks.sort(key=lambda one: (one["name"], one["machine"], one["threads"], one["digest"]))
+    for number, one in enumerate(networks, 1):
+        one["id"] = f"calls-{number}"
+    return {"networks": networks} if networks else None
+
+
+def _key(record: OperationRecord) -> tuple:
+    """The same for records of one network and where it ran."""
+    return record.problem.network, record.problem.topology_sha256, record.threads, record.device.name
+
+
+def _network(members: Sequence[OperationRecord], numbers: dict[int, int]) -> dict | None:
+    batches = []
+    for batch, of_batch in sorted(grouped(members, lambda one: one.problem.batch_columns).items()):
+        comparisons = [some for some in grouped(of_batch, lambda one: one.comparison).values() if _ours(some)]
+        if comparisons:
+            latest = max(comparisons, key=lambda some: (some[0].created, some[0].comparison))
+            batches.append({"batch": batch, "rows": _rows(latest, numbers), "busy": busy_part(latest[0])})
+    if not batches:
+        return None
+    one = members[-1]
+    return {
+        "name": words.printable(one.problem.network),
+        "digest": one.problem.topology_sha256,
+        "layers": words.printable(one.problem.layer),
+        "edges": one.problem.nonzeros,
+        "sparsity": one.problem.sparsity,
+        "threads": one.threads,
+        "machine": words.printable(one.device.name),
+        "command": words.printable(one.environment.command, 2000),
+        "batches": batches,
+        "programs": list(dict.fromkeys(row["name"] for entry in batches for row in entry["rows"])),
+    }
+
+
+def _ours(members: Sequence[OperationRecord]) -> OperationRecord | None:
+    return next((one for one in members if one.program.kind == "ours"), None)
+
+
+def _rows(members: Sequence[OperationRecord], numbers: dict[int, int]) -> list[dict]:
+    """The programs of a comparison, ours first and then the fastest."""
+    ours = _ours(members)
+    rows = [_row(one, ours, numbers[id(one)]) for one in members if len(one.seconds) == len(ours.seconds)]
+    return sorted(rows, key=lambda row: (not row["is_ours"], row["seconds"], row["name"]))
+
+
+def _row(record: OperationRecord, ours: OperationRecord, number: int) -> dict:
+    middle, program = statistics.median(record.seconds), record.program
+    return {
+        "number": number,
+        "name": words.printable(program.name),
+        "version": words.printable(program.version),
+        "layout": words.printable(program.notes.get("layout", "–"), 160),
+        "is_ours": record is ours,
+        "threads_used": program.threads_used,
+        "seconds": middle,
+        "rate": record.problem.batch_columns / middle if middle else 0.0,
+        "ratio": ratios(ours.seconds, record.seconds),
+        "fastest": min(record.seconds) / min(ours.seconds) if min(ours.seconds) else 0.0,
+        "bytes": record.memory.matrix_bytes,
+    }

@@ -1,0 +1,84 @@
+"""`spdnn bench`: its table, its records, the page that they make, and mistakes."""
+
+import numpy as np
+import pytest
+
+import spdnn
+from spdnn.cli import main
+from spdnn.formats.store import write_network
+from spdnn.records.files import read_operations
+from spdnn.report.common.collection import collect
+from spdnn.report.sections import SECTIONS
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    write_network(tmp_path / "my net.safetensors", spdnn.from_matrices([rng.normal(size=(20, 6))], last="none"))
+    np.save(tmp_path / "x.npy", rng.random((10, 20), dtype=np.float32))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def bench(*arguments):
+    return main(["bench", "my net.safetensors", *map(str, arguments)])
+
+
+def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    arguments = ["--inputs", "x.npy", "--batches", "1,4", "--seconds", 0.01, "--threads", 2, "-o", "records"]
+    assert bench(*arguments, "--against", "torch,scipy,blas") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(
+        "(20 -> 6, 1 layer, 120 edges), 2 threads, 10 inputs of x.npy; all outputs verified against float64"
+    )
+    rows = [line.split() for line in lines if line.startswith("  ") and "BUSY" not in line][1:]
+    names = ["ours", "scipy", "blas"]
+    assert [row[row[0].isdigit()] for row in rows] == [*names, *names]
+    assert [row[0] for row in rows if row[0].isdigit()] == ["1", "4"]
+    assert "records/calls.jsonl: 6 records" in lines
+    assert "torch: the package torch is not installed; pip install 'spdnn[torch]' brings it" in lines
+    records = read_operations("records/calls.jsonl")
+    assert {one.problem.network for one in records} == {"my-net"}
+    command = records[0].environment.command
+    assert "bench 'my net.safetensors' --batches 1,4 --threads 2 --against scipy,blas --inputs x.npy" in command
+    (section,) = [one for one in SECTIONS if one.name == "calls"]
+    (network,) = section.values(collect([], operations=records))["networks"]
+    assert [entry["batch"] for entry in network["batches"]] == [1, 4]
+    assert {row["name"] for row in network["batches"][0]["rows"]} == {"ours", "scipy", "blas"}
+
+
+def test_the_same_seed_draws_the_same_inputs(folder, capsys):
+    arguments = ["--batches", 2, "--seconds", 0.01, "--against", "scipy", "-o"]
+    assert bench(*arguments, "one", "--zeros", 0.8) == bench(*arguments, "two", "--zeros", 0.8) == 0
+    assert "drawn inputs, 80 % of them 0" in capsys.readouterr().out
+    one, two = (read_operations(f"{name}/calls.jsonl")[0] for name in ("one", "two"))
+    assert one.verification.digest == two.verification.digest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--against", "scipi"], "library 'scipi' is not known: it must be one of scipy, blas, torch"),
+        (["--against", "scipy,scipy"], "library 'scipy' is named twice"),
+        (["--inputs", "x.npy", "--zeros", "0.5"], "--zeros is of inputs that are drawn"),
+        (["--inputs", "nowhere.npy"], "nowhere.npy"),
+        (["--inputs", "wide.npy"], "wide.npy: inputs of 21 neurons, not 20"),
+        (["-o", "x.npy"], "x.npy: a folder is needed for the records"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys):
+    np.save("wide.npy", np.ones((3, 21)))
+    assert bench(*arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("spdnn: ")
+    assert sentence in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--batches", "0"], ["--batches", "1,"], ["--zeros", "2"], ["--seconds", "0"]])
+def test_numbers_out_of_range_are_an_argument_error(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        bench(*arguments)
+    assert "must be" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""ONNX models: as ONNX Runtime runs them; and what is refused, by the names of all that is not read."""
+
+import tracemalloc
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import Maker, chain, close, outputs
+from refusals import refuses
+
+import spdnn
+from spdnn.formats.readers import import_network
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_layers_as_onnx_runtime_runs_them(tmp_path, seed):
+    made, x = chain(seed)
+    path = made.save(tmp_path / "a.onnx")
+    network = spdnn.open_network(path)
+    assert close(spdnn.compile(network, threads=1)(x.reshape(len(x), -1)), outputs(path, x))
+    assert network.description["source"] == "onnx"
+
+
+def mlp(seed=0):
+    made = Maker(6, seed=seed)
+    made.add("Gemm", made.draw(5, 6), made.draw(5), transB=1, name="fc1")
+    made.add("Relu")
+    made.add("MatMul", made.draw(5, 3), name="fc2")
+    return made
+
+
+def test_a_softmax_at_the_end_is_left_out_where_the_user_says_so(tmp_path):
+    made = mlp()
+    made.add("Softmax", axis=-1, name="probabilities")
+    path, x = made.save(tmp_path / "a.onnx"), np.eye(6, dtype=np.float32)
+    refuses("it ends with 'probabilities' .softmax.*: take the logits .* --last none", spdnn.open_network, path)
+    logits = spdnn.compile(spdnn.open_network(path, last="none"))(x).astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert close(shares, outputs(path, x))
+    for stated in ({"last": "relu"}, {"bias": 1}, {"clip": 3}, {"rows": "inputs"}):
+        refuses("an ONNX model has its own", spdnn.open_network, path, **stated)
+    refuses("own last activation", spdnn.open_network, mlp().save(tmp_path / "b.onnx"), last="none")
+
+
+def test_a_flattening_that_computes_its_shape(tmp_path):
+    """As torch's view(x.size(0), -1) is written."""
+    made = Maker(2, 3)
+    axis = made.constant(np.array([0]))
+    made.nodes += [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Constant", [], ["zero"], value=numpy_helper.from_array(np.array(0))),
+        helper.make_node("Gather", ["shape", "zero"], ["count"], axis=0),
+        helper.make_node("Unsqueeze", ["count", axis], ["counts"]),
+        helper.make_node("Constant", [], ["rest"], value_ints=[-1]),
+        helper.make_node("Concat", ["counts", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["rows"]),
+    ]
+    made.last = "rows"
+    made.add("Gemm", made.draw(6, 4))
+    path, x = made.save(tmp_path / "a.onnx"), made.draw(5, 2, 3)
+    assert close(spdnn.compile(path)(x), outputs(path, x))
+
+
+def test_weights_beside_a_model(tmp_path):
+    whole, path = mlp().save(tmp_path / "whole.onnx"), tmp_path / "a.onnx"
+    wanted = spdnn.open_network(whole).sha256()
+    mlp().save(path, save_as_external_data=True, location="a.onnx.data", size_threshold=0)
+    assert spdnn.open_network(path).sha256() == wanted
+    assert import_network(path, tmp_path / "net.safetensors").sha256() == wanted
+    content = (tmp_path / "a.onnx.data").read_bytes()
+    (tmp_path / "a.onnx.data").write_bytes(content[:-60])
+    refuses(r"a\.onnx: \d+ bytes of weights at \d+ of a\.onnx\.data, which has", spdnn.open_network, path)
+    (tmp_path / "a.onnx.data").unlink()
+    refuses(r"a\.onnx\.data: there is no such file of its weights", spdnn.open_network, path)
+    for name in ("/etc/passwd", "../whole.onnx", ".."):
+        model = onnx.load(path, load_external_data=False)
+        for one in model.graph.initializer:
+            one.external_data[0].value = name
+        onnx.save(model, path)
+        refuses("they may be in its own folder alone", spdnn.open_network, path)
+
+
+def test_all_that_is_not_read_is_named(tmp_path):
+    made = mlp()
+    made.add("Sigmoid", name="gate")
+    made.add("Clip", np.float32(-1), np.float32(1), name="hard")
+    made.add("Gemm", made.draw(3, 2), name="fc3")
+    made.add("LayerNormalization", made.draw(2), name="norm")
+    said = refuses("not all of it can be read", spdnn.open_network, made.save(tmp_path / "a.onnx"))
+    for name in ("'gate' (Sigmoid)", "'hard' (Clip: to -1 and 1; 0 and a positive", "'norm' (LayerNormalization)"):
+        assert name in said
+    assert "fc3" not in said
+
+
+def convolutional():
+    made = Maker(3, 8, 8)
+    made.add("Conv", made.draw(4, 3, 3, 3), made.draw(4), name="stem", pads=[1, 1, 1, 1])
+    made.add("GlobalAveragePool", name="mean")
+    made.add("Flatten")
+    made.add("Gemm", made.draw(4, 2), name="head")
+    return made
+
+
+def forked():
+    made = mlp()
+    made.last = made.add("Add", reads=[made.add("Relu"), "v0"], name="skip")
+    return made
+
+
+def twice():
+    made = mlp()
+    made.add("BatchNormalization", *(np.ones(3, np.float32) for _ in range(4)))
+    made.add("Relu")
+    made.add("Mul", np.ones(3, np.float32), name="after")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (convolutional, r"not all of it is layers of a network: 'stem' \(convolution\); 'mean' \(pool\)"),
+        (forked, r"'skip' \(add\)"),
+        (twice, r"'after' \(no layer follows it\)"),
+    ],
+)
+def test_what_no_network_has(tmp_path, make, said):
+    refuses(said, spdnn.open_network, make().save(tmp_path / "a.onnx"))
+
+
+def test_models_that_lie(tmp_path):
+    path = tmp_path / "a.onnx"
+    good = mlp().save(path).read_bytes()
+    for other in (b"", b"hello", good[: len(good) // 2], bytes(range(256)) * 4):
+        path.write_bytes(other)
+        refuses(r"a\.onnx: ", spdnn.open_network, path)
+    model = onnx.load_from_string(good)
+    model.graph.initializer[0].dims[0] = 1 << 40
+    path.write_bytes(model.SerializeToString())
+    tracemalloc.start()
+    try:
+        refuses("this is no sound ONNX model", spdnn.open_network, path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+    model = onnx.load_from_string(good)
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1]))
+    path.write_bytes(model.SerializeToString())
+    refuses(r"2 inputs \(x, z\); one is read", spdnn.open_network, path)
+
+
+def test_without_the_package_onnx(tmp_path, monkeypatch):
+    path = mlp().save(tmp_path / "a.onnx")
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(spdnn.SpdnnError, match=r"package onnx is missing; pip install 'spdnn\[onnx\]' brings it"):
+        spdnn.open_network(path)

@@ -1,0 +1,113 @@
+"""One's own network, called with batches in every library: verified, timed in turns; what is wrong has no number."""
+
+import numpy as np
+import pytest
+
+import spdnn
+from spdnn.common.errors import InputError, SpdnnError
+from spdnn.peers import call_programs, calls
+from spdnn.peers.common import Comparison
+from spdnn.records.files import check_operation
+
+
+def network(seed=0):
+    """Three layers of other widths: a clip, a bias of each output, and logits."""
+    rng = np.random.default_rng(seed)
+    matrices = [rng.normal(size=shape) * (rng.random(shape) < 0.2) for shape in ((40, 60), (60, 30), (30, 7))]
+    return spdnn.from_matrices(matrices, [rng.normal(size=60), 0.1, rng.normal(size=7)], clip=2.5, last="none")
+
+
+CASE = calls.Case("mine", network(), calls.drawn_rows(50, 40, 0.5), "file")
+
+
+def compared(libraries, batches=(1, 9), case=CASE):
+    return list(calls.compare_calls(case, batches, Comparison(2, libraries, 0.0, "spdnn bench", "0123456789abcdef")))
+
+
+@pytest.mark.parametrize("library", ["scipy", "blas", "onnxruntime"])
+def test_every_program_has_a_record_of_each_batch(library):
+    for batch, records, refused in compared([library]):
+        assert refused == {}
+        ours, other = records
+        assert (ours.program.name, other.program.name) == ("ours", library)
+        for one in records:
+            check_operation(one, "record")
+            assert (one.operation, one.problem.batch_columns) == ("network", batch)
+            assert one.problem.nonzeros == CASE.network.edges
+            assert one.verification.checked == 7 * batch * one.program.notes["calls"]
+            assert 0 < one.verification.worst <= 1
+            assert len(one.seconds) == calls.LEAST_ROUNDS
+            assert one.load is not None
+        assert ours.comparison == other.comparison
+        dense = sum(layer.inputs * layer.outputs for layer in CASE.network.layers())
+        assert ours.work.multiply_adds == batch * CASE.network.edges
+        assert other.work.multiply_adds == batch * (CASE.network.edges if library == "scipy" else dense)
+
+
+@pytest.mark.parametrize("program", [one for one in call_programs.PROGRAMS.values() if not one.missing()])
+def test_outputs_have_the_bits_of_numbers_that_the_oracle_allows(program):
+    """Of a plain ReLU at the end, a network of one layer, and one input."""
+    from spdnn.verify.oracle import forward
+
+    for one in (network(), network().first(1), spdnn.from_matrices([np.eye(40, 3)], -0.2)):
+        ready = program(one, 1)
+        for count in (1, 5):
+            ready.settle(count)
+            x = np.random.default_rng(count).random((count, 40), dtype=np.float32)
+            out = ready.array(ready(ready.taken(x)))
+            assert out.shape == (count, one.outputs)
+            np.testing.assert_allclose(out, forward(one, x)[0], rtol=1e-4, atol=1e-5)
+        ready.close()
+
+
+def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_nothing(monkeypatch):
+    class Wrong(call_programs.NumpyDense):
+        def __call__(self, x):
+            return super().__call__(x) * np.float32(1.001)
+
+    class Failing(call_programs.NumpyDense):
+        def __call__(self, x):
+            raise RuntimeError("of its own")
+
+    class Large(call_programs.NumpyDense):
+        def __init__(self, network, threads):
+            raise MemoryError("too large")
+
+    class Changing(call_programs.NumpyDense):
+        turned = 0
+
+        def __call__(self, x):
+            self.turned += 1
+            return super().__call__(x) + np.float32(1e-7 * self.turned * (self.turned > 70))
+
+    others = {"wrong": Wrong, "failing": Failing, "large": Large, "changing": Changing}
+    monkeypatch.setattr(calls, "PROGRAMS", call_programs.PROGRAMS | others)
+    ((_, records, refused),) = compared([*others, "scipy"], [1])
+    assert [one.program.name for one in records] == ["ours", "scipy"]
+    assert "times what rounding explains" in refused["wrong"]
+    assert refused["failing"] == "of its own"
+    assert refused["large"] == "too large"
+    assert "is not the one that was verified" in refused["changing"]
+
+
+def test_ours_that_is_wrong_is_an_error(monkeypatch):
+    monkeypatch.setattr(call_programs.Ours, "__call__", lambda self, x: self.model(x) + np.float32(0.01))
+    with pytest.raises(SpdnnError, match="ours, batch 1: outputs are off by .* times what rounding explains"):
+        compared(["scipy"])
+
+
+def test_dense_weights_that_do_not_fit_are_left_out(monkeypatch):
+    monkeypatch.setattr(call_programs, "available_bytes", lambda: 40_000)
+    ((_, records, refused),) = compared(["scipy", "blas"], [2])
+    assert [one.program.name for one in records] == ["ours", "scipy"]
+    assert refused["blas"].startswith("dense weights take 17,640 bytes, 3 times over")
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    here, absent = calls.others_here(["torch", "onnxruntime", "scipy"])
+    assert here == ["scipy"]
+    assert absent["torch"] == "the package torch is not installed; pip install 'spdnn[torch]' brings it"
+    assert absent["onnxruntime"].startswith("the package onnx is not installed; pip install 'spdnn[onnx")
+    with pytest.raises(InputError, match="library 'tensorflow' is not known: it must be one of scipy, blas, torch"):
+        calls.others_here(["tensorflow"])

@@ -1,0 +1,63 @@
+"""The page's section on calls of one's own network: by batch and program, from records of hostile names too."""
+
+from operation_cases import made_operation
+from test_report import HOSTILE, shown, typed
+
+from spdnn.records.operation_record import OperationRecord
+from spdnn.report.calls import values as section
+from spdnn.report.calls.section import SECTION
+from spdnn.report.common.collection import collect
+from spdnn.report.operations import values as operations
+
+
+def call(name="ours", batch=1, seconds=(0.001, 0.0011, 0.0012), network="my net", **more):
+    """A record of one program that calls a network with so many inputs."""
+    record = made_operation(name, seconds, "network", network=network, layer="3 layers", set_name="own", **more)
+    record["problem"]["batch_columns"] = batch
+    return record
+
+
+def calls():
+    return [call(name, batch, (scale, scale, scale)) for batch in (1, 64)
+            for name, scale in (("ours", 0.001), ("scipy", 0.003), ("blas", 0.002))]  # fmt: skip
+
+
+def networks(records):
+    return section.values(collect([], operations=[typed(one, OperationRecord) for one in records]))["networks"]
+
+
+def test_the_section_has_a_row_for_each_batch_and_program():
+    page = shown(calls())
+    text = page.text.split("Latency and throughput by batch")[1]
+    assert "my net, 2 threads" in text
+    assert {3.0, 2.0, 64000.0} <= set(page.values)
+    assert "Our products and those of other libraries" not in page.text
+    records = [typed(one, OperationRecord) for one in calls()]
+    (figure,) = SECTION.drawings(section.values(collect([], operations=records)))
+    assert figure.title == "Inputs a second by inputs of a call, my net"
+    assert "blas,64,0.002,32000.0,2.0" in figure.csv
+
+
+def test_the_latest_comparison_of_a_batch_counts_and_others_are_not_mixed():
+    later = [{**call(name, 1, (s, s, s), comparison="e" * 16), "created": "2026-01-02T03:04:05Z"}
+             for name, s in (("ours", 0.001), ("scipy", 0.005))]  # fmt: skip
+    (one,) = networks([*calls(), *later, call("blas", 64, (1.0, 1.0, 1.0), comparison="f" * 16)])
+    assert [[row["name"] for row in entry["rows"]] for entry in one["batches"]] == [
+        ["ours", "scipy"], ["ours", "blas", "scipy"],
+    ]  # fmt: skip
+    assert one["batches"][0]["rows"][1]["ratio"].median == 5
+    assert len(networks([*calls(), call(network="another")])) == 2
+
+
+def test_sparse_operations_and_calls_are_apart():
+    records = [typed(one, OperationRecord) for one in [*calls(), made_operation()]]
+    assert operations.values(collect([], operations=records))["records"] == 1
+    assert section.values(collect([], operations=records[-1:])) is None
+
+
+def test_nothing_in_a_record_is_code():
+    record = call()
+    record["program"]["version"] = record["environment"]["command"] = HOSTILE
+    record["program"]["notes"]["layout"] = HOSTILE
+    page = shown([record, call("scipy")])
+    assert HOSTILE not in page.source
