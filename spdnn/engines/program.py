@@ -20,7 +20,7 @@ import numpy as np
 from spdnn.common import arrays
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.shown import Shown, counted
-from spdnn.engines.model import Model
+from spdnn.engines.model import Model, refuse_gradient
 from spdnn.formats.steps import Step
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
@@ -66,11 +66,13 @@ class Program(Shown):
             float32 (inputs, outputs), of the library of x and on its device.
 
         Raises:
-            InputError: another shape or type, a value that is not finite, or the model is closed.
+            InputError: another shape or type, a value that is not finite, a tensor that asks for a gradient, or
+                the model is closed.
             SpdnnError: a sum passed the range of float32.
         """
         if not self._parts:
             raise InputError("this model is closed; spdnn.compile makes another one")
+        refuse_gradient(x)
         value = arrays.host(x, "x")
         if value.ndim < 2 or value.dtype.kind not in "fiub" or 0 in value.shape[1:]:
             raise InputError(f"x is of {value.dtype} and shape {value.shape}; it must be real numbers, (inputs, ...)")
@@ -276,7 +278,14 @@ def _pooling(step: Step) -> Run:
     settings, low, high = step.settings, step.activation.low, step.activation.high
     mean = settings["mean"]
     if "kernel" not in settings:
-        return lambda run, x: np.clip((np.mean if mean else np.max)(x, axis=(2, 3), keepdims=True), low, high)
+        keep = not settings["rows"]
+        whole = np.mean if mean else np.max
+
+        def run_whole(run, x: np.ndarray) -> np.ndarray:
+            found = np.clip(whole(x, axis=(2, 3), keepdims=keep), low, high)
+            return found if keep else found.T
+
+        return run_whole
     counts = settings.get("count_pads", False)
 
     def run_pool(run, x: np.ndarray) -> np.ndarray:
