@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, overload
 
@@ -97,13 +97,14 @@ def compile(
 ) -> Model: ...
 @overload
 def compile(
-    network: str | os.PathLike,
+    network: str | os.PathLike | Callable[..., Any],
     engine: str = ...,
     batch: int | None = ...,
     threads: int | None = ...,
     reductions: str | Sequence[str] = ...,
     memory: int | None = ...,
     request: ScheduleRequest | None = ...,
+    example: Any = ...,
 ) -> Model | Program: ...
 def compile(
     network: Any,
@@ -137,16 +138,16 @@ def compile(
     def made(network: Network) -> Model:
         return _compiled(network, engine, batch, threads, reductions, memory, request)
 
-    name = network if isinstance(network, str | os.PathLike) else type(network).__name__
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(network, torch.nn.Module):
+    modules = getattr(sys.modules.get("torch"), "nn", None)
+    if modules is not None and isinstance(network, modules.Module):
+        name = type(network).__name__
         steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
     elif example is not None:
         raise InputError("example: it is for a torch.nn.Module alone")
-    elif name is not network:
+    elif not isinstance(network, str | os.PathLike):
         return made(network)
     elif os.fspath(network).endswith(".onnx"):
-        steps = onnx_files.read_steps(network)
+        name, steps = os.fspath(network), onnx_files.read_steps(network)
     else:
         return made(open_network(network))
     if any(step.kind in IMAGES for step in steps):

@@ -135,7 +135,7 @@ def needed(where, steps: Mapping[str, Step], output: str, start: str) -> list[St
         steps: by what they give, each after those that it reads; start: the value that is the model's input.
 
     Raises:
-        InputError: the output does not come from the input.
+        InputError: the output does not come from the input, or is the input.
     """
     wanted, found = {output}, []
     for gives, step in reversed(steps.items()):
@@ -144,6 +144,8 @@ def needed(where, steps: Mapping[str, Step], output: str, start: str) -> list[St
             found.append(step)
     if start not in wanted or wanted - set(steps) - {start}:
         raise InputError(f"{where}: its output does not come from its input")
+    if not found:
+        raise InputError(f"{where}: it computes nothing: its output is its input")
     reads = Counter(value for step in found for value in step.reads or ())
     return list(joined(reversed(found), lambda value: reads[value] == 1 and value != output))
 
@@ -218,8 +220,10 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     else:
         unfit += [f"{before.name!r} (no layer follows it)"] if before else []
     together(path, unfit, "not all of it is layers of a network")
-    if not made or (layers is not None and len(made) < layers):
-        raise InputError(f"{path}: {layers or 1} layers asked for; it has {len(made)}")
+    if not made:
+        raise InputError(f"{path}: it has no layer")
+    if layers is not None and len(made) < layers:
+        raise InputError(f"{path}: {layers} layers asked for; it has {len(made)}")
     check_chain([layer.header for layer in made], str(path))
     digest = digest_of_layers(layer.sha256() for layer in made)
     return MemoryNetwork(made, {"source": source, "path": path.name, "sha256": digest})

@@ -1,5 +1,6 @@
 """PyTorch modules as the Steps that other readers of models give: what torch.export finds that they compute."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,8 +16,10 @@ from spdnn.common.validation import shortened
 from spdnn.formats.state_dicts import normalised
 from spdnn.formats.steps import Step, Unfit, channels, needed, together, vector
 from spdnn.problem.network import RELU, Activation
+from spdnn.torch.modules import SparseConv2d, SparseLinear
 
 SAME = ("dropout", "clone", "alias", "contiguous", "detach", "_to_copy", "to", "native_dropout")
+ANY = torch.export.Dim.DYNAMIC  # number of inputs
 NOTHING = ("_assert_tensor_metadata", "_assert_scalar", "sym_size", "sym_constrain_range_for_size")
 
 
@@ -25,6 +28,7 @@ def read_steps(module: nn.Module, example: Any = None) -> list[Step]:
     """The steps of a module in inference, in the order in which they run; the kinds are those of ONNX models.
 
     Args:
+        module: stays as it is; its weights are copied. Sparse layers of spdnn.torch are read too.
         example: a tensor that the module takes, of two inputs or more; not needed where a Linear layer comes first.
 
     Raises:
@@ -32,25 +36,40 @@ def read_steps(module: nn.Module, example: Any = None) -> list[Step]:
     """
     name = type(module).__name__
     if example is None:
-        first = next((one for one in module.modules() if not list(one.children())), None)
-        if not isinstance(first, nn.Linear):
+        kinds, leaves = (nn.Linear, SparseLinear), (one for one in module.modules() if not list(one.children()))
+        first = next((one for one in leaves if not isinstance(one, nn.Identity | nn.Dropout)), None)
+        if not isinstance(first, kinds):
             raise InputError(
                 f"{name}: its first layer is no Linear: give an input of it (example=), two of them or more"
             )
-        example = torch.zeros(2, first.in_features)
+        example = next(first.parameters()).detach().new_zeros(2, first.in_features)
     if not isinstance(example, Tensor) or example.dim() < 2 or len(example) < 2:
         raise InputError("example: a tensor of two inputs or more, as the module takes them")
+    module = _dense(module)
     training = [one for one in module.modules() if one.training]
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # on the masks of torch.nn.utils.prune, which are constants here
-            program = torch.export.export(module.eval(), (example,)).run_decompositions({})
+            program = torch.export.export(module.eval(), (example,), dynamic_shapes=({0: ANY},)).run_decompositions({})
     except Exception as error:  # of any kind: the module's own code runs
-        raise InputError(f"{name}: torch.export cannot trace it ({shortened(str(error), 150)})") from error
+        why = shortened(str(error), 150)
+        raise InputError(f"{name}: torch.export cannot trace it for any number of inputs ({why})") from error
     finally:
         for one in training:
             one.training = True
     return _Reader(name, program).steps()
+
+
+def _dense(module: nn.Module) -> nn.Module:
+    """The module, or a copy of it with dense layers where it has sparse ones."""
+    sparse = [name for name, one in module.named_modules() if isinstance(one, SparseLinear | SparseConv2d)]
+    whole = nn.ModuleList([module])
+    if sparse:
+        whole = copy.deepcopy(whole)
+        for name in sparse:
+            path = f"0.{name}".rstrip(".")
+            whole.set_submodule(path, whole.get_submodule(path).to_dense())
+    return whole[0]
 
 
 class _Reader:
@@ -97,11 +116,15 @@ class _Reader:
         kind, reads = _operator(node), node.args
         if kind in NOTHING:
             return
-        if kind != "getitem" and all(
-            not isinstance(one, torch.fx.Node) or one.name in self._constants for one in reads
-        ):
-            values = [self._constants[one.name] if isinstance(one, torch.fx.Node) else one for one in reads]
-            self._constants[node.name] = node.target(*values, **node.kwargs)
+        if not isinstance(node.target, torch._ops.OpOverload) and kind != "getitem":
+            raise Unfit("")
+        constant = all(one.name in self._constants for one in node.all_input_nodes)
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if random and (constant or (kind in SAME and reads[-1] is not False)):  # a dropout that drops even now
+            raise Unfit(": of random numbers")
+        if constant:
+            arguments = torch.fx.map_arg((reads, node.kwargs), lambda one: self._constants[one.name])
+            self._constants[node.name] = node.target(*arguments[0], **arguments[1])
             return
         if kind in SAME or kind == "getitem":
             if (kind == "getitem" and reads[1] != 0) or (kind in ("_to_copy", "to") and not _float(node)):
@@ -134,7 +157,7 @@ class _Reader:
             raise Unfit(": it takes a value where only a constant is read")
         array = self._constants[node.name] if isinstance(node, torch.fx.Node) else np.asarray(node)
         array = arrays.host(array, "a constant")
-        return array.astype(np.float32) if array.dtype == np.float16 else array
+        return array.astype(np.float32 if array.dtype == np.float16 else array.dtype)  # a copy
 
     def optional(self, node) -> np.ndarray | None:
         return None if node is None else self.constant(node)
@@ -178,11 +201,14 @@ def _matmul(reader: _Reader, given: dict, node) -> Step:
 
 def _convolution(reader: _Reader, given: dict, node) -> Step:
     bias, weight = reader.optional(given["bias"]), reader.constant(given["weight"])
-    padding, sides = given["padding"], _pair(given["stride"])
-    if isinstance(padding, str) or max(_pair(given["dilation"])) != 1:
-        raise Unfit(": dilations, or padding by name")
-    pads = (*_pair(padding), *_pair(padding))
-    settings = {"groups": given["groups"], "strides": sides, "pads": pads}
+    padding, kernel = given["padding"], weight.shape[2:]
+    if max(_pair(given["dilation"])) != 1:
+        raise Unfit(": dilations")
+    before = after = (0, 0) if padding == "valid" else padding
+    if padding == "same":
+        before, after = ([(size - 1 + more) // 2 for size in kernel] for more in (0, 1))
+    pads = (*_pair(before), *_pair(after))
+    settings = {"groups": given["groups"], "strides": _pair(given["stride"]), "pads": pads}
     return Step("", "convolution", weight, 0.0 if bias is None else bias, settings=settings)
 
 
@@ -196,6 +222,8 @@ def _norm(reader: _Reader, given: dict, node) -> Step:
 def _clip(reader: _Reader, given: dict, node) -> Step | None:
     low, high = given.get("min", given.get("min_val")), given.get("max", given.get("max_val"))
     low, high = -math.inf if low is None else low, math.inf if high is None else high
+    if isinstance(low, torch.fx.Node) or isinstance(high, torch.fx.Node):
+        raise Unfit(": to a tensor")
     if low == -math.inf and high == math.inf:
         return None
     if low != 0 or not high > 0:
@@ -213,6 +241,8 @@ def _flatten(reader: _Reader, given: dict, node) -> Step:
 def _scale(reader: _Reader, given: dict, node) -> Step:
     """add, sub, mul, div with a constant; or an add of two values."""
     kind, pair = _operator(node), [given["self"], given["other"]]
+    if kind == "rsub":
+        kind, pair = "sub", pair[::-1]
     if given.get("alpha", 1) != 1 or given.get("rounding_mode"):
         raise Unfit(": alpha or rounding")
     which = [reader.is_constant(one) for one in pair]
@@ -235,18 +265,21 @@ def _scale(reader: _Reader, given: dict, node) -> Step:
 
 def _pool(reader: _Reader, given: dict, node) -> Step:
     mean = _operator(node) in ("avg_pool2d", "adaptive_avg_pool2d", "mean")
-    if "output_size" in given or "dim" in given:
-        sizes = _shape(given["self"])
-        over = sorted(one % 4 for one in given["dim"] or ()) if "dim" in given else None
-        if len(sizes) != 4 or (over != [2, 3] if over is not None else tuple(given["output_size"]) != (1, 1)):
+    if "kernel_size" not in given:
+        places = _pair(given["output_size"]) == (1, 1) if "output_size" in given else _last_two(given.get("dim"))
+        if len(_shape(given["self"])) != 4 or not places:
             raise Unfit(": not over all places")
-        return Step("", "pool", settings={"mean": mean, "rows": len(_shape(node)) == 2})
+        return Step("", "pool", settings={"mean": mean, "rows": given.get("keepdim") is False})
     kernel = _pair(given["kernel_size"])
     pads, sides = _pair(given["padding"]), _pair(given["stride"] or kernel)
     if given["ceil_mode"] or max(_pair(given.get("dilation", 1))) != 1 or given.get("divisor_override"):
         raise Unfit(": ceil_mode, dilations or a divisor")
     settings = {"mean": mean, "kernel": kernel, "strides": sides, "pads": (*pads, *pads)}
     return Step("", "pool", settings=settings | {"count_pads": bool(given.get("count_include_pad"))})
+
+
+def _last_two(dims: Sequence[int] | None) -> bool:
+    return sorted(one % 4 for one in dims or ()) == [2, 3]
 
 
 def _pair(sizes: int | Sequence[int]) -> tuple[int, int]:
@@ -262,9 +295,11 @@ def _softmax(reader: _Reader, given: dict, node) -> Step:
 
 KINDS: dict[str, Callable[[_Reader, dict, Any], Step | None]] = {
     "linear": _linear, "conv2d": _convolution, "relu": lambda *_: Step("", "activation", activation=RELU),
+    "relu6": lambda *_: Step("", "activation", activation=Activation("relu", 6.0)),
     **dict.fromkeys(("mm", "matmul", "addmm"), _matmul), **dict.fromkeys(("hardtanh", "clamp", "clamp_min"), _clip),
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _norm),
-    **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view"), _flatten),
-    **dict.fromkeys(("add", "sub", "mul", "div"), _scale), **dict.fromkeys(("softmax", "log_softmax"), _softmax),
+    **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "squeeze"), _flatten),
+    **dict.fromkeys(("add", "sub", "rsub", "mul", "div"), _scale),
+    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
     **dict.fromkeys(("avg_pool2d", "max_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "mean"), _pool),
 }  # fmt: skip
