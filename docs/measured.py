@@ -1,13 +1,14 @@
 """Numbers of the documentation, made from records in results/measured/ and from published results, and nothing else.
 
 python docs/measured.py
-    renders the tables of README.md and docs/results.md, and the pictures of the documentation
+    renders the tables of PAGES, and the pictures of the documentation
 python docs/measured.py measure NAME [KIND...]
     runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
 KIND is twelve (the networks with all reductions, and with dead inputs alone as published systems leave them out, like
 for like: the second takes a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine
-taskgraph), peers, ladder, unstructured, threads, ranks or operations; all without.
+taskgraph), peers, ladder, unstructured, threads, ranks, operations or calls;
+all without.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
 """
@@ -30,6 +31,7 @@ from spdnn.problem import challenge
 from spdnn.records.files import read_all
 from spdnn.records.published import DEVICES, Baseline, read_baselines
 from spdnn.records.run_record import RunRecord
+from spdnn.report.calls.values import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.limits.values import values as values_of_limits
 from spdnn.report.operations.values import compared, means, models_of
@@ -38,7 +40,7 @@ from spdnn.report.peers.values import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/explanation/latency.md")
 PICTURES = {  # the report's figures, by file
     "docs/networks.svg": "overview",
     "docs/explanation/reductions-edges.svg": "reductions-edges",
@@ -122,6 +124,10 @@ def table(lines: Sequence[Sequence[str]], told: str) -> str:
     """Markdown of a head and rows, and a sentence below them."""
     head, *rows = (f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", told, ""])
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def _name(size: Size) -> str:
@@ -291,7 +297,7 @@ def peers() -> str | None:
         for ours in (row for row in one["rows"] if row["engine"] == OURS and row["is_ours"]):
             ratios = {row["engine"]: row["ratio"] for row in one["rows"]}
             cells = [ratios.get(name) for name in others]
-            shares = [f"{each.median:.2g} ({each.low:.2g} to {each.high:.2g})" if each else "" for each in cells]
+            shares = [f"{_times(each.median)} ({_times(each.low)} to {_times(each.high)})" if each else "" for each in cells]
             lines.append([one["label"], ours["reductions"], seconds(ours["seconds"]["inference"]), *shares])
     told = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
     return table(lines, f"{told} {source([one['ours']['record'] for one in found['comparisons']])}.")
@@ -345,6 +351,22 @@ def operations() -> str | None:
     return table(lines, f"{told} {source([one.ours for one in problems])}.")
 
 
+def calls() -> str | None:
+    """Seconds of a call of a compiled model by its inputs, and how many times as long others take."""
+    records = kept("calls")
+    found = values_of_calls(records)
+    if not found:
+        return None
+    lines = []
+    for batch in found["networks"][0]["batches"]:
+        others = {row["name"]: _times(row["ratio"].median) for row in batch["rows"] if not row["is_ours"]}
+        lines = lines or [["inputs of a call", "ours", *sorted(others)]]
+        ours = next(row["seconds"] for row in batch["rows"] if row["is_ours"])
+        spent = f"{1e6 * ours:.0f} us" if ours < 1e-3 else seconds(ours)
+        lines.append([f"{batch['batch']:,}", spent, *(others.get(name, "") for name in lines[0][2:])])
+    return table(lines, f"Others in times as long as ours, {source(records.operations)}.")
+
+
 def shown() -> str | None:
     """The README's picture, where there is something of ours to show."""
     told = (
@@ -353,7 +375,22 @@ def shown() -> str | None:
     return f"![{told}](docs/networks.svg)\n" if runs() else None
 
 
-MADE = first, twelve, solution, limit, peers, ladder, unstructured, threads, ranks, plans, streamed, operations, models
+MADE = (
+    first,
+    twelve,
+    solution,
+    limit,
+    peers,
+    ladder,
+    unstructured,
+    threads,
+    ranks,
+    plans,
+    streamed,
+    operations,
+    models,
+    calls,
+)
 TABLES = {one.__name__: one for one in MADE} | {"picture": shown}
 
 
@@ -409,6 +446,12 @@ def run_operations(place: Path) -> None:
     command("spdnn", "ops", "bench", "--set", "a", *sparse, *whole, "-o", place)
 
 
+def run_calls(place: Path) -> None:
+    network = place / "784-2048-2048-10.safetensors"
+    subprocess.run([sys.executable, ROOT / "benchmarks/latency.py", network], check=True)
+    command("spdnn", "bench", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", place)
+
+
 RUNS: dict[str, Callable[[Path], None]] = {
     "twelve": run_twelve,
     "peers": run_peers,
@@ -418,6 +461,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "ranks": lambda place: run_workflow("strong.yaml", place),
     "streamed": lambda place: run_workflow("challenge.yaml", place, *STREAMED),
     "operations": run_operations,
+    "calls": run_calls,
 }
 
 
