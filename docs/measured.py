@@ -297,7 +297,8 @@ def peers() -> str | None:
         for ours in (row for row in one["rows"] if row["engine"] == OURS and row["is_ours"]):
             ratios = {row["engine"]: row["ratio"] for row in one["rows"]}
             cells = [ratios.get(name) for name in others]
-            shares = [f"{_times(each.median)} ({_times(each.low)} to {_times(each.high)})" if each else "" for each in cells]
+            ends = [[_times(one) for one in (each.median, each.low, each.high)] if each else None for each in cells]
+            shares = ["{} ({} to {})".format(*each) if each else "" for each in ends]
             lines.append([one["label"], ours["reductions"], seconds(ours["seconds"]["inference"]), *shares])
     told = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
     return table(lines, f"{told} {source([one['ours']['record'] for one in found['comparisons']])}.")
