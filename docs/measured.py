@@ -5,10 +5,9 @@ python docs/measured.py
 python docs/measured.py measure NAME [KIND...]
     runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
-KIND is twelve (the networks with all reductions, and with dead inputs alone as published systems leave them out, like
-for like: the second takes a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine
-taskgraph), peers, ladder, unstructured, threads, ranks, operations or calls;
-all without.
+KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, as published systems leave
+them out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
+ladder, unstructured, threads, ranks, operations or calls; all without. What was there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
 """
@@ -21,8 +20,10 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from spdnn.common.files import write_text
 from spdnn.common.statistics import ratio_of_medians
 from spdnn.common.validation import builtins
 from spdnn.costmodel import calibration
@@ -415,13 +416,12 @@ def command(*words: object) -> None:
     subprocess.run([sys.executable, "-m", *map(str, words)], check=True)
 
 
-def run_twelve(place: Path) -> None:
-    for kind in KINDS:
-        for problem in challenge.PROBLEMS:
-            repeats = 1 if kind == "dead" and problem.edges * challenge.INPUTS > LONG else 5
-            words = ["challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
-            words += ["--reductions", kind, "--repeats", repeats, "--no-cache"]
-            command("spdnn", *words, "--record", place / f"{problem.neurons}-{problem.layers}-{kind}.json")
+def run_twelve(kind: str, place: Path) -> None:
+    for problem in challenge.PROBLEMS:
+        repeats = 1 if kind == "dead" and problem.edges * challenge.INPUTS > LONG else 5
+        words = ["challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
+        words += ["--reductions", kind, "--repeats", repeats, "--no-cache"]
+        command("spdnn", *words, "--record", place / f"{problem.neurons}-{problem.layers}.json")
 
 
 def run_peers(place: Path) -> None:
@@ -430,7 +430,7 @@ def run_peers(place: Path) -> None:
     command("spdnn", "peers", *whole, "--records", place)
 
 
-def run_workflow(configuration: str, place: Path, *settings: str) -> None:
+def run_workflow(configuration: str, place: Path, settings: Sequence[str] = ()) -> None:
     files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config" / configuration, "--directory", place]
     command("snakemake", "--cores", "all", *files, *(["--config", *settings] if settings else []))
 
@@ -454,29 +454,32 @@ def run_calls(place: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Path], None]] = {
-    "twelve": run_twelve,
+    "twelve": partial(run_twelve, "all"),
+    "like-for-like": partial(run_twelve, "dead"),
     "peers": run_peers,
-    "ladder": lambda place: run_workflow("ladder.yaml", place),
-    "unstructured": lambda place: run_workflow("unstructured.yaml", place),
+    "ladder": partial(run_workflow, "ladder.yaml"),
+    "unstructured": partial(run_workflow, "unstructured.yaml"),
     "threads": run_threads,
-    "ranks": lambda place: run_workflow("strong.yaml", place),
-    "streamed": lambda place: run_workflow("challenge.yaml", place, *STREAMED),
+    "ranks": partial(run_workflow, "strong.yaml"),
+    "streamed": partial(run_workflow, "challenge.yaml", settings=STREAMED),
     "operations": run_operations,
     "calls": run_calls,
 }
 
 
 def measure(name: str, kinds: Sequence[str]) -> None:
-    """Run what the tables of these kinds show, and add the records to results/measured/`name`/KIND.jsonl."""
+    """Run what the tables of these kinds show, and write the records to results/measured/`name`/KIND.jsonl."""
     folder = ROOT / "results/measured" / name
     folder.mkdir(parents=True, exist_ok=True)
     for kind in kinds or RUNS:
-        with tempfile.TemporaryDirectory() as place, open(folder / f"{kind}.jsonl", "a", encoding="utf-8") as lines:
+        with tempfile.TemporaryDirectory() as place:
             RUNS[kind](Path(place))
+            lines = []
             for path in sorted(Path(place).rglob("*.json*")):
                 text = path.read_text(encoding="utf-8")
                 whole = [text] if path.suffix == ".json" else text.splitlines()
-                lines.writelines(" ".join(one.split("\n")).strip() + "\n" for one in whole if RECORD.search(one))
+                lines += [" ".join(one.split("\n")).strip() + "\n" for one in whole if RECORD.search(one)]
+        write_text(folder / f"{kind}.jsonl", "".join(lines))
 
 
 if __name__ == "__main__":
