@@ -289,21 +289,39 @@ def _pooling(step: Step) -> Run:
     counts = settings.get("count_pads", False)
 
     def run_pool(run, x: np.ndarray) -> np.ndarray:
-        windows = _windows(x, settings["kernel"], settings, 0 if mean else -np.inf)
         if not mean:
-            return np.clip(windows.max(axis=(1, 2)), low, high)
+            return np.clip(_slid(x, settings, -np.inf, np.maximum), low, high)
         ones = np.ones((1, 1, *x.shape[2:]), np.float32)
-        inside = _windows(ones, settings["kernel"], settings, float(counts)).sum(axis=(1, 2))
-        return np.clip(windows.sum(axis=(1, 2)) / inside, low, high)
+        return np.clip(_slid(x, settings, 0, np.add) / _slid(ones, settings, float(counts), np.add), low, high)
 
     return run_pool
 
 
-def _windows(x: np.ndarray, kernel: Sequence[int], settings: dict, fill: float = 0) -> np.ndarray:
+def _slid(x: np.ndarray, settings: dict, fill: float, join: np.ufunc) -> np.ndarray:
+    """The sum or the largest of each window: first along columns, then along rows; nothing larger than x is copied."""
+    x = _padded(x, settings["pads"], fill)
+    for axis, size, stride in zip((2, 3), settings["kernel"], settings["strides"], strict=True):
+        last = (x.shape[axis] - size) // stride * stride
+        if last < 0:
+            raise ValueError("a window that is larger than the features")
+        before = (slice(None),) * axis
+        out = x[(*before, slice(0, last + 1, stride))].copy()
+        for k in range(1, size):
+            join(out, x[(*before, slice(k, k + last + 1, stride))], out=out)
+        x = out
+    return x
+
+
+def _padded(x: np.ndarray, pads: Sequence[int], fill: float) -> np.ndarray:
+    top, left, bottom, right = pads
+    if not any(pads):
+        return x
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=np.float32(fill))
+
+
+def _windows(x: np.ndarray, kernel: Sequence[int], settings: dict) -> np.ndarray:
     """(channels, kernel height, kernel width, images, height', width'), contiguous: what each output reads."""
-    (top, left, bottom, right), (down, across) = settings["pads"], settings["strides"]
-    if any((top, left, bottom, right)):
-        x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=np.float32(fill))
+    x, (down, across) = _padded(x, settings["pads"], 0), settings["strides"]
     if tuple(kernel) == (1, 1):
         return np.ascontiguousarray(x[:, None, None, :, ::down, ::across])
     views = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), axis=(2, 3))[:, :, ::down, ::across]

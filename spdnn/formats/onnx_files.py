@@ -19,6 +19,7 @@ from spdnn.formats.steps import Step, Unfit, channels, needed, network_of, toget
 from spdnn.problem.network import RELU, Activation, MemoryNetwork
 
 MOST = (1 << 31) - 1  # bytes of a message of Protocol Buffers
+MOST_PADS = 64  # rows or columns of zeros on one side: a file may not say how much memory a call takes
 SAME = ("Identity", "Dropout")  # in inference
 SIZES = (
     "Shape",
@@ -334,7 +335,8 @@ def _window(node, kernel: Sequence[int]) -> dict:
     strides, pads = tuple(_attribute(node, "strides", (1, 1))), tuple(_attribute(node, "pads", (0, 0, 0, 0)))
     if padding not in ("NOTSET", "VALID") or not len(kernel) == len(strides) == len(pads) / 2 == 2:
         raise Unfit(f": padding {shortened(padding, 20)}, or not over height and width")
-    if min(*kernel, *strides) < 1 or min(pads) < 0 or max(pads[0], pads[2]) >= kernel[0] + (kernel[0] == 1):
+    wrong = min(*kernel, *strides) < 1 or min(pads) < 0 or max(pads[0], pads[2]) >= kernel[0] + (kernel[0] == 1)
+    if wrong or max(pads) > MOST_PADS:
         raise Unfit(f": kernel {kernel}, strides {strides}, pads {pads}"[:80])
     return {"strides": strides, "pads": pads}
 
