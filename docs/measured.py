@@ -275,14 +275,13 @@ def streamed() -> str | None:
 
 def models() -> str | None:
     """Whole models with sparse and with dense arithmetic."""
-    rows = models_of(kept("operations").operations)
+    rows = models_of([one for one in kept("operations").operations if one.operation == "model"])
     if not rows:
         return None
     lines = [["model", "compared with", "sparse", "the other", "times as fast", "memory of the other, times"]]
     for row in rows:
-        each, memory = row["times"], row["memory"]
+        faster, memory = f"{row['times']:.2f}", row["memory"]
         spent = seconds(row["one"].median_seconds), seconds(row["other_seconds"])
-        faster = f"{each.median:.2f} ({each.low:.2f} to {each.high:.2f})"
         lines.append([row["one"].case, row["other"].program.name, *spent, faster, f"{memory:.1f}" if memory else ""])
     return table(lines, f"{source([row['one'].ours for row in rows])}.")
 

@@ -111,6 +111,11 @@ def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
+def quoted(value: object) -> str:
+    """A value in quotes as Python writes it, for the sentence of an error: on one line, its end left out."""
+    return shortened(repr(value))
+
+
 def schema(kind: type) -> dict:
     """The JSON Schema (2020-12) of a class."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}

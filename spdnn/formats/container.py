@@ -22,7 +22,7 @@ import numpy as np
 
 from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
-from spdnn.common.validation import shortened
+from spdnn.common.validation import quoted, shortened
 
 VERSION = 2
 ALIGNMENT = 64  # bytes
@@ -297,7 +297,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         record = json.loads(text, object_pairs_hook=_once)
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
-        raise InputError(f"{path}: its format is {shortened(repr(actual))}, not {form!r}")
+        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}")
     if type(version := record.get("version")) is not int or version != VERSION:
         raise InputError(f"{path}: version {shortened(repr(version), 20)} of {form}; version {VERSION} is read here")
     stored = record.pop("digest", None)

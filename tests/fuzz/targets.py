@@ -462,7 +462,7 @@ TARGETS = {
     "operation records": Target("a.jsonl", records.read_operations, _operations, _record),
     "MNIST": Target("a.idx", lambda path: read_idx(path, None), _images),
     "downloads": Target("a.tsv", read_sources, _tables("config/data.tsv")),
-    "baselines": Target("a.csv", read_baselines, _tables("config/baselines.csv")),
+    "baselines": Target("a.csv", read_baselines, _tables("config/baselines.csv"), longest=300),
     "configuration": Target(
         "a.yaml", _configured, _tables("config/smoke.yaml", "config/ladder.yaml", "config/weak.yaml"), longest=600
     ),  # which lists the keys that there are
