@@ -356,13 +356,13 @@ def test_inputs_that_are_not_official_are_said_to_be():
     assert "not the official inputs" not in official
     digits = shown([made_record(official=False, source="digits")]).text
     assert "not the official inputs" in digits
-    assert "no published rate stands beside it" in digits
+    assert "no ratio to published rates is given" in digits
     assert "Best published" in digits
     fewer = shown([made_record(inputs=6000)]).text
     assert "official, other count, 6,000" in fewer
     assert "another number of inputs" in fewer
     assert "not the official inputs" not in fewer
-    assert "no published rate stands beside it" in fewer
+    assert "no ratio to published rates is given" in fewer
 
 
 def test_other_networks_have_no_published_figures():

@@ -39,8 +39,7 @@ def roofline(panel: dict) -> Figure:
     rows, roofs = panel["rows"], panel["roofs"]
     low, high, past_end = _across(rows, roofs)
     plot, axes = plotting.canvas(HEIGHT + LEGEND)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    plotting.logarithmic(axes, "xy")
     axes.set_xlim(low, max([high, *past_end.values()]) * (1.15 if past_end else 1.0))
     axes.set_ylim(*_up(rows, roofs))
     _roofs(axes, roofs, low, high, bool(past_end))
@@ -187,9 +186,6 @@ def _axes(axes, low: float, high: float) -> None:
     tens = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     axes.set_xticks([10.0**power for power in tens])
     axes.set_xticks([], minor=True)
-    axes.xaxis.set_major_formatter(plotting.plain)
-    axes.yaxis.set_major_formatter(plotting.plain)
-    axes.yaxis.set_minor_formatter("")
     axes.set_xlabel("edges really computed per byte moved past the caches")
     axes.set_ylabel("10⁹ edges really computed a second")
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from spdnn.report.common.drawing import RECORD, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, line, name_rows, plain
+from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic, name_rows, ticked
 from spdnn.report.networks.values import SERIES
 
 # (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow.
+WIDEST_LEGEND = 4  # entries in one line of it
 MARKS = (
     ("reduced", "ours, with reductions", "*", 0),
     ("like", "ours, like for like", "D", 1),
@@ -47,7 +48,9 @@ def _points(row: dict) -> Iterator[tuple]:
 
 
 def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
-    plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.3 if narrow else 0), narrow=narrow)
+    used = {name for _, name, *_ in points}
+    columns = 2 if narrow else (len(used) if len(used) <= WIDEST_LEGEND else 3)
+    plot, axes = canvas(1.2 + 0.24 * len(rows) + 0.3 * (columns < len(used)), narrow=narrow)
     keys, palette = [row["key"] for row in rows], colours()
     marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
     for row in rows:
@@ -62,11 +65,10 @@ def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
             linewidths=0.6 if ours else 1.6, alpha=None if same else 0.45, zorder=3,
             gid=None if number is None else f"{RECORD}{number}",
         )  # fmt: skip
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(plain)
+    logarithmic(axes, "x")
+    ticked(axes.xaxis, [rate / 1e12 for _, _, _, rate, *_ in points])
     axes.set_xlabel("TeraEdges/s", loc="left")
     name_rows(plot, axes, [f"{row['neurons']:,} × {row['layers']:,}" for row in rows])
-    used = {name for _, name, *_ in points}
     handles = [
         line(
             label.replace("best ", "") if narrow else label, linestyle="", marker=mark, markersize=8,
@@ -75,6 +77,6 @@ def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
         )
         for name, label, mark, hue in MARKS if name in used
     ]  # fmt: skip
-    plot.legend(handles=handles, loc="outside upper left", ncols=2 if narrow else len(handles), frameon=False,
+    plot.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False,
                 columnspacing=0.8, handletextpad=0.1, fontsize=8 if narrow else 10)  # fmt: skip
     return plot

@@ -69,12 +69,11 @@ def _fastest(rows: Sequence[dict]) -> tuple[str, str] | None:
     how = {"reduced": "with exact reductions", "like": "with dead inputs left out", "plain": "without reductions"}[name]
     claim = f"{words.significant(run['rate'].median / 1e12, 3)} TeraEdges/s {how}, on {run['name']}"
     if not run["comparable"]:
-        return claim, f"Inputs: {run['inputs']}. They are not the challenge's, so no published rate stands beside it."
-    more = f"None: no run is like for like with published systems ({PRESET} makes them)."
-    return (
-        claim,
-        f"Official inputs. Published systems leave less work out, so none is compared. {more[6:].capitalize()}",
-    )
+        told = f"Inputs: {run['inputs']}, not the challenge's, so no ratio to published rates is given."
+    else:
+        told = "Official inputs. Published systems leave less work out, so no ratio to them is given "
+        told += f"({PRESET} makes runs like for like)."
+    return claim, told
 
 
 def _own(runs: Sequence[dict]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from spdnn.report.common import words
 from spdnn.report.common.drawing import MOST_DRAWN, RECORD, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, name_rows, plain
+from spdnn.report.common.plotting import INK, canvas, colours, logarithmic, name_rows
 
 
 def figures(values: dict) -> Iterator[Figure]:
@@ -21,8 +21,7 @@ def figures(values: dict) -> Iterator[Figure]:
         axes.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2, zorder=2)
         axes.scatter([ratio.median], [index], color=palette[label], s=44, zorder=3, gid=f"{RECORD}{row['number']}")
     axes.axvline(1, color=INK, linewidth=1)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(plain)
+    logarithmic(axes, "x")
     axes.set_xlabel("times as long as ours")
     name_rows(plot, axes, [f"{row['engine']}, {label}" for label, row in rows])
     yield Figure(

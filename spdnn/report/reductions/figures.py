@@ -66,7 +66,7 @@ def _edges(networks: Sequence[dict], narrow: bool = False):
             axes.plot([one["computed"]["edges"]], [row + 0.34], marker="D", markersize=5, color=INK)
         if one["product"]:
             plotting.write_after(axes, f"÷ {words.significant(one['product'], 3)}", one["edges"], row, gap=7, size=9)
-    axes.set_xscale("log")
+    plotting.logarithmic(axes, "x")
     axes.xaxis.set_major_formatter(_power)
     axes.set_xlim(low, high)
     axes.set_xlabel("inputs × edges")

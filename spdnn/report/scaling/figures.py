@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.drawing import MOST_DRAWN, Figure
-from spdnn.report.common.plotting import INK, canvas, colours, despine, line, patch, plain
+from spdnn.report.common.plotting import INK, canvas, colours, despine, line, logarithmic, patch, plain
 from spdnn.report.scaling.values import OTHER, WEAK
 
 MARKS = {"static": "o", "cyclic": "s", "rebalanced": "^"}
@@ -104,11 +104,9 @@ def published(system: dict) -> Figure:
     for axes, label in ((rates, "TeraEdges/s, published"), (efficiency, "efficiency, %, published")):
         _over(axes, devices, system["hardware"])
         axes.set_ylabel(label)
-    rates.set_yscale("log")
+    logarithmic(rates, "y")
     ends = [point["rate"] / 1e12 for curve in curves for point in curve["points"] if point["rate"]]
     rates.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(ends) < FEW * min(ends) else (1.0,)))
-    rates.yaxis.set_major_formatter(plain)
-    rates.yaxis.set_minor_formatter("")
     efficiency.set_ylim(bottom=0)
     despine(plot)
     labels = [f"{curve['neurons']} × {curve['layers']}" for curve in curves]

@@ -236,9 +236,8 @@ def ladder(one: dict) -> Figure:
         axes.plot([rung.low, rung.high], [row, row], color=INK, linewidth=1.2)
         gain = f", {rungs[0].seconds / rung.seconds:,.3g} times as fast" if row else ""
         plotting.write_after(axes, f"{rung.seconds:.3g} s{gain}", rung.high, row, gap=6, size=9)
-    axes.set_xscale("log")
+    plotting.logarithmic(axes, "x")
     axes.set_xlim(floor, rungs[0].high * 12)
-    axes.xaxis.set_major_formatter(plotting.plain)
     axes.set_xlabel("inference seconds")
     plotting.name_rows(plot, axes, [plotting.folded(rung.label, 56) for rung in rungs], fontsize=8)
     first = one["runs"][0]
