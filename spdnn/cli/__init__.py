@@ -22,7 +22,7 @@ from nothing to a verified run:
   spdnn challenge --neurons 1024 --layers 120 --inputs digits --record run.json
 
 with files of your own:
-  spdnn network import weights.npz -o net.safetensors --bias -0.3 --clip 32
+  spdnn network import weights.npz -o net.safetensors --last none
   spdnn infer --network net.safetensors --inputs x.npz --categories out.txt --record run.json
 
 environment: SPDNN_PROGRESS=off|bar|lines|lines=SECONDS says how long runs show their progress (default: a bar on a

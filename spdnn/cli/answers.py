@@ -83,6 +83,7 @@ class Answers:
             self._labels = classes.checked_labels(self._labels, most, network.outputs, chosen.labels)
             if chosen.classes:
                 self._names = read_names(chosen.classes, network.outputs)
+        self._last = network.header(network.depth - 1).activation
         if self._reference is not None:
             reference = classes.checked_reference(self._reference, chosen.reference)
             self._reference = reference[:most] if chosen.count else reference
@@ -101,7 +102,11 @@ class Answers:
             _print_agreement(self.agreement)
         if self._chosen.json:
             write_text(self._chosen.json, json.dumps(self._content(result), ensure_ascii=False) + "\n")
-        return _different(self.agreement) if self.agreement and not self.agreement.passed else None
+        if self.agreement is None or self.agreement.passed:
+            return None
+        below = self._last.low == 0 and (self._reference < 0).any()
+        hint = "; the last layer has ReLU here, and the reference has negative outputs (--last none?)" if below else ""
+        return _different(self.agreement) + hint
 
     def _content(self, result: Result) -> dict:
         content: dict = {"inputs": result.inputs, "survivors": int(result.categories.size)}

@@ -112,6 +112,7 @@ def add_reading(command: argparse.ArgumentParser) -> None:
         help="activation of the last layer, which stores, ONNX models and official text state; the others "
         "have ReLU. With none, an ONNX model goes without a softmax at its end",
     )
+    command._negative_number_matcher = re.compile(r"-[\d.]")  # -0.3,-0.4 is a value, too
     group.add_argument(
         "--bias",
         type=biases,

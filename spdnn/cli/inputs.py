@@ -58,7 +58,7 @@ def opened(path: str, neurons: int, count: int | None) -> Inputs:
     """
     from spdnn.formats.readers import open_inputs
 
-    inputs = open_inputs(existing(path, "inputs (mnist, digits or a file)"), neurons)
+    inputs = open_inputs(existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)"), neurons)
     return inputs if count is None else inputs.counted(count)
 
 

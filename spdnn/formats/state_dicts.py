@@ -59,7 +59,8 @@ def read_steps(path, tensors: Mapping[str, np.ndarray], stated: Stated) -> Itera
         if {"bias", "bias_orig"} & layers[prefix]:
             bias = _tensor(tensors, prefix, "bias", layers[prefix])
             if bias.shape != (wanted := (widths[prefix][1],)):
-                raise InputError(f"{path}: {prefix}bias is {bias.shape}; it must be {wanted}, as the outputs")
+                hint = "; or are rows of weights inputs (--rows inputs)?" if bias.shape == widths[prefix][:1] else ""
+                raise InputError(f"{path}: {prefix}bias is {bias.shape}; it must be {wanted}, as the outputs{hint}")
         norm = following.get(prefix)
         plain = steps.IDENTITY if norm else activation
         bias = 0.0 if bias is None else bias

@@ -72,8 +72,8 @@ class Stated(NamedTuple):
         """Of each layer. Raises InputError: the last one is not stated."""
         if self.last is None:
             raise InputError(
-                f"{path}: it holds weights alone: state what follows its last layer, --last relu or --last none "
-                "(in Python last='none'); the other layers have ReLU"
+                f"{path}: it does not say what follows its last layer; the others have ReLU: state --last relu or "
+                "--last none (in Python spdnn.open_network(path, last='none'), in a workflow last: none)"
             )
         return layer_activations(depth, self.clip, self.last)
 

@@ -240,5 +240,8 @@ def _sentence(error, rules: dict) -> str:
         hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(allowed)}"
         return f"{where}: the key {shortened(repr(unknown))} is not known{hint}"
     schema = error.schema
+    if error.validator == "required":
+        absent = [name for name in error.validator_value if name not in error.instance]
+        return f"{where}: {absent[0]} is missing; {schema.get('description', 'it is required')}"
     meant = schema.get("description") or shortened(error.message, LONGEST_SENTENCE)
     return f"{where}: {shortened(repr(error.instance))} is not allowed; {meant}"

@@ -171,8 +171,12 @@ class Layer(Shown):
                 output = int(np.searchsorted(offsets, int(np.argmin(rising)) + 1, side="right")) - 1
                 raise InputError(f"{where}: the inputs of output neuron {output} (from 0) are unsorted or repeated")
         for array, what, size in ((self.values, "weight", indices.size), (self.bias, "bias", self.outputs)):
-            if array.dtype != np.float32 or np.shape(array) not in ((), (size,)):
-                raise InputError(f"{where}: the {what} must be float32, one number or {size} of them")
+            if array.dtype != np.float32:
+                raise InputError(f"{where}: the {what} is {array.dtype}, not float32")
+            if np.shape(array) not in ((), (size,)):
+                each = "edge" if what == "weight" else "output; a matrix is (inputs, outputs)"
+                told = f"{where}: the {what} is of shape {np.shape(array)}; it must be one number, or {size}"
+                raise InputError(f"{told}, one for each {each}")
             if not np.isfinite(array).all():
                 raise InputError(f"{where}: a {what} is NaN or infinite; only finite numbers are allowed")
         return self

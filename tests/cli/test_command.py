@@ -108,7 +108,7 @@ def test_make_export_and_info(tmp_path, capsys):
 
 def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, capsys):
     out, inputs, layers = tmp_path / "out.npy", tmp_path / "x.npy", tmp_path / "layers"
-    several = ["--bias=-0.2,-0.1,0.5", "--clip", 32, "--last", "none", "--rows", "outputs"]
+    several = ["--bias", "-0.2,-0.1,0.5", "--clip", 32, "--last", "none", "--rows", "outputs"]
     record = tmp_path / "run.json"
     assert spdnn("infer", "--network", layers, *several, "--inputs", inputs, "--values", out, "--record", record) == 0
     matrices = [sp.load_npz(layers / f"{k}.npz").T for k in (1, 2, 3)]
@@ -119,7 +119,10 @@ def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, ca
     spdnn("record", "check", record, "--rerun", "--network", layers, *several, "--inputs", inputs)
     assert "digest of the output the same, to the bit" in capsys.readouterr().out
     assert spdnn("infer", "--network", layers, "--inputs", inputs) == 1
-    assert "it holds weights alone: state what follows its last layer, --last relu or" in capsys.readouterr().err
+    assert (
+        "it does not say what follows its last layer; the others have ReLU: state --last relu or"
+        in capsys.readouterr().err
+    )
 
 
 def test_values_in_blocks_and_on_a_full_disk(files, tmp_path, monkeypatch, capsys):
@@ -229,7 +232,7 @@ MISTAKES = [
         ["challenge", "--neurons", "2048", "--layers", "3"],
         "2048 neurons have no official bias; --neurons is 1024, 4096,",
     ),
-    ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such inputs"),
+    ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such file of inputs"),
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
     ([*CHALLENGE, "--devices", "2"], "engine cpu takes no --devices"),

@@ -111,7 +111,7 @@ def test_the_last_activation_is_stated(tmp_path):
     sp.save_npz(tmp_path / "m.npz", matrix)
     dicts = [save(tmp_path / f"a{ending}", tensors) for ending in (".npz", ".safetensors")]
     for path in (*dicts, TORCH, tmp_path / "m.npz"):
-        refuses("it holds weights alone: .* --last relu or --last none", spdnn.open_network, path)
+        refuses("it does not say what follows its last layer.* --last relu or --last none", spdnn.open_network, path)
     path = save(tmp_path / "b.safetensors", tensors, metadata={"last": "none"})
     assert str(spdnn.open_network(path).header(1).activation) == "none"
     refuses("its metadata say that its last activation is 'none', not 'relu'", spdnn.open_network, path, last="relu")

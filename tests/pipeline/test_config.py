@@ -210,7 +210,7 @@ def test_own_networks(checked):
         ({"inputs": "cats"}, "inputs: 'cats' is not allowed; digits (bundled"),
         ({"repeats": "many"}, "repeats: 'many' is not allowed; timed repeats"),
         ({"verify": {"edges": -1, "seed": 0}}, "verify.edges: -1 is not allowed; edges that the oracle may go through"),
-        ({"verify": {"seed": 0}}, "verify: {'seed': 0} is not allowed; how the oracle is used"),
+        ({"verify": {"seed": 0}}, "verify: edges is missing; how the oracle is used"),
         (
             {"fetch": {"mirror": None, "mnist": None, "url": 1}},
             "fetch: the key 'url' is not known; known are mirror, mnist",

@@ -56,7 +56,10 @@ def test_duplicates_of_scipy_are_summed():
         ({"offsets": np.array([0, 1, 4])}, "length outputs"),
         ({"values": np.array([1, np.nan, 1, 1], np.float32)}, "a weight is NaN or infinite"),
         ({"bias": np.float32(np.inf)}, "a bias is NaN or infinite"),
-        ({"bias": np.zeros(2, np.float32)}, "the bias must be float32, one number or 3"),
+        (
+            {"bias": np.zeros(2, np.float32)},
+            r"the bias is of shape \(2,\); it must be one number, or 3, one for each output",
+        ),
         ({"outputs": 0}, "both widths must be at least 1"),
     ],
 )
@@ -73,7 +76,7 @@ def test_unsound_layers_are_refused(layer, change, message):
         (np.array([[1j]]), 0.0, "complex128 are not real"),
         (np.ones(3), 0.0, "not an array of 1 dimensions"),
         (np.ones((2, 2)), np.nan, "a bias is NaN"),
-        (np.ones((2, 2)), [1.0, 2.0, 3.0], "the bias must be float32"),
+        (np.ones((2, 2)), [1.0, 2.0, 3.0], "one for each output; a matrix is"),
     ],
 )
 def test_unsound_matrices_are_refused(matrix, bias, message):
