@@ -159,6 +159,14 @@ def test_persistent_blocks_of_every_width(on_shim, monkeypatch, widest, valued, 
                 assert got.digest == infer(network, inputs, "cuda-csr", reductions="none").digest
 
 
+@pytest.mark.parametrize(("name", "edges"), [("cuda-ell", 1), ("cuda-staged", 4), ("cuda-persistent", 4)])
+def test_a_load_that_serves_several_edges_is_one(on_shim, name, edges):
+    """Else such a run is faster than the machine's limit, and has no record."""
+    on_shim(multiprocessors=1)
+    got = infer(RadixNet(64, 4, bias=-0.1), rows(40, 64, kind="dense"), name, reductions="none")
+    assert got.bytes_loaded == 4 * got.edges_computed // edges
+
+
 def least_shared(inputs, width):
     """Bytes of shared memory a block with which the persistent kernel takes so many inputs of so many neurons."""
     limits = ShimDevice().properties

@@ -30,7 +30,8 @@ struct Layer {
 template <int OUTPUTS>
 __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* here, Held* there, int* failed, int k)
 {
-    unsigned int bits = 0;
+    Seen seen = unseen();
+    bool beyond = false;
     for (int group = threadIdx.x / LANES; group < layer.groups; group += THREADS / LANES) {
         const int slice = group / SLICE;
         Held sums[OUTPUTS];
@@ -43,10 +44,11 @@ __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* 
             const int output = __ldg(layer.order + group * OUTPUTS + one);
             if (output < 0) continue;
             const float bias = __ldg(layer.bias + output * layer.bias_step);
-            there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, failed, k, bits);
+            there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, seen, beyond);
         }
     }
-    return bits;
+    if (beyond) atomicMin(failed, k);
+    return alive_of(seen);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent_layers(

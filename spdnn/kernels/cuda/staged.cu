@@ -106,17 +106,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         }
         if (!ahead) copy_next();
         if (last) {
-            unsigned int bits = 0;
+            Seen seen = unseen();
+            bool beyond = false;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
                 const int slice = (part * (groups / SLICE) + group / SLICE) * rounds + held / SHARED;
                 const int output = order[(slice * SLICE + group % SLICE) * SHARED + held % SHARED];
                 if (output >= 0)
                     reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
-                        finished(sums[held], bias[output * bias_step], low, high, failed, layer, bits);
+                        finished(sums[held], bias[output * bias_step], low, high, seen, beyond);
                 sums[held] = nothing();
             }
-            bits <<= part_of_tile * VECTOR;
+            if (beyond) atomicMin(failed, layer);
+            unsigned int bits = alive_of(seen) << part_of_tile * VECTOR;
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
             if (lane == 0) mark(active + tile, bits & held_lanes(tile * TILE, count));
             if (threadIdx.x == 0 && part == 0) atomicAdd(work + layer, (unsigned long long)TILE);
