@@ -2,6 +2,7 @@
 
     make gpu-check ARGS="--parts first"                         a minute; .venv gets CuPy for the driver found
     make gpu-check [ARGS="--quick"]                             all, in eight minutes
+    make gpu-check ARGS="--parts first --profile"               and what Nsight Compute (ncu) counts, two minutes more
     make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy, msgspec and CuPy
     PYTHONPATH=. python3 tests/gpu/check.py --help              the same
 
@@ -24,6 +25,9 @@ What was measured is in the folder --results, under the date: DATE.jsonl holds t
 `spdnn report`, and DATE-schedules.jsonl those of part taskgraph, whose other figures are in DATE-taskgraph.json;
 DATE-kernels.json the samples of single kernels; DATE-ops.jsonl operation records, and DATE-ops.json the samples of all
 programs of part ops. Until a part ends, its records are in a file that ends in .part.
+
+DATE-profile.json has what was counted with --profile, beside what was predicted. DATE-predicted.json has the times that
+counts and data sheets predict (predicted.py), of which none is measured: no report reads them.
 
 DATE.zip has all of these, what the device is, what failed and what was left out: the one file to send back.
 
@@ -62,6 +66,8 @@ import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
+import predicted  # noqa: E402
+import profiling  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
@@ -90,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--parts", default=",".join(PARTS), metavar="A,B", help=f"of {', '.join(PARTS)} (default: all)")
     top.add_argument("--quick", action="store_true", help="a few shapes, two widths, 120 layers: about a minute")
+    top.add_argument("--profile", action="store_true", help="then what Nsight Compute counts, where it is installed")
     top.add_argument("--seconds", type=float, default=SECONDS, help=f"no case starts after them (default: {SECONDS})")
     top.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
     top.add_argument("--device", type=int, metavar="D", help="its number (default: 0)")
@@ -143,7 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tables.append(check_ops(tally, device, str(today), chosen))
             else:
                 tables.append(check_taskgraph(runs, device, str(today), chosen))
+    if chosen.profile:
+        print("\nprofile", flush=True)
+        tables.append(check_profile(tally, device.properties, str(today), chosen))
     status = finish(tally, tables)
+    write_predicted(str(today), challenge.WIDTHS if "networks" in parts else challenge.WIDTHS[:1])
     print(f"to send back: {packed(today, device.properties, tally)}", flush=True)
     return status
 
@@ -268,6 +279,23 @@ def tell_ceilings(machine: Machine) -> list[str]:
     )
     print(told, flush=True)
     return [told]
+
+
+def check_profile(tally: Tally, properties, name: str, chosen) -> list[str]:
+    """Counters of Nsight Compute in `name`-profile.json; the lines of their table."""
+    found = tally.case("profile", lambda: profiling.profile(properties, chosen.device))
+    if not found:
+        return []
+    write_text(f"{name}-profile.json", profiling.text(found))
+    return [profiling.HEAD, *map(profiling.line, found)]
+
+
+def write_predicted(name: str, widths: Sequence[int]) -> None:
+    """What was predicted for networks of these widths, in `name`-predicted.json."""
+    rows = [asdict(row) for row in predicted.own(widths)]
+    content = {"predicted": "the least seconds by counts and data sheets; nothing of it is measured", "rows": rows}
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    write_text(f"{name}-predicted.json", json.dumps(content, indent=1) + "\n")
 
 
 def check_networks(runs: networks.Networks, name: str, chosen) -> list[str]:
