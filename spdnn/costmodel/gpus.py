@@ -2,7 +2,7 @@
 
 A multiprocessor has four schedulers, each of which issues one instruction of a warp a cycle, and shared memory that
 delivers at most 128 bytes a cycle. Whatever a kernel does may go on at the same time, so the slowest of them counts;
-launches, latencies, barriers and the host cost nothing. Sources: NVIDIA's architecture whitepapers and programming guide.
+launches, latencies, barriers and the host cost nothing. Sources: NVIDIA's architecture whitepapers, programming guide.
 """
 
 from typing import NamedTuple
