@@ -113,3 +113,10 @@ def test_where_nsight_compute_refuses(gpu, on_shim, ncu, text, status, why):
     ncu(text, status)
     with pytest.raises(gpu("tally").NotHere, match=why):
         gpu("profiling").profile(on_shim().properties, None)
+
+
+def test_the_page_has_what_is_predicted(gpu, root):
+    page = (root / "docs/explanation/cuda.md").read_text().splitlines()
+    lines = [line for line in gpu("predicted").tables((1024,)) if line]
+    assert len(lines) == 2 + 3 + 2 + 3
+    assert not set(lines) - set(page)

@@ -181,12 +181,13 @@ def checked(widths: Sequence[int] = challenge.WIDTHS) -> list[Row]:
     ]  # fmt: skip
 
 
-def tables() -> Iterator[str]:
+def tables(widths: Sequence[int] = challenge.WIDTHS) -> Iterator[str]:
+    """The lines of docs/explanation/cuda.md, for networks of these widths."""
     names = "".join(f" {name} |" for name in PREDICTED)
     yield f"| neurons x layers |{names}"
     yield "|---" * (1 + len(PREDICTED)) + "|"
-    found = {(row.neurons, row.layers, row.gpu): row for row in own()}
-    for neurons in challenge.WIDTHS:
+    found = {(row.neurons, row.layers, row.gpu): row for row in own(widths)}
+    for neurons in widths:
         for depth in challenge.DEPTHS:
             cells = [found[neurons, depth, name] for name in PREDICTED]
             yield f"| {neurons} x {depth} |" + "".join(f" {one.seconds:.2g} ({one.binds}) |" for one in cells)
@@ -194,7 +195,7 @@ def tables() -> Iterator[str]:
     yield "| kernel, GPU | neurons | binds | published / predicted, by layers |"
     yield "|---|---|---|---|"
     several: dict[tuple, list[Row]] = {}
-    for row in checked():
+    for row in checked(widths):
         several.setdefault((row.system, row.gpu, row.neurons), []).append(row)
     for (system, gpu, neurons), rows in several.items():
         factors = ", ".join(f"{row.factor:.1f}" for row in rows)
