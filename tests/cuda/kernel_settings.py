@@ -13,10 +13,12 @@ class Setting(NamedTuple):
     Attributes:
         kernel: with its macros.
         blocks: how many a multiprocessor must be able to hold at once, by its registers and threads.
+        least: compute capability x 10 of the first architecture that it is for.
     """
 
     kernel: Kernel
     blocks: int = 1
+    least: int = 0
 
 
 OPERATIONS = (
@@ -66,6 +68,11 @@ SETTINGS = (
     ),
     *(
         Setting(settings.staged(shared, valued), settings.STAGED_BLOCKS)
+        for shared in groups.SHARED
+        for valued in (False, True)
+    ),
+    *(
+        Setting(settings.staged(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK_LEAST)
         for shared in groups.SHARED
         for valued in (False, True)
     ),

@@ -439,3 +439,29 @@ def test_random_degrees_and_inputs_past_sixteen_bits(on_shim, values):
         assert found <= 1.02 * alone
         alone, found = (sliced(layer, most_shared=most).indices.size for most in (1, 4))
         assert found <= 1.02 * alone
+
+
+@pytest.mark.parametrize("name", ["cuda-ell", "cuda-staged", "cuda-persistent"])
+def test_minus_zero_is_zero(on_shim, name):
+    """A product that underflows is -0 where it is negative, and so it stays where the bias is -0."""
+    on_shim(multiprocessors=1)
+    tiny = np.full((8, 8), np.float32(1e-30))
+    network = from_matrices([-tiny], [np.full(8, np.float32(-0.0))], last="none")
+    got = infer(network, Inputs.from_array(tiny), name, reductions="none")
+    assert got.survivors.tolist() == [0]
+
+
+@pytest.mark.parametrize("device", ["large", "permuted", "permuted, little shared memory"])
+def test_bulk_copies_give_the_same_bits(on_shim, monkeypatch, random_network, device):
+    """Rows side by side and rows that are not, stages of several sizes, from sm_90 on; nothing selects them."""
+    _, widths, options = ALL_SHAPES["several parts, one value"]
+    network, inputs = random_network(widths, **options), rows(100, widths[0])
+    found = on_shim(**DEVICES[device])
+    plain = [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")]
+    monkeypatch.setattr(cuda_layers, "BULK", True)
+    bound = []
+    monkeypatch.setattr(
+        found, "_bind", lambda kernel, *rest, bind=found._bind: bound.append(kernel) or bind(kernel, *rest)
+    )
+    assert [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")] == plain
+    assert {("BULK", 1) in one.macros for one in bound if one.name == "staged_layer"} == {True}

@@ -622,3 +622,15 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert "all.jsonl" in done.stdout
     (record,) = read_records(tmp_path / "out/all.jsonl")  # sound all the same
     assert record.verdict.passed
+
+
+@pytest.mark.parametrize(("capability", "status"), [(90, 0), (80, 77)])
+def test_bulk_copies(gpu, on_shim, monkeypatch, capability, status):
+    monkeypatch.setattr(layers, "BULK", False)
+    on_shim(capability=capability, multiprocessors=1)
+    assert gpu("bulk").main() == status
+
+
+def test_bulk_copies_are_in_a_process_of_their_own(gpu):
+    with pytest.raises(gpu("tally").NotHere, match="CUDA|CuPy|driver"):
+        gpu("check").bulk_copies(None)

@@ -61,6 +61,7 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
 if absent := [name for name in ("msgspec", "numpy", "scipy") if importlib.util.find_spec(name) is None]:
     sys.exit(f"gpu-check: {sys.executable} lacks {', '.join(absent)}; install what is missing, or leave VENV= away")
 
+import bulk  # noqa: E402
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
@@ -87,6 +88,7 @@ SANITIZED_FAILURE = 77
 # An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
 # The option is memcheck's; what kernels read and write is reported all the same.
 SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
+BULK_SECONDS = 60
 SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
 
 
@@ -210,6 +212,27 @@ def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
         correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4)
     else:
         correctness.run(tally, seed, engines)
+    tally.case("bulk copies", lambda: bulk_copies(chosen.device))
+
+
+def bulk_copies(ordinal: int | None) -> None:
+    """Run bulk.py.
+
+    Raises:
+        AssertionError: other bits, or it did not end; NotHere: the device has no such copies.
+    """
+    command = [sys.executable, str(HERE / "bulk.py"), *([] if ordinal is None else [str(ordinal)])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE.parent / "engines")])}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BULK_SECONDS, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"no end within {BULK_SECONDS} s") from None
+    said = (done.stdout.strip() or done.stderr.strip()).splitlines()[-1:] or ["it said nothing"]
+    if done.returncode == bulk.NOT_HERE:
+        raise NotHere(said[0])
+    assert done.returncode == 0, said[0]
 
 
 def check_sanitized(tally: Tally, chosen) -> None:
