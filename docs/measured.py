@@ -1,12 +1,13 @@
 """Numbers of the documentation, made from records in results/measured/ and from published results, and nothing else.
 
 python docs/measured.py
-    renders the tables of README.md and docs/results.md, and the pictures of the documentation
+    renders the tables of PAGES, and the pictures of the documentation
 python docs/measured.py measure NAME [KIND...]
     runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
-KIND is twelve (the networks with all reductions, and with dead inputs alone as published systems leave them out, like
-for like: the second takes a quarter of an hour on two idle cores), peers, ladder, ranks or operations; all without.
+KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, as published systems leave
+them out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
+ladder, unstructured, threads, ranks, operations or calls; all without. What was there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
 """
@@ -17,23 +18,30 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from spdnn.common.files import write_text
+from spdnn.common.statistics import ratio_of_medians
 from spdnn.common.validation import builtins
+from spdnn.costmodel import calibration
+from spdnn.engines.registry import usable_cores
 from spdnn.problem import challenge
 from spdnn.records.files import read_all
 from spdnn.records.published import DEVICES, Baseline, read_baselines
 from spdnn.records.run_record import RunRecord
+from spdnn.report.calls.values import values as values_of_calls
 from spdnn.report.common.collection import Collection, Part, collect
-from spdnn.report.operations.values import compared, means
+from spdnn.report.limits.values import values as values_of_limits
+from spdnn.report.operations.values import compared, means, models_of
 from spdnn.report.peers.values import OURS
 from spdnn.report.peers.values import values as values_of_peers
 from spdnn.report.scaling.values import values as values_of_ranks
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/explanation/latency.md")
 PICTURES = {  # the report's figures, by file
     "docs/networks.svg": "overview",
     "docs/explanation/reductions-edges.svg": "reductions-edges",
@@ -43,6 +51,7 @@ PICTURES = {  # the report's figures, by file
 BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
 RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
+STREAMED = ("engines=taskgraph", "schedules=stream", f"memory={4 << 30}", "repeats=1")
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]
 
@@ -118,6 +127,10 @@ def table(lines: Sequence[Sequence[str]], told: str) -> str:
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", told, ""])
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
 def _name(size: Size) -> str:
     return f"{size[0]} x {size[1]}"
 
@@ -178,6 +191,101 @@ def kept(kind: str) -> Collection:
     return collect([Part(records)], operations=operations)
 
 
+def limit() -> str | None:
+    """What bounds each of the twelve on its machine, and how near it is."""
+    ours = {size: one for (size, kind), one in sorted(runs().items()) if kind == "all" and one.limit}
+    if not ours:
+        return None
+    lines = [["network", "really computed, billion edges/s", "billion loads/s of its machine's nearest cache"]]
+    lines[0] += ["copies, GB/s", "of its limit", "what bounds it"]
+    rows = values_of_limits(collect([Part(list(ours.values()))]))["rows"]
+    for row in sorted(rows, key=lambda row: row["number"]):
+        problem = row["run"]["record"].problem
+        rates = [row["computed_rate"] / 1e9, row["loaded_edges"] / 1e9, row["copies"] / 1e9, row["share"] * 100]
+        lines.append(
+            [
+                _name((problem.neurons, problem.layers)),
+                *(f"{one:.0f}" for one in rates[:3]),
+                f"{rates[3]:.0f} %",
+                row["binds"],
+            ]
+        )
+    return table(lines, f"{source(list(ours.values()))}.")
+
+
+def unstructured() -> str | None:
+    """What the search for reductions costs where it finds nothing."""
+    pairs = defaultdict(dict)
+    for one in kept("unstructured").records:
+        pairs[one.problem.neurons, one.problem.layers][bool(one.reductions.requested)] = one
+    if not pairs or any(len(pair) < 2 for pair in pairs.values()):
+        return None
+    shares = [ratio_of_medians(pair[True].seconds, pair[False].seconds) for _, pair in sorted(pairs.items())]
+    cells = [f"{each.median:.2f} ({each.low:.2f} to {each.high:.2f})" for each in shares]
+    lines = [["network", *map(_name, sorted(pairs))], ["time with all reductions, relative to none", *cells]]
+    return table(lines, f"{source([one for pair in pairs.values() for one in pair.values()])}.")
+
+
+def threads() -> str | None:
+    """Inference on one thread and on several."""
+    records = sorted(kept("threads").records, key=lambda one: one.threads)
+    if len(records) < 2:
+        return None
+    first = records[0]
+    lines = [["threads", "inference", "times as fast"]]
+    for one in records:
+        lines.append([str(one.threads), _median(one), f"{ratio_of_medians(first.seconds, one.seconds).median:.2f}"])
+    size = _name((first.problem.neurons, first.problem.layers))
+    told = f"{size}, {first.problem.input_count:,} inputs, {', '.join(first.reductions.requested)}. {source(records)}."
+    return table(lines, told)
+
+
+def plans() -> str | None:
+    """How far the cost model's predictions are from the runs on several ranks."""
+    records = kept("ranks").records
+    if not any(one.ranks > 1 for one in records):
+        return None
+    errors = defaultdict(list)
+    for group in values_of_ranks(kept("ranks"))["groups"]:
+        runs_of = [run["record"] for run in group["runs"]]
+        for one in (record for record in runs_of if record.ranks > 1):
+            base = next(record for record in runs_of if record.ranks == 1)
+            (checked,) = calibration.check([base, one])
+            errors[group["reductions"], one.ranks].append(100 * checked.error)
+    lines = [["reductions", "ranks", "runs", "predicted relative to measured, median", "from", "to"]]
+    for (reductions, count), each in errors.items():
+        spread = [f"{one:+.0f} %" for one in (statistics.median(each), min(each), max(each))]
+        lines.append([reductions, str(count), str(len(each)), *spread])
+    return table(lines, f"{source(records)}.")
+
+
+def streamed() -> str | None:
+    """The twelve within a limit of memory, by the engine taskgraph."""
+    records = kept("streamed").records
+    if not records:
+        return None
+    records = sorted(records, key=lambda one: (one.problem.neurons, one.problem.layers))
+    lines = [["network", "inference", "TeraEdges/s", "peak GiB", "to solution"]]
+    for one in records:
+        spent = one.time_to_solution
+        cells = [_median(one), rate(one), f"{one.peak_memory_bytes / 2**30:.2g}", seconds(spent.seconds)]
+        lines.append([_name((one.problem.neurons, one.problem.layers)), *cells])
+    return table(lines, f"{source(records)}.")
+
+
+def models() -> str | None:
+    """Whole models with sparse and with dense arithmetic."""
+    rows = models_of([one for one in kept("operations").operations if one.operation == "model"])
+    if not rows:
+        return None
+    lines = [["model", "compared with", "sparse", "the other", "times as fast", "memory of the other, times"]]
+    for row in rows:
+        faster, memory = f"{row['times']:.2f}", row["memory"]
+        spent = seconds(row["one"].median_seconds), seconds(row["other_seconds"])
+        lines.append([row["one"].case, row["other"].program.name, *spent, faster, f"{memory:.1f}" if memory else ""])
+    return table(lines, f"{source([row['one'].ours for row in rows])}.")
+
+
 def peers() -> str | None:
     """How many times as long as ours other libraries take, a row for each problem."""
     found = values_of_peers(kept("peers"))
@@ -189,7 +297,8 @@ def peers() -> str | None:
         for ours in (row for row in one["rows"] if row["engine"] == OURS and row["is_ours"]):
             ratios = {row["engine"]: row["ratio"] for row in one["rows"]}
             cells = [ratios.get(name) for name in others]
-            shares = [f"{each.median:.2g} ({each.low:.2g} to {each.high:.2g})" if each else "" for each in cells]
+            ends = [[_times(one) for one in (each.median, each.low, each.high)] if each else None for each in cells]
+            shares = ["{} ({} to {})".format(*each) if each else "" for each in ends]
             lines.append([one["label"], ours["reductions"], seconds(ours["seconds"]["inference"]), *shares])
     told = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
     return table(lines, f"{told} {source([one['ours']['record'] for one in found['comparisons']])}.")
@@ -243,6 +352,22 @@ def operations() -> str | None:
     return table(lines, f"{told} {source([one.ours for one in problems])}.")
 
 
+def calls() -> str | None:
+    """Seconds of a call of a compiled model by its inputs, and how many times as long others take."""
+    records = kept("calls")
+    found = values_of_calls(records)
+    if not found:
+        return None
+    lines = []
+    for batch in found["networks"][0]["batches"]:
+        others = {row["name"]: _times(row["ratio"].median) for row in batch["rows"] if not row["is_ours"]}
+        lines = lines or [["inputs of a call", "ours", *sorted(others)]]
+        ours = next(row["seconds"] for row in batch["rows"] if row["is_ours"])
+        spent = f"{1e6 * ours:.0f} us" if ours < 1e-3 else seconds(ours)
+        lines.append([f"{batch['batch']:,}", spent, *(others.get(name, "") for name in lines[0][2:])])
+    return table(lines, f"Others in times as long as ours, {source(records.operations)}.")
+
+
 def shown() -> str | None:
     """The README's picture, where there is something of ours to show."""
     told = (
@@ -251,7 +376,23 @@ def shown() -> str | None:
     return f"![{told}](docs/networks.svg)\n" if runs() else None
 
 
-TABLES = {one.__name__: one for one in (first, twelve, solution, peers, ladder, ranks, operations)} | {"picture": shown}
+MADE = (
+    first,
+    twelve,
+    solution,
+    limit,
+    peers,
+    ladder,
+    unstructured,
+    threads,
+    ranks,
+    plans,
+    streamed,
+    operations,
+    models,
+    calls,
+)
+TABLES = {one.__name__: one for one in MADE} | {"picture": shown}
 
 
 def rendered(page: str) -> str:
@@ -274,13 +415,12 @@ def command(*words: object) -> None:
     subprocess.run([sys.executable, "-m", *map(str, words)], check=True)
 
 
-def run_twelve(place: Path) -> None:
-    for kind in KINDS:
-        for problem in challenge.PROBLEMS:
-            repeats = 1 if kind == "dead" and problem.edges * challenge.INPUTS > LONG else 5
-            words = ["challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
-            words += ["--reductions", kind, "--repeats", repeats, "--no-cache"]
-            command("spdnn", *words, "--record", place / f"{problem.neurons}-{problem.layers}-{kind}.json")
+def run_twelve(kind: str, place: Path) -> None:
+    for problem in challenge.PROBLEMS:
+        repeats = 1 if kind == "dead" and problem.edges * challenge.INPUTS > LONG else 5
+        words = ["challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
+        words += ["--reductions", kind, "--repeats", repeats, "--no-cache"]
+        command("spdnn", *words, "--record", place / f"{problem.neurons}-{problem.layers}.json")
 
 
 def run_peers(place: Path) -> None:
@@ -289,36 +429,56 @@ def run_peers(place: Path) -> None:
     command("spdnn", "peers", *whole, "--records", place)
 
 
-def run_workflow(configuration: str, place: Path) -> None:
+def run_workflow(configuration: str, place: Path, settings: Sequence[str] = ()) -> None:
     files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config" / configuration, "--directory", place]
-    command("snakemake", "--cores", "all", *files)
+    command("snakemake", "--cores", "all", *files, *(["--config", *settings] if settings else []))
+
+
+def run_threads(place: Path) -> None:
+    whole = ["--neurons", 16384, "--layers", 120, "--inputs", "mnist", "--count", 30000, "--reductions", "dead"]
+    for count in (1, usable_cores()):
+        command("spdnn", "challenge", *whole, "--repeats", 5, "--threads", count, "--record", place / f"{count}.json")
 
 
 def run_operations(place: Path) -> None:
     sparse = ["--sparsity", "80,90,95,98", "--libraries", "mkl,scipy,numpy,blas"]
-    command("spdnn", "ops", "bench", "--set", "a", *sparse, "-o", place)
+    whole = ["--models", "transformer-paper", "--models", "mobilenet-paper"]
+    command("spdnn", "ops", "bench", "--set", "a", *sparse, *whole, "-o", place)
+
+
+def run_calls(place: Path) -> None:
+    network = place / "784-2048-2048-10.safetensors"
+    subprocess.run([sys.executable, ROOT / "benchmarks/latency.py", network], check=True)
+    command("spdnn", "bench", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", place)
 
 
 RUNS: dict[str, Callable[[Path], None]] = {
-    "twelve": run_twelve,
+    "twelve": partial(run_twelve, "all"),
+    "like-for-like": partial(run_twelve, "dead"),
     "peers": run_peers,
     "ladder": partial(run_workflow, "ladder.yaml"),
+    "unstructured": partial(run_workflow, "unstructured.yaml"),
+    "threads": run_threads,
     "ranks": partial(run_workflow, "strong.yaml"),
+    "streamed": partial(run_workflow, "challenge.yaml", settings=STREAMED),
     "operations": run_operations,
+    "calls": run_calls,
 }
 
 
 def measure(name: str, kinds: Sequence[str]) -> None:
-    """Run what the tables of these kinds show, and add the records to results/measured/`name`/KIND.jsonl."""
+    """Run what the tables of these kinds show, and write the records to results/measured/`name`/KIND.jsonl."""
     folder = ROOT / "results/measured" / name
     folder.mkdir(parents=True, exist_ok=True)
     for kind in kinds or RUNS:
-        with tempfile.TemporaryDirectory() as place, open(folder / f"{kind}.jsonl", "a", encoding="utf-8") as lines:
+        with tempfile.TemporaryDirectory() as place:
             RUNS[kind](Path(place))
+            lines = []
             for path in sorted(Path(place).rglob("*.json*")):
                 text = path.read_text(encoding="utf-8")
                 whole = [text] if path.suffix == ".json" else text.splitlines()
-                lines.writelines(" ".join(one.split("\n")).strip() + "\n" for one in whole if RECORD.search(one))
+                lines += [" ".join(one.split("\n")).strip() + "\n" for one in whole if RECORD.search(one)]
+        write_text(folder / f"{kind}.jsonl", "".join(lines))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from children import SECONDS, ended, started
@@ -18,14 +19,18 @@ def python_blocks(page: str) -> list[str]:
 
 
 def script(page: str, activated: bool = False) -> str:
-    """The blocks of docs/`page`.md as a script for bash; where activated, without the line that sets PATH."""
+    """The blocks of docs/`page`.md as a script for bash; where activated, without the line that sets PATH.
+
+    Blocks of Python with none of shell between them are one session.
+    """
     blocks = re.findall(r"^```(sh|python)\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
     if page.startswith("how-to"):
         blocks = [(kind, text) for kind, text in blocks if kind == "sh"]
     if activated:
         blocks = [(kind, text.replace(". .venv/bin/activate\n", "")) for kind, text in blocks]
+    joined = ((kind, "".join(text for _, text in group)) for kind, group in groupby(blocks, lambda block: block[0]))
     return "".join(
-        text if kind == "sh" else f"python - <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n" for kind, text in blocks
+        text if kind == "sh" else f"python - <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n" for kind, text in joined
     )
 
 

@@ -3,6 +3,7 @@
 Of tasks, the workflow and make say what they would do, and `spdnn challenge` has fewer inputs: SHORTER.
 """
 
+import re
 import shutil
 
 import pytest
@@ -75,3 +76,18 @@ def test_a_page_does_what_it_says(page, tmp_path, mnist_file, monkeypatch):
     if page.startswith("tutorials"):
         assert "pass" in printed
         assert list(folder.glob("*.html")) or list(folder.glob("mine/results/report.html"))
+
+
+def test_digits_are_pruned_and_served_from_onnx_without_torch(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')\n")
+    text = f'export PYTHONPATH="{tmp_path}"\n{script("tutorials/prune-an-onnx-model", activated=True)}'
+    printed = follow(text, tmp_path)
+    dense, pruned, served = (
+        float(re.search(rf"^{name} (.*)$", printed, re.MULTILINE)[1]) for name in ("dense", "pruned", "served")
+    )
+    assert dense > 0.85
+    assert served == pytest.approx(pruned, abs=0.003)
+    assert pruned > 0.85
+    assert "first=None" in printed
+    assert f"top-1 {100 * served:.2f} %" in printed
+    assert all(f" {name} " in printed for name in ("ours", "scipy", "onnxruntime"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from spdnn.common import door
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.validation import quoted
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
@@ -37,14 +38,14 @@ def positive(text: str, name: str, where: str) -> float:
     """The positive number in the cell of column `name`; InputError where it is none."""
     number = float(text) if re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", text) else math.nan
     if not 0 < number < math.inf:
-        raise InputError(f"{where}: {name} {text!r} must be a positive number")
+        raise InputError(f"{where}: {name} {quoted(text)} must be a positive number")
     return number
 
 
 def whole(text: str, name: str, where: str, most: int = 999_999_999) -> int:
     """The whole number from 1 in the cell of column `name`; InputError where it is none."""
     if not re.fullmatch(r"[1-9]\d{0,8}", text) or int(text) > most:
-        raise InputError(f"{where}: {name} {text!r} must be a whole number from 1 to {most:,}")
+        raise InputError(f"{where}: {name} {quoted(text)} must be a whole number from 1 to {most:,}")
     return int(text)
 
 

@@ -18,7 +18,7 @@ from spdnn.common.errors import InputError
 LARGEST = 2**63 - 1  # of any whole number
 END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
-LONGEST_SENTENCE = 200
+LONGEST_SENTENCE = 180  # of what is wrong, besides where: a line and a field
 # Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
 DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n-", b"000000000,,,,,"), b"," + b"0" * 19
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
@@ -111,6 +111,11 @@ def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
+def quoted(value: object) -> str:
+    """A value in quotes as Python writes it, for the sentence of an error: on one line, its end left out."""
+    return shortened(repr(value))
+
+
 def schema(kind: type) -> dict:
     """The JSON Schema (2020-12) of a class."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
@@ -162,8 +167,8 @@ def _sentence(kind: type, content: Any, error: str) -> str:
     else:
         value = "a value" if "[...]" in key or "key` in" in path else shortened(_json(content))
         sentence = f"{value} is not {allowed(_resolved(whole, node))}"
-    sentence = shortened(sentence, LONGEST_SENTENCE)
-    return f"{shortened(key)}: {sentence}" if key else sentence
+    where = f"{shortened(key)}: " if key else ""
+    return where + shortened(sentence, LONGEST_SENTENCE - len(where))
 
 
 def _part(whole: dict, node: dict, name: str) -> dict:

@@ -85,10 +85,7 @@ class Model(Shown):
         """
         if type(x) is np.ndarray and x.dtype == np.float32:
             return self._rows(x)
-        if getattr(x, "requires_grad", False) and _grad_enabled():
-            raise InputError(
-                "x asks for a gradient, and a compiled model gives none: use torch.no_grad(), or x.detach()"
-            )
+        refuse_gradient(x)
         if sp.issparse(x):
             return self.infer(x, values=True).all_values()
         return arrays.like(self._rows(arrays.host(x, "x")), x)
@@ -197,6 +194,8 @@ def _room(memory: int | None) -> int:
     return max(0, limit_bytes(memory) - resident_bytes()) // HELD_PART
 
 
-def _grad_enabled() -> bool:
+def refuse_gradient(x: Any) -> None:
+    """Raise InputError for a tensor that asks for a gradient, which would be lost without a word."""
     torch = sys.modules.get("torch")
-    return torch is not None and torch.is_grad_enabled()
+    if getattr(x, "requires_grad", False) and torch is not None and torch.is_grad_enabled():
+        raise InputError("x asks for a gradient, and a compiled model gives none: use torch.no_grad(), or x.detach()")

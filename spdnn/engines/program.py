@@ -20,7 +20,7 @@ import numpy as np
 from spdnn.common import arrays
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.common.shown import Shown, counted
-from spdnn.engines.model import Model
+from spdnn.engines.model import Model, refuse_gradient
 from spdnn.formats.steps import Step
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
@@ -66,11 +66,13 @@ class Program(Shown):
             float32 (inputs, outputs), of the library of x and on its device.
 
         Raises:
-            InputError: another shape or type, a value that is not finite, or the model is closed.
+            InputError: another shape or type, a value that is not finite, a tensor that asks for a gradient, or
+                the model is closed.
             SpdnnError: a sum passed the range of float32.
         """
         if not self._parts:
             raise InputError("this model is closed; spdnn.compile makes another one")
+        refuse_gradient(x)
         value = arrays.host(x, "x")
         if value.ndim < 2 or value.dtype.kind not in "fiub" or 0 in value.shape[1:]:
             raise InputError(f"x is of {value.dtype} and shape {value.shape}; it must be real numbers, (inputs, ...)")
@@ -276,25 +278,50 @@ def _pooling(step: Step) -> Run:
     settings, low, high = step.settings, step.activation.low, step.activation.high
     mean = settings["mean"]
     if "kernel" not in settings:
-        return lambda run, x: np.clip((np.mean if mean else np.max)(x, axis=(2, 3), keepdims=True), low, high)
+        keep = not settings["rows"]
+        whole = np.mean if mean else np.max
+
+        def run_whole(run, x: np.ndarray) -> np.ndarray:
+            found = np.clip(whole(x, axis=(2, 3), keepdims=keep), low, high)
+            return found if keep else found.T
+
+        return run_whole
     counts = settings.get("count_pads", False)
 
     def run_pool(run, x: np.ndarray) -> np.ndarray:
-        windows = _windows(x, settings["kernel"], settings, 0 if mean else -np.inf)
         if not mean:
-            return np.clip(windows.max(axis=(1, 2)), low, high)
+            return np.clip(_slid(x, settings, -np.inf, np.maximum), low, high)
         ones = np.ones((1, 1, *x.shape[2:]), np.float32)
-        inside = _windows(ones, settings["kernel"], settings, float(counts)).sum(axis=(1, 2))
-        return np.clip(windows.sum(axis=(1, 2)) / inside, low, high)
+        return np.clip(_slid(x, settings, 0, np.add) / _slid(ones, settings, float(counts), np.add), low, high)
 
     return run_pool
 
 
-def _windows(x: np.ndarray, kernel: Sequence[int], settings: dict, fill: float = 0) -> np.ndarray:
+def _slid(x: np.ndarray, settings: dict, fill: float, join: np.ufunc) -> np.ndarray:
+    """The sum or the largest of each window: first along columns, then along rows; nothing larger than x is copied."""
+    x = _padded(x, settings["pads"], fill)
+    for axis, size, stride in zip((2, 3), settings["kernel"], settings["strides"], strict=True):
+        last = (x.shape[axis] - size) // stride * stride
+        if last < 0:
+            raise ValueError("a window that is larger than the features")
+        before = (slice(None),) * axis
+        out = x[(*before, slice(0, last + 1, stride))].copy()
+        for k in range(1, size):
+            join(out, x[(*before, slice(k, k + last + 1, stride))], out=out)
+        x = out
+    return x
+
+
+def _padded(x: np.ndarray, pads: Sequence[int], fill: float) -> np.ndarray:
+    top, left, bottom, right = pads
+    if not any(pads):
+        return x
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=np.float32(fill))
+
+
+def _windows(x: np.ndarray, kernel: Sequence[int], settings: dict) -> np.ndarray:
     """(channels, kernel height, kernel width, images, height', width'), contiguous: what each output reads."""
-    (top, left, bottom, right), (down, across) = settings["pads"], settings["strides"]
-    if any((top, left, bottom, right)):
-        x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=np.float32(fill))
+    x, (down, across) = _padded(x, settings["pads"], 0), settings["strides"]
     if tuple(kernel) == (1, 1):
         return np.ascontiguousarray(x[:, None, None, :, ::down, ::across])
     views = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), axis=(2, 3))[:, :, ::down, ::across]

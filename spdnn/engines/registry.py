@@ -2,7 +2,8 @@
 
 import importlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, overload
 
@@ -96,54 +97,64 @@ def compile(
 ) -> Model: ...
 @overload
 def compile(
-    network: str | os.PathLike,
+    network: str | os.PathLike | Callable[..., Any],
     engine: str = ...,
     batch: int | None = ...,
     threads: int | None = ...,
     reductions: str | Sequence[str] = ...,
     memory: int | None = ...,
     request: ScheduleRequest | None = ...,
+    example: Any = ...,
 ) -> Model | Program: ...
 def compile(
-    network: Network | str | os.PathLike,
+    network: Any,
     engine: str = "cpu",
     batch: int | None = None,
     threads: int | None = None,
     reductions: str | Sequence[str] = "all",
     memory: int | None = None,
     request: ScheduleRequest | None = None,
+    example: Any = None,
 ) -> Model | Program:
     """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
 
     Args:
-        network: see spdnn.problem.network; or the path of a file that states all of a model: a store, official text, an
-            ONNX model. ONNX with convolutions, or with a softmax at its end, becomes a Program: `model(x)` alone.
+        network: a Network; the path of a file that states all of a model: a store, official text, an ONNX model; or a
+            torch.nn.Module, in inference, copied. A model with convolutions, or with a flattening or a softmax that no
+            network has, becomes a Program: `model(x)` alone, on the engine cpu.
         engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
         batch: inputs of a usual call, for which memory and threads are made ready too; calls may have any number.
         threads: all cores by default.
         reductions: 'all' that the engine offers, 'none', or names.
         memory: bytes of peak resident memory not to be passed by a call, or None. Weights that do not fit are streamed.
         request: how the engines `taskgraph` and `taskgraph-cuda` cut an inference; None: as they find best.
+        example: a tensor that a torch.nn.Module takes, of two inputs or more; not needed where a Linear comes first.
 
     Raises:
-        InputError: arguments that do not fit.
+        InputError: arguments that do not fit, or a model that holds what cannot be run: all of it is named.
         Unavailable: the engine cannot run here.
     """
 
     def made(network: Network) -> Model:
         return _compiled(network, engine, batch, threads, reductions, memory, request)
 
-    if not isinstance(network, str | os.PathLike):
+    modules = getattr(sys.modules.get("torch"), "nn", None)
+    if modules is not None and isinstance(network, modules.Module):
+        name = type(network).__name__
+        steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
+    elif example is not None:
+        raise InputError("example: it is for a torch.nn.Module alone")
+    elif not isinstance(network, str | os.PathLike):
         return made(network)
-    if not os.fspath(network).endswith(".onnx"):
+    elif os.fspath(network).endswith(".onnx"):
+        name, steps = os.fspath(network), onnx_files.read_steps(network)
+    else:
         return made(open_network(network))
-    steps = onnx_files.read_steps(network)
     if any(step.kind in IMAGES for step in steps):
         if engine != "cpu" or request or memory is not None:
-            raise InputError(f"{network}: a model with convolutions runs on the engine cpu, without a memory limit")
+            raise InputError(f"{name}: a model with convolutions runs on the engine cpu, without a memory limit")
         return Program(steps, threads)
-    model = made(onnx_files.network(network, steps, "none" if steps[-1].kind == "softmax" else None))
-    return around(model, steps)
+    return around(made(onnx_files.network(name, steps, "none" if steps[-1].kind == "softmax" else None)), steps)
 
 
 def infer(

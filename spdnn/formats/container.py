@@ -22,6 +22,7 @@ import numpy as np
 
 from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.validation import quoted, shortened
 
 VERSION = 2
 ALIGNMENT = 64  # bytes
@@ -296,13 +297,14 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         record = json.loads(text, object_pairs_hook=_once)
     if not isinstance(record, dict) or record.get("format") != form:
         actual = record.get("format") if isinstance(record, dict) else None
-        raise InputError(f"{path}: its format is {str(actual)[:60]!r}, not {form!r}")
+        raise InputError(f"{path}: its format is {quoted(actual)}, not {form!r}")
     if type(version := record.get("version")) is not int or version != VERSION:
-        raise InputError(f"{path}: version {str(version)[:20]} of {form}; version {VERSION} is read here")
+        raise InputError(f"{path}: version {shortened(repr(version), 20)} of {form}; version {VERSION} is read here")
     stored = record.pop("digest", None)
     actual = _digest(record, {name: tensors[name] for name in tensors if name not in unsealed} if tensors else {})
     if actual != stored:
-        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {str(stored)[:16]}...")
+        said = shortened(str(stored), 19)
+        raise InputError(f"{path}: the file is damaged: its BLAKE3 is {actual[:16]}..., it says {said}")
     return {**record, "digest": stored}, tensors
 
 

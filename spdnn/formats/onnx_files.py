@@ -5,7 +5,6 @@ ones are, in one beside it.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from spdnn.common import door
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.validation import shortened
 from spdnn.formats.state_dicts import normalised
-from spdnn.formats.steps import Step, joined, network_of, together
+from spdnn.formats.steps import Step, Unfit, channels, needed, network_of, together, vector
 from spdnn.problem.network import RELU, Activation, MemoryNetwork
 
 MOST = (1 << 31) - 1  # bytes of a message of Protocol Buffers
+MOST_PADS = 64  # rows or columns of zeros on one side: a file may not say how much memory a call takes
 SAME = ("Identity", "Dropout")  # in inference
 SIZES = (
     "Shape",
@@ -32,16 +32,12 @@ SIZES = (
 )  # what a flattening computes its shape with
 
 
-class _Unfit(Exception):
-    """What a node does that no Step says."""
-
-
 @np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
 def read_steps(path) -> list[Step]:
     """The steps of a model, in the order in which they run, those alone that its output needs.
 
     Kinds besides those of Step: 'pool' (settings: mean or max, kernel, strides, pads, count_pads; no kernel: over all
-    places), 'add' of two values, 'softmax' (settings: log).
+    places, and rows: the values of an input become a row), 'add' of two values, 'softmax' (settings: log).
 
     Raises:
         InputError: no sound ONNX model, weights beside it that are not there, more inputs or outputs than one, or nodes
@@ -102,27 +98,15 @@ class _Reader:
             name = shortened(node.name or next(iter(node.output), ""), 40)
             try:
                 self._take(node, name)
-            except _Unfit as error:
+            except Unfit as error:
                 problems.append(f"{name!r} ({shortened(node.op_type, 30)}{error})")
         together(self._path, problems, "not all of it can be read")
-        return self._needed(self._of(graph.output[0].name), inputs[0].name)
-
-    def _needed(self, output: str, start: str) -> list[Step]:
-        """The steps that the output needs, with scales and activations in those that they follow."""
-        wanted, steps = {output}, []
-        for gives, step in reversed(self._steps.items()):
-            if gives in wanted:
-                wanted |= set(step.reads)
-                steps.append(step)
-        if start not in wanted or wanted - set(self._steps) - {start}:
-            raise InputError(f"{self._path}: its output does not come from its input")
-        reads = Counter(value for step in steps for value in step.reads)
-        return list(joined(reversed(steps), lambda value: reads[value] == 1 and value != output))
+        return needed(self._path, self._steps, self._of(graph.output[0].name), inputs[0].name)
 
     def _take(self, node, name: str) -> None:
-        """Note what a node gives. Raises _Unfit."""
+        """Note what a node gives. Raises Unfit."""
         if node.domain not in ("", "ai.onnx"):
-            raise _Unfit(f" of {shortened(node.domain, 30)}")
+            raise Unfit(f" of {shortened(node.domain, 30)}")
         if not node.output:
             return
         gives, reads = node.output[0], [self._of(value) for value in node.input]
@@ -138,7 +122,7 @@ class _Reader:
             self._sizes.add(gives)
         elif node.op_type not in KINDS:
             self._ranks[gives] = None
-            raise _Unfit("")
+            raise Unfit("")
         else:
             step = KINDS[node.op_type](self, node, reads)
             if step is None:
@@ -148,7 +132,8 @@ class _Reader:
             self._steps[gives] = step
             linear = 2 if node.op_type == "Gemm" else self.rank(reads[0])
             fixed = {"linear": linear, "convolution": 4, "flatten": 2}
-            self._ranks[gives] = fixed.get(step.kind, self.rank(step.reads[0]))
+            rows = step.kind == "pool" and step.settings.get("rows")
+            self._ranks[gives] = 2 if rows else fixed.get(step.kind, self.rank(step.reads[0]))
 
     def _of(self, value: str) -> str:
         return self._same.get(value, value)
@@ -164,7 +149,7 @@ class _Reader:
             numbers = [_attribute(node, name) for name in ("value_float", "value_floats", "value_int", "value_ints")]
             found = [one for one in numbers if one is not None]
             if not found:
-                raise _Unfit(": a constant of another type than numbers")
+                raise Unfit(": a constant of another type than numbers")
             return np.array(found[0])
         array = self.constant(reads[0])
         if node.op_type == "Transpose":
@@ -172,9 +157,9 @@ class _Reader:
         return array
 
     def constant(self, value: str) -> np.ndarray:
-        """A constant, as an array. Raises _Unfit: the value is none."""
+        """A constant, as an array. Raises Unfit: the value is none."""
         if value not in self._constants:
-            raise _Unfit(": it takes a value where only a constant is read")
+            raise Unfit(": it takes a value where only a constant is read")
         if not isinstance(self._constants[value], np.ndarray):
             self._constants[value] = self._array(self._constants[value])
         return self._constants[value]
@@ -199,7 +184,7 @@ class _Reader:
         if array.dtype.name in ("float16", "bfloat16"):
             return array.astype(np.float32)
         if array.dtype.kind not in "fiub":
-            raise _Unfit(f": a constant of {shortened(str(array.dtype), 20)}")
+            raise Unfit(f": a constant of {shortened(str(array.dtype), 20)}")
         return array
 
     def _beside(self, tensor) -> bytes:
@@ -238,34 +223,25 @@ def _named(names) -> str:
 
 def _gemm(reader: _Reader, node, reads: list[str]) -> Step:
     if _attribute(node, "transA", 0):
-        raise _Unfit(": transA")
+        raise Unfit(": transA")
     weight = _matrix(reader, reads[1], turned=not _attribute(node, "transB", 0))
     alpha, beta = _attribute(node, "alpha", 1.0), _attribute(node, "beta", 1.0)
     bias = reader.optional(reads, 2)
     weight = weight if alpha == 1 else weight * alpha
-    return Step("", "linear", weight, 0.0 if bias is None else _vector(bias * beta, len(weight)))
+    return Step("", "linear", weight, 0.0 if bias is None else vector(bias * beta, len(weight)))
 
 
 def _matmul(reader: _Reader, node, reads: list[str]) -> Step:
     if reader.rank(reads[0]) not in (2, 3, None):
-        raise _Unfit(f" of {reader.rank(reads[0])} dimensions")
+        raise Unfit(f" of {reader.rank(reads[0])} dimensions")
     return Step("", "linear", _matrix(reader, reads[1], turned=True), 0.0)
 
 
 def _matrix(reader: _Reader, value: str, turned: bool) -> np.ndarray:
     weight = reader.constant(value)
     if weight.ndim != 2:
-        raise _Unfit(f": a weight of {weight.ndim} dimensions")
+        raise Unfit(f": a weight of {weight.ndim} dimensions")
     return weight.T if turned else weight
-
-
-def _vector(array: np.ndarray, size: int) -> np.ndarray:
-    """One number, or one of each of `size` channels. Raises _Unfit."""
-    if array.size == 1:
-        return array.reshape(())
-    if array.size != size or array.shape[-1] != size:
-        raise _Unfit(f": a constant of shape {str(array.shape)[:40]}")
-    return array.ravel()
 
 
 def _scale(reader: _Reader, node, reads: list[str]) -> Step:
@@ -273,15 +249,11 @@ def _scale(reader: _Reader, node, reads: list[str]) -> Step:
     which = [reader.is_constant(value) for value in reads[:2]]
     if not any(which):
         if node.op_type != "Add":
-            raise _Unfit(" of two values")
+            raise Unfit(" of two values")
         return Step("", "add", reads=tuple(reads))
     place = which.index(True)
-    value, constant = reads[1 - place], reader.constant(reads[place]).astype(np.float64)
-    if reader.rank(value) == 4 and constant.size > 1:  # (channels, 1, 1), perhaps with a 1 before
-        if constant.shape[-2:] != (1, 1) or constant.ndim not in (3, 4) or constant.shape[:-3] not in ((), (1,)):
-            raise _Unfit(f": a constant of shape {str(constant.shape)[:40]}")
-        constant = constant.reshape(-1)
-    constant = _vector(constant, constant.size)
+    value = reads[1 - place]
+    constant = channels(reader.constant(reads[place]), reader.rank(value))
     factor, shift = 1.0, 0.0
     if node.op_type == "Add":
         shift = constant
@@ -292,16 +264,16 @@ def _scale(reader: _Reader, node, reads: list[str]) -> Step:
     elif place:
         factor = 1 / constant
     else:
-        raise _Unfit(": a constant divided by a value")
+        raise Unfit(": a constant divided by a value")
     return Step("", "scale", factor, shift, reads=(value,))
 
 
 def _norm(reader: _Reader, node, reads: list[str]) -> Step:
     weight, bias, mean, variance = (reader.constant(value).astype(np.float64) for value in reads[1:5])
     if reader.rank(reads[0]) not in (2, 4):
-        raise _Unfit(f" of {reader.rank(reads[0]) or 'unknown'} dimensions")
+        raise Unfit(f" of {reader.rank(reads[0]) or 'unknown'} dimensions")
     if _attribute(node, "training_mode", 0) or not weight.shape == bias.shape == mean.shape == variance.shape:
-        raise _Unfit(": in training, or of several shapes")
+        raise Unfit(": in training, or of several shapes")
     return normalised("", weight, bias, mean, variance, _attribute(node, "epsilon", 1e-5))
 
 
@@ -314,7 +286,7 @@ def _clip(reader: _Reader, node, reads: list[str]) -> Step | None:
     if low < -3e38 and high > 3e38:
         return None
     if low != 0 or not high > 0:
-        raise _Unfit(f": to {low:g} and {high:g}; 0 and a positive number are read")
+        raise Unfit(f": to {low:g} and {high:g}; 0 and a positive number are read")
     return Step("", "activation", activation=RELU if high > 3e38 else Activation("relu", high))
 
 
@@ -322,22 +294,22 @@ def _flatten(reader: _Reader, node, reads: list[str]) -> Step:
     """Flatten, and a Reshape that keeps the inputs and joins all else."""
     if node.op_type == "Flatten":
         if _attribute(node, "axis", 1) != 1:
-            raise _Unfit(f": from axis {_attribute(node, 'axis')}")
+            raise Unfit(f": from axis {_attribute(node, 'axis')}")
     elif not reader.is_size(reads[1]):
         shape = reader.constant(reads[1]).ravel().tolist()
         if len(shape) != 2 or (shape[0] not in (0, -1, 1) and shape[1] != -1):
-            raise _Unfit(f": to {str(shape)[:40]}")
+            raise Unfit(f": to {str(shape)[:40]}")
     return Step("", "flatten")
 
 
 def _convolution(reader: _Reader, node, reads: list[str]) -> Step:
     weight, bias = reader.constant(reads[1]), reader.optional(reads, 2)
     if weight.ndim != 4:
-        raise _Unfit(f": a weight of {weight.ndim} dimensions")
+        raise Unfit(f": a weight of {weight.ndim} dimensions")
     if max(_attribute(node, "dilations", [1])) != 1:
-        raise _Unfit(": dilations")
+        raise Unfit(": dilations")
     settings = {"groups": _attribute(node, "group", 1)} | _window(node, weight.shape[2:])
-    bias = 0.0 if bias is None else _vector(bias, len(weight))
+    bias = 0.0 if bias is None else vector(bias, len(weight))
     return Step("", "convolution", weight, bias, settings=settings)
 
 
@@ -346,11 +318,12 @@ def _pool(reader: _Reader, node, reads: list[str]) -> Step:
         axes = reader.optional(reads, 1)
         axes = _attribute(node, "axes", []) if axes is None else axes.ravel().tolist()
         if sorted(axis % 4 for axis in axes) != [2, 3] or reader.rank(reads[0]) not in (4, None):
-            raise _Unfit(f": over axes {str(list(axes))[:40]}")
+            raise Unfit(f": over axes {str(list(axes))[:40]}")
     if node.op_type in ("GlobalAveragePool", "GlobalMaxPool", "ReduceMean"):
-        return Step("", "pool", settings={"mean": node.op_type != "GlobalMaxPool"})
+        rows = node.op_type == "ReduceMean" and not _attribute(node, "keepdims", 1)
+        return Step("", "pool", settings={"mean": node.op_type != "GlobalMaxPool", "rows": rows})
     if _attribute(node, "ceil_mode", 0) or max(_attribute(node, "dilations", [1])) != 1 or len(node.output) > 1:
-        raise _Unfit(": ceil_mode, dilations or indices")
+        raise Unfit(": ceil_mode, dilations or indices")
     kernel = tuple(_attribute(node, "kernel_shape", ()))
     settings = {"mean": node.op_type == "AveragePool", "count_pads": bool(_attribute(node, "count_include_pad", 0))}
     return Step("", "pool", settings=settings | {"kernel": kernel} | _window(node, kernel))
@@ -361,16 +334,17 @@ def _window(node, kernel: Sequence[int]) -> dict:
     padding = _attribute(node, "auto_pad", b"NOTSET").decode("utf-8", "replace")
     strides, pads = tuple(_attribute(node, "strides", (1, 1))), tuple(_attribute(node, "pads", (0, 0, 0, 0)))
     if padding not in ("NOTSET", "VALID") or not len(kernel) == len(strides) == len(pads) / 2 == 2:
-        raise _Unfit(f": padding {shortened(padding, 20)}, or not over height and width")
-    if min(*kernel, *strides) < 1 or min(pads) < 0 or max(pads[0], pads[2]) >= kernel[0] + (kernel[0] == 1):
-        raise _Unfit(f": kernel {kernel}, strides {strides}, pads {pads}"[:80])
+        raise Unfit(f": padding {shortened(padding, 20)}, or not over height and width")
+    wrong = min(*kernel, *strides) < 1 or min(pads) < 0 or max(pads[0], pads[2]) >= kernel[0] + (kernel[0] == 1)
+    if wrong or max(pads) > MOST_PADS:
+        raise Unfit(f": kernel {kernel}, strides {strides}, pads {pads}"[:80])
     return {"strides": strides, "pads": pads}
 
 
 def _softmax(reader: _Reader, node, reads: list[str]) -> Step:
     axis, rank = _attribute(node, "axis", -1), reader.rank(reads[0])
     if axis != -1 and axis + 1 != rank:
-        raise _Unfit(f": over axis {axis}")
+        raise Unfit(f": over axis {axis}")
     return Step("", "softmax", settings={"log": node.op_type == "LogSoftmax"})
 
 

@@ -148,9 +148,8 @@ def _kind(path: Path) -> str:
     if path.name.endswith((*matrices.LAYERS, *torch_files.ENDINGS, ".txt", ".safetensors")):
         return "matrices"
     raise InputError(
-        f"{path}: a network is a store (.safetensors, .json), an ONNX model (.onnx), a folder or archive (.tar, "
-        ".tar.gz) of n{N}-l{k}.tsv files, matrices (.mtx, .npz, a folder or .txt list of them) or a state dict "
-        "(.safetensors, .npz, .pt)"
+        f"{path}: a network is a store (.safetensors, .json), a model (.onnx), n{{N}}-l{{k}}.tsv files (a folder, "
+        ".tar, .tar.gz), matrices (.mtx, .npz, a folder or .txt list) or a state dict (.safetensors, .npz, .pt)"
     )
 
 

@@ -4,7 +4,8 @@ A file of weights alone (matrices, a state dict) says nothing of activations: `S
 of a whole model (ONNX) says it all, and nothing can be stated.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -46,6 +47,10 @@ class Step(NamedTuple):
     reads: Any = None
     gives: Any = None
     settings: Any = None
+
+
+class Unfit(Exception):
+    """What a part of a model does that no Step says; it ends a sentence that begins with the part's name."""
 
 
 class Stated(NamedTuple):
@@ -103,6 +108,46 @@ def together(path, problems: Sequence[str], what: str = "it cannot be read as a 
         kept = [one for k, one in enumerate(said) if sum(map(len, said[: k + 1])) <= LONGEST]
         more = f"; and {len(said) - len(kept)} more" if len(kept) < len(said) else ""
         raise InputError(f"{path}: {what}: {'; '.join(kept)}{more}")
+
+
+def vector(array: np.ndarray, size: int) -> np.ndarray:
+    """A constant that meets rows or features: one number, or one of each of `size` channels. Raises Unfit."""
+    if array.size == 1:
+        return array.reshape(())
+    if array.size != size or array.shape[-1] != size:
+        raise Unfit(f": a constant of shape {str(array.shape)[:40]}")
+    return array.ravel()
+
+
+def channels(constant: np.ndarray, rank: int | None) -> np.ndarray:
+    """float64: a constant that is added to a value of that rank, or multiplies it, as a scale has it. Raises Unfit."""
+    if rank == 4 and constant.size > 1:  # (channels, 1, 1), perhaps with a 1 before
+        if constant.shape[-2:] != (1, 1) or constant.ndim not in (3, 4) or constant.shape[:-3] not in ((), (1,)):
+            raise Unfit(f": a constant of shape {str(constant.shape)[:40]}")
+        constant = constant.reshape(-1)
+    return vector(constant, constant.size).astype(np.float64)
+
+
+def needed(where, steps: Mapping[str, Step], output: str, start: str) -> list[Step]:
+    """The steps that a model's output needs, with scales and activations in those that they follow.
+
+    Args:
+        steps: by what they give, each after those that it reads; start: the value that is the model's input.
+
+    Raises:
+        InputError: the output does not come from the input, or is the input.
+    """
+    wanted, found = {output}, []
+    for gives, step in reversed(steps.items()):
+        if gives in wanted:
+            wanted |= set(step.reads or ())
+            found.append(step)
+    if start not in wanted or wanted - set(steps) - {start}:
+        raise InputError(f"{where}: its output does not come from its input")
+    if not found:
+        raise InputError(f"{where}: it computes nothing: its output is its input")
+    reads = Counter(value for step in found for value in step.reads or ())
+    return list(joined(reversed(found), lambda value: reads[value] == 1 and value != output))
 
 
 def joined(steps: Iterable[Step], once: Callable[[str | None], bool] = lambda value: True) -> Iterator[Step]:
@@ -175,8 +220,10 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     else:
         unfit += [f"{before.name!r} (no layer follows it)"] if before else []
     together(path, unfit, "not all of it is layers of a network")
-    if not made or (layers is not None and len(made) < layers):
-        raise InputError(f"{path}: {layers or 1} layers asked for; it has {len(made)}")
+    if not made:
+        raise InputError(f"{path}: it has no layer")
+    if layers is not None and len(made) < layers:
+        raise InputError(f"{path}: {layers} layers asked for; it has {len(made)}")
     check_chain([layer.header for layer in made], str(path))
     digest = digest_of_layers(layer.sha256() for layer in made)
     return MemoryNetwork(made, {"source": source, "path": path.name, "sha256": digest})

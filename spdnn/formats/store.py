@@ -26,6 +26,7 @@ import numpy as np
 from spdnn.common import progress
 from spdnn.common.errors import InputError
 from spdnn.common.threads import in_order
+from spdnn.common.validation import quoted
 from spdnn.formats import container
 from spdnn.formats.checks import SPARSE, WIDE
 from spdnn.problem import challenge
@@ -405,7 +406,7 @@ def _read(path) -> tuple[Network, dict | None]:
     if kind == "layers" and tensors is not None:
         return StoreNetwork(path, record, tensors), info
     if kind != "radixnet":
-        raise InputError(f"{path}: a network of kind {kind!r}; it must be 'radixnet' or, with tensors, 'layers'")
+        raise InputError(f"{path}: a network of kind {quoted(kind)}; it must be 'radixnet' or, with tensors, 'layers'")
     try:
         whole = [record[name] for name in ("neurons", "layers", "seed")]
         if not all(type(number) is int for number in whole):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from spdnn.common import tables
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
+from spdnn.common.validation import quoted
 from spdnn.problem import challenge
 
 SPANS = {
@@ -174,11 +175,11 @@ def _baseline(cell: dict[str, str], where: str) -> Baseline:
     tables.filled(cell, ("system", "venue", "hardware", "source"), where)
     for name, allowed in (("span", SPANS), ("lossy", ("yes", "no")), ("quantity", QUANTITIES)):
         if cell[name] not in allowed:
-            raise InputError(f"{where}: {name} {cell[name]!r} must be one of: {'; '.join(allowed)}")
+            raise InputError(f"{where}: {name} {quoted(cell[name])} must be one of: {'; '.join(allowed)}")
     if not any(words.search(cell["hardware"]) for words in _KIND.values()):
-        raise InputError(f"{where}: hardware {cell['hardware']!r} does not tell a CPU, a GPU or an FPGA")
+        raise InputError(f"{where}: hardware {quoted(cell['hardware'])} does not tell a CPU, a GPU or an FPGA")
     if cell["devices"] and not re.match(r"[1-9]\d*(?!\d)", cell["devices"]):
-        raise InputError(f"{where}: devices {cell['devices']!r} must begin with a number from 1, or be empty")
+        raise InputError(f"{where}: devices {quoted(cell['devices'])} must begin with a number from 1, or be empty")
     finished, rate = not cell["seconds"].startswith(">"), cell["edges_per_second"]
     row = Baseline(
         **{name: cell[name] for name in TEXTS},
@@ -200,7 +201,7 @@ def _check_rate(row: Baseline, rounded: bool, where: str) -> None:
         raise InputError(f"{where}: neurons and layers must both be given, or neither")
     for name in ("seconds", "edges_per_second"):
         if row.quantity in (name, "both") and getattr(row, name) is None:
-            raise InputError(f"{where}: quantity is {row.quantity!r}, but {name} is empty")
+            raise InputError(f"{where}: quantity is {quoted(row.quantity)}, but {name} is empty")
     if not row.finished and row.edges_per_second is not None:
         raise InputError(f"{where}: a run that did not finish has no rate")
     if None in (row.neurons, row.seconds, row.edges_per_second):

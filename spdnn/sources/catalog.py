@@ -16,6 +16,7 @@ from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.common.tables import table
+from spdnn.common.validation import quoted
 
 COLUMNS = (
     "name",
@@ -97,7 +98,7 @@ def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
         try:
             source = _source(line.split("\t"))
             if source.name in sources:
-                raise ValueError(f"{source.name!r} is there twice")
+                raise ValueError(f"{quoted(source.name)} is there twice")
         except ValueError as error:
             raise InputError(f"{file}, line {number}: {error}") from None
         sources[source.name] = source
@@ -111,22 +112,22 @@ def _source(cells: list[str]) -> Source:
     if not name:
         raise ValueError("the name is empty")
     if not urls or not all(re.match(r"https?://[^/]", url) for url in urls.split()):
-        raise ValueError(f"urls {urls!r} must be one or more addresses that begin with http:// or https://")
+        raise ValueError(f"urls {quoted(urls)} must be one or more addresses that begin with http:// or https://")
     if algorithm not in DIGITS:
-        raise ValueError(f"algorithm {algorithm!r} must be one of {', '.join(DIGITS)}")
+        raise ValueError(f"algorithm {quoted(algorithm)} must be one of {', '.join(DIGITS)}")
     if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", digest):
-        raise ValueError(f"digest {digest!r} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
+        raise ValueError(f"digest {quoted(digest)} must have {DIGITS[algorithm]} digits 0-9a-f for {algorithm}")
     if digest_of not in ("file", "content"):
-        raise ValueError(f"digest_of {digest_of!r} must be file or content")
+        raise ValueError(f"digest_of {quoted(digest_of)} must be file or content")
     if size and not re.fullmatch("[1-9][0-9]{0,17}", size):
-        raise ValueError(f"bytes {size!r} must be a positive whole number, or empty")
+        raise ValueError(f"bytes {quoted(size)} must be a positive whole number, or empty")
     if bool(size) == bool(most) or (most and not re.fullmatch("[1-9][0-9]{0,17}", most)):
-        raise ValueError(f"at_most {most!r} must be a positive whole number, just where bytes are empty")
+        raise ValueError(f"at_most {quoted(most)} must be a positive whole number, just where bytes are empty")
     for column, limit in zip(("seconds", "stall", "redirects"), limits, strict=True):
         if not re.fullmatch("[1-9][0-9]{0,8}", limit):
-            raise ValueError(f"{column} {limit!r} must be a positive whole number")
+            raise ValueError(f"{column} {quoted(limit)} must be a positive whole number")
     if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        raise ValueError(f"path {path!r} must be relative and must not leave its folder")
+        raise ValueError(f"path {quoted(path)} must be relative and must not leave its folder")
     nbytes, limits = int(size) if size else None, map(int, limits)
     return Source(
         name, tuple(urls.split()), algorithm, digest, digest_of, nbytes, int(size or most), *limits, path, note

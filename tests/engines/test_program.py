@@ -1,6 +1,7 @@
 """Models with convolutions from ONNX: as ONNX Runtime runs them; what is refused."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -59,6 +60,26 @@ def test_calls_of_any_size_from_several_threads(tmp_path):
         assert close(one, wanted[:n])
     assert model(x[:0]).shape == (0, 4)
     assert close(model(np.asfortranarray(x.astype(np.float64))), wanted)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_a_pooling_takes_the_memory_of_its_features_alone(tmp_path, kind):
+    made = Maker(1, 200, 200)
+    made.add(kind, kernel_shape=[100, 90], strides=[1, 3], pads=[9, 8, 7, 6])
+    path = made.save(tmp_path / "a.onnx")
+    x = np.random.default_rng(1).standard_normal((1, 1, 200, 200)).astype(np.float32)
+    model, wanted = spdnn.compile(path), outputs(path, x)
+    tracemalloc.start()
+    try:
+        assert close(model(x), wanted)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+    for pads, said in (([1 << 20] * 4, "'wide' .*: kernel"), ([0] * 4, "'wide' .pool. cannot take features")):
+        made = Maker(1, 9, 9)
+        made.add(kind, kernel_shape=[1 << 21, 1 << 21], pads=pads, name="wide")
+        path = made.save(tmp_path / "b.onnx")
+        refuses(said, lambda path=path: spdnn.compile(path)(x[:, :, :9, :9]))
 
 
 def test_what_is_refused(tmp_path):

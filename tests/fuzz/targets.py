@@ -447,7 +447,7 @@ TARGETS = {
     "npy": Target("a.npy", readers.open_inputs, _npy, _inputs),
     "smtx": Target("a.smtx", SparseMatrix.from_smtx, _texts("2, 3, 2\n0 1 2\n0 2\n", "1, 1, 0\n0 0\n\n")),
     "safetensors": Target("a.safetensors", _state_dict, _tensors, _network, longest=600),
-    "network store": Target("a.safetensors", readers.open_network, _stores, _network, _seal_store),
+    "network store": Target("a.safetensors", readers.open_network, _stores, _network, _seal_store, longest=600),
     "input store": Target("a.safetensors", readers.open_inputs, _input_stores, _inputs, _seal_store),
     "formula": Target("a.json", readers.open_network, _formula, _network, _seal_json),
     "SciPy arrays": Target("a.bin", _damaged, _texts(*(bytes([k, 4, 3, 3, 3, 3, 1, 1, *range(60)]) for k in range(6)))),
@@ -462,7 +462,7 @@ TARGETS = {
     "operation records": Target("a.jsonl", records.read_operations, _operations, _record),
     "MNIST": Target("a.idx", lambda path: read_idx(path, None), _images),
     "downloads": Target("a.tsv", read_sources, _tables("config/data.tsv")),
-    "baselines": Target("a.csv", read_baselines, _tables("config/baselines.csv")),
+    "baselines": Target("a.csv", read_baselines, _tables("config/baselines.csv"), longest=300),
     "configuration": Target(
         "a.yaml", _configured, _tables("config/smoke.yaml", "config/ladder.yaml", "config/weak.yaml"), longest=600
     ),  # which lists the keys that there are

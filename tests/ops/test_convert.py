@@ -23,6 +23,16 @@ def test_scipy_there_and_back():
         assert (ops.SparseMatrix.from_scipy(matrix.asformat(kind)).to_dense() == matrix.toarray()).all()
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
+def test_what_lies_behind_the_last_entry_is_no_entry(kind):
+    matrix = sp.random_array((6, 6), density=0.4, format=kind, rng=np.random.default_rng(1), dtype=np.float32)
+    dense = matrix.toarray()
+    matrix.indices = np.append(matrix.indices, matrix.indices[:3])
+    matrix.data = np.append(matrix.data, matrix.data[:3], axis=0)
+    assert (ops.SparseMatrix.from_scipy(matrix).to_dense() == dense).all()
+    assert len(matrix.indices) == len(matrix.data) > matrix.indptr[-1]  # the caller's stays as it is
+
+
 def test_stored_zeros_stay():
     A = ops.SparseMatrix.from_scipy(sp.csr_array((np.zeros(2, np.float32), [0, 2], [0, 1, 2]), shape=(2, 3)))
     assert A.nnz == 2

@@ -5,6 +5,7 @@ import json
 
 import pages
 import pytest
+from test_calls import calls
 from test_report import made_record
 from test_scaling import strong
 
@@ -45,10 +46,10 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     folder.mkdir(parents=True)
     (folder / "twelve.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
     for page in measured.PAGES:
-        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text((root / page).read_text())
     monkeypatch.setattr(measured, "ROOT", tmp_path)
-    readme, results = map(measured.rendered, measured.PAGES)
+    readme, results, _ = map(measured.rendered, measured.PAGES)
     assert "| 1024 x 120 | dead inputs alone | 500 ms, inference | 0.47 | " in readme
     assert "| 1024 x 120 | all three | 20 ms, inference | 12 | " in readme  # not of the first 1000 inputs
     assert "| 65536 x 1920 | all three | 10 s, from nothing to verified categories | 24 | |" in readme
@@ -60,14 +61,29 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
 def test_tables_of_other_records(measured, tmp_path, monkeypatch):
     folder = tmp_path / "results/measured/a-machine"
     folder.mkdir(parents=True)
-    for kind, made in (("peers", pages.peers()), ("ladder", pages.ladder()), ("ranks", strong())):
+    slow = made_record(seconds=(0.4, 0.4, 0.4)) | {"threads": 1}
+    fast = made_record(seconds=(0.2, 0.2, 0.2))
+    streamed = made_record(seconds=(0.5,))
+    streamed["time_to_solution"] = {"of": "command", "seconds": 10.0, "parts": PARTS | {"inference": 0.5, "other": 9.5}}
+    streamed["time_to_solution"]["cached"] = []
+    kinds = {
+        "peers": pages.peers(), "ladder": pages.ladder(), "ranks": strong(), "operations": pages.operations(),
+        "calls": calls(), "threads": [slow, fast], "unstructured": [made_record(reductions=()), made_record()],
+        "streamed": [streamed],
+    }  # fmt: skip
+    for kind, made in kinds.items():
         (folder / f"{kind}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
-    (folder / "operations.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in pages.operations()))
     monkeypatch.setattr(measured, "ROOT", tmp_path)
     assert measured.solution() is None
-    rows = {name: measured.TABLES[name]().splitlines()[2:] for name in ("peers", "ladder", "ranks", "operations")}
+    rows = {name: measured.TABLES[name]().splitlines()[2:] for name in [*kinds, "plans", "models"]}
     size = "1,024 × 120, official, 60,000 inputs"
     assert rows["peers"][0] == f"| {size} | dead inputs | 150 ms | 2 (2 to 2) | 3 (3 to 3) |"
     assert rows["ladder"][:2] == ["| cpu | none | 10 s | |", "| cpu | dead | 2 s | 5 |"]
     assert rows["ranks"][0] == "| 1024 x 120 | dead inputs | 800 ms | 500 ms | 415 ms | 275 ms | 325 ms |"
     assert rows["operations"][1].startswith("| `spmm` | the fastest dense | 4.00 (4.00) | ")
+    assert rows["calls"][0] == "| 1 | 1 ms | 2 | 3 |"
+    assert rows["threads"][:2] == ["| 1 | 400 ms | 1.00 |", "| 2 | 200 ms | 2.00 |"]
+    assert rows["unstructured"][0] == "| time with all reductions, relative to none | 1.00 (0.83 to 1.20) |"
+    assert rows["streamed"][0] == "| 1024 x 120 | 500 ms | 0.47 | 3 | 10 s |"
+    assert rows["plans"][0] == "| dead inputs | 2 | 2 | -5 % | -15 % | +4 % |"
+    assert rows["models"][0] == "| transformer small 256 tokens | dense | 1.1 ms | 3.3 ms | 3.00 | 446.5 |"

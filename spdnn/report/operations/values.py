@@ -205,7 +205,7 @@ def _machine(key: tuple, records: Sequence[OperationRecord], number: int) -> dic
         "fma": max((one.ours.machine.fma_per_second for one in problems if one.ours.machine), default=None),
         "operations": [_operation(op, [one for one in problems if one.operation == op], number) for op in operations],
         "imbalance": [one for one in problems if one.ours.imbalance and one.in_order],
-        "models": _models([record for record in records if record.operation == "model"]),
+        "models": models_of([record for record in records if record.operation == "model"]),
     }
 
 
@@ -244,7 +244,7 @@ def _highly_sparse(one: Compared) -> str | None:
     return one.problem.set if one.percent >= 80 else None
 
 
-def _models(records: Sequence[OperationRecord]) -> list[dict]:
+def models_of(records: Sequence[OperationRecord]) -> list[dict]:
     """Each model with sparse arithmetic, compared with other arithmetics; the latest comparison of each."""
     rows = []
     for one in compared(records):
