@@ -156,7 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nprofile", flush=True)
         tables.append(check_profile(tally, device.properties, str(today), chosen))
     status = finish(tally, tables)
-    write_predicted(str(today), challenge.WIDTHS if "networks" in parts else challenge.WIDTHS[:1])
+    if {"first", "networks"} & set(parts):
+        write_predicted(str(today), challenge.WIDTHS if "networks" in parts else challenge.WIDTHS[:1])
     print(f"to send back: {packed(today, device.properties, tally)}", flush=True)
     return status
 
