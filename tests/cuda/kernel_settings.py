@@ -13,12 +13,12 @@ class Setting(NamedTuple):
     Attributes:
         kernel: with its macros.
         blocks: how many a multiprocessor must be able to hold at once, by its registers and threads.
-        least: compute capability x 10 of the first architecture that it is for.
+        architectures: that it is for, compute capabilities x 10.
     """
 
     kernel: Kernel
     blocks: int = 1
-    least: int = 0
+    architectures: range = range(1000)
 
 
 OPERATIONS = (
@@ -72,7 +72,7 @@ SETTINGS = (
         for valued in (False, True)
     ),
     *(
-        Setting(settings.staged(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK_LEAST)
+        Setting(settings.staged(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK)
         for shared in groups.SHARED
         for valued in (False, True)
     ),

@@ -152,7 +152,7 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     Raises:
         RuntimeError: the compiling process failed (not: a kernel does not compile).
     """
-    settings = [one for one in settings if one.least <= arch]
+    settings = [one for one in settings if arch in one.architectures]
     added = (f"-arch=sm_{arch}", "--ptxas-options=-v", *CUPY_ADDS, *extra)
     jobs = {
         (one.kernel.file, one.kernel.options): (source(one.kernel.file), [*one.kernel.options, *added])

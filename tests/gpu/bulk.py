@@ -25,8 +25,10 @@ def main(ordinal: int | None = None) -> int:
     except (Unavailable, InputError) as error:
         print(error)
         return NOT_HERE
-    if capability < settings.BULK_LEAST:
-        print(f"compute capability {capability / 10}: there are bulk copies from {settings.BULK_LEAST / 10} on")
+    if capability not in settings.BULK:
+        print(
+            f"compute capability {capability / 10}: bulk copies are for {settings.BULK[0] / 10} to below {settings.BULK.stop / 10}"
+        )
         return NOT_HERE
     network, inputs = RadixNet(1024, 12), correctness.rows(1000, 1024, 1, "bits")
     runner, options = engine("cuda-staged"), Options(device=ordinal)

@@ -153,7 +153,7 @@ class Run:
             kernel, common["source"], common["list"] = f"{layer.kind}_layer", source, self.list
         if layer.kind == STAGED:
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
-            bulk = BULK and properties.capability >= settings.BULK_LEAST
+            bulk = BULK and properties.capability in settings.BULK
             chosen, room = settings.staged(layer.shared, layer.valued, bulk), layer.numbers["room"]
             shared = staged_shared(room)
             blocks = min(items, staged_blocks(properties, room) * properties.multiprocessors)

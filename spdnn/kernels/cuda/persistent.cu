@@ -30,8 +30,7 @@ struct Layer {
 template <int OUTPUTS>
 __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* here, Held* there, int* failed, int k)
 {
-    Seen seen = unseen();
-    bool beyond = false;
+    unsigned int bits = 0;
     for (int group = threadIdx.x / LANES; group < layer.groups; group += THREADS / LANES) {
         const int slice = group / SLICE;
         Held sums[OUTPUTS];
@@ -44,11 +43,14 @@ __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* 
             const int output = __ldg(layer.order + group * OUTPUTS + one);
             if (output < 0) continue;
             const float bias = __ldg(layer.bias + output * layer.bias_step);
+            Seen seen = unseen(); // of each output by itself: registers are short
+            bool beyond = false;
             there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, seen, beyond);
+            bits |= alive_of(seen);
+            if (beyond) atomicMin(failed, k);
         }
     }
-    if (beyond) atomicMin(failed, k);
-    return alive_of(seen);
+    return bits;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) persistent_layers(

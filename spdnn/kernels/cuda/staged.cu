@@ -11,7 +11,7 @@
 // scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
 // tile lie side by side a lane copies 16 bytes, else 4.
 //
-// BULK, from sm_90 on: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one instruction. Nothing
+// BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one instruction. Nothing
 // selects it until a device has passed it (tests/gpu/correctness.py).
 //
 // Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4 + 32; the last neuron of each stage
