@@ -99,7 +99,8 @@ class Result(Shown):
         values: float32 (alive, outputs), the last rows, when they were asked for; or of the inputs `valued` alone.
         valued: int64, ascending 0-based inputs whose last rows `values` are; None: all that are alive.
         notes: what the engine has to tell (batches, layout, instruction set...), fit for JSON.
-        bytes_loaded: that the edges gathered, from whichever cache; None: a float32 for each edge and input.
+        bytes_loaded: that the edges gathered at least, from whichever cache, a load that serves several edges once;
+            None: a float32 for each edge and input.
         bytes_moved: read and written past the caches by design: inputs, weights, features between passes; None where
             the engine does not count them.
     """

@@ -349,7 +349,8 @@ class Result(Record, kw_only=True):
         edges_computed: inputs x edges really computed in one repeat.
         bytes_moved: bytes read and written past the caches by design: inputs, weights, features between passes; null
             where the engine does not count them.
-        bytes_loaded: bytes that the edges gathered, from whichever cache; null: 4 for each edge computed.
+        bytes_loaded: bytes that the edges gathered at least, from whichever cache, a load for several edges once; null:
+            4 for each edge computed.
         digests: of each repeat's output.
         sha256: of all that the verdict looked at: survivors, statistics, values that were kept.
     """

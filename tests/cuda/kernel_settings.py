@@ -13,10 +13,12 @@ class Setting(NamedTuple):
     Attributes:
         kernel: with its macros.
         blocks: how many a multiprocessor must be able to hold at once, by its registers and threads.
+        architectures: that it is for, compute capabilities x 10.
     """
 
     kernel: Kernel
     blocks: int = 1
+    architectures: range = range(1000)
 
 
 OPERATIONS = (
@@ -66,6 +68,11 @@ SETTINGS = (
     ),
     *(
         Setting(settings.staged(shared, valued), settings.STAGED_BLOCKS)
+        for shared in groups.SHARED
+        for valued in (False, True)
+    ),
+    *(
+        Setting(settings.staged(shared, valued, bulk=True), settings.STAGED_BLOCKS, settings.BULK)
         for shared in groups.SHARED
         for valued in (False, True)
     ),

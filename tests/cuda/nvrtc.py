@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distribution
+from itertools import pairwise
 from pathlib import Path
 
 from kernel_settings import SETTINGS, Setting
@@ -48,7 +49,7 @@ REGISTERS = 65_536
 PARTITIONS, GRANULE = 4, 256  # of a multiprocessor's registers; what a warp is given is a multiple of 256
 FOLDERS = {12: Path(sysconfig.get_path("purelib")), 13: Path(sys.prefix) / "nvrtc13"}  # with a compiler's package
 # A label, or an instruction and, of a branch, where it goes, in what nvdisasm prints.
-LOOP = re.compile(r"^\s*(\.L\w+):|/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:[^;\n]*`\((\.L\w+)\))?", re.M)
+CODE = re.compile(r"^\s*(\.L\w+):|/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:[^;\n]*`\((\.L\w+)\))?", re.M)
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 
 
@@ -151,6 +152,7 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     Raises:
         RuntimeError: the compiling process failed (not: a kernel does not compile).
     """
+    settings = [one for one in settings if arch in one.architectures]
     added = (f"-arch=sm_{arch}", "--ptxas-options=-v", *CUPY_ADDS, *extra)
     jobs = {
         (one.kernel.file, one.kernel.options): (source(one.kernel.file), [*one.kernel.options, *added])
@@ -172,14 +174,14 @@ def compiled(toolkit: int, arch: int, settings: Sequence[Setting] = SETTINGS, ex
     return Compiled(version, known, outcomes)
 
 
-def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[Counter[str]]:
-    """Of each inner loop that gathers and multiplies, how many instructions of each name it has.
+def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[list[str]]:
+    """What nvdisasm reads: a list [label], or [name of an instruction, label that it branches to or ""], in order.
 
     Raises:
         RuntimeError: the kernel does not compile, or nvdisasm refuses its code.
     """
     given = [*kernel.options, f"-arch=sm_{arch}", *CUPY_ADDS]
-    file = _file(toolkit, source(kernel.file), [*given, "machine code", LOOP.pattern])
+    file = _file(toolkit, source(kernel.file), [*given, "machine code", CODE.pattern])
     if not file.exists():
         (answer,) = _answer(toolkit, [(source(kernel.file), given)], code=True)["logs"]
         if not answer[0]:
@@ -191,24 +193,31 @@ def machine_code(toolkit: int, arch: int, kernel: Kernel) -> list[Counter[str]]:
             done = subprocess.run([program.locate(), "-c", cubin.name], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"nvdisasm refuses {kernel} for sm_{arch}:\n{done.stderr}")
+        found = [[label] if label else [name.split(".")[0], to] for label, name, to in CODE.findall(done.stdout)]
         with replacing(file) as temporary:
-            temporary.write_text(json.dumps([dict(loop) for loop in _loops(done.stdout)]))
-    return [Counter(loop) for loop in json.loads(file.read_text())]
+            temporary.write_text(json.dumps(found))
+    return json.loads(file.read_text())
 
 
-def _loops(text: str) -> Iterator[Counter[str]]:
-    """The instructions of each loop without another branch that loads from shared memory and multiplies."""
+def inner_loops(code: list[list[str]]) -> Iterator[Counter[str]]:
+    """How many instructions of each name the loops have that load from shared memory and multiply, and branch once."""
     names: list[str] = []
     labels: dict[str, int] = {}
-    for label, name, target in LOOP.findall(text):
-        if label:
-            labels[label] = len(names)
+    for name, *target in code:
+        if not target:
+            labels[name] = len(names)
             continue
-        names.append(name.split(".")[0])
-        begin = labels.get(target, len(names)) if names[-1] == "BRA" else len(names)
+        names.append(name)
+        begin = labels.get(target[0], len(names)) if name == "BRA" else len(names)
         body = names[begin:]
         if body.count("BRA") == 1 and {"LDS", "FFMA"} <= set(body):
             yield Counter(body)
+
+
+def between_stores(code: list[list[str]]) -> list[int]:
+    """Instructions from one store to global memory to the next, that included."""
+    stores = [i for i, name in enumerate(one[0] for one in code if len(one) > 1) if name == "STG"]
+    return [after - before for before, after in pairwise(stores)]
 
 
 def _file(toolkit: int, text: str, options: list[str]) -> Path:

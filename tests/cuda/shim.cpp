@@ -436,6 +436,9 @@ int shim_landed(ShimCopy* copy) {
 }
 
 // What kernels of the sanitized build call on an access out of bounds, before it is made.
+// The current thread does what it may not.
+extern "C" SHIM_EXPORT void shim_fail(const char* what) { FAIL("%s", what); }
+
 extern "C" SHIM_EXPORT void shim_bad_access(bool write, uintptr_t address, size_t size) {
     char name[100] = "";
     void* start = nullptr;

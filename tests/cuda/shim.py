@@ -121,7 +121,7 @@ class ShimDevice(ShimStreams):
         self.finish()
         return array.copy()
 
-    def address(self, array):
+    def _address(self, array):
         return array.ctypes.data
 
     def trim(self):
@@ -146,7 +146,7 @@ class ShimDevice(ShimStreams):
             )
         entries = [function for copy in copies for function in (copy.shim_entry, copy.shim_shared)]
         code = (ctypes.c_void_p * len(entries))(*[ctypes.cast(entry, ctypes.c_void_p).value for entry in entries])
-        addresses = [np.uintp(self.address(value)) if isinstance(value, np.ndarray) else value for value in values]
+        addresses = [np.uintp(self._address(value)) if isinstance(value, np.ndarray) else value for value in values]
         cells = [np.array([value]) for value in addresses]
         arguments = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         error = ctypes.create_string_buffer(1000)
@@ -224,7 +224,7 @@ def _library(kernel: cuda.Kernel, capability: int = 90, counting: bool = False, 
     arch = f"-D__CUDA_ARCH__={10 * capability}" if "__CUDA_ARCH__" in source else ""
     arch += " -DSHIM_COUNT" * counting
     defines = "".join(f"#define {name} {value}\n" for name, value in kernel.defines.items())
-    return _loaded(kernel.file, kernel.name, defines, source, str(kernel), arch, worker)
+    return _loaded(Path(kernel.file).name, kernel.name, defines, source, str(kernel), arch, worker)
 
 
 @cache

@@ -11,6 +11,7 @@ from spdnn.kernels.cuda import settings
 from spdnn.problem.network import from_matrices
 
 GATHERS = 8  # in one turn of an inner loop
+MOST_OF_AN_OUTPUT = 43  # from store to store, of four inputs
 # Of one turn, for each number of outputs that share a gather: 32 multiply-adds for each output, and the rest.
 MOST = {
     75: {"staged": {1: 58, 2: 90, 4: 154}, "staged, values": {1: 62, 2: 97, 4: 163},
@@ -38,13 +39,22 @@ def test_instructions_of_an_inner_loop(arch, name):
         kernels = [settings.staged(shared, valued) for shared in most]
     else:
         kernels = [settings.persistent(16, 1024, valued)]  # which has a loop for each
-    loops = [loop for kernel in kernels for loop in nvrtc.machine_code(12, arch, kernel)]
+    loops = [loop for kernel in kernels for loop in nvrtc.inner_loops(nvrtc.machine_code(12, arch, kernel))]
     shared = [loop["FFMA"] // (4 * GATHERS) for loop in loops]
     assert sorted(set(shared)) == sorted(most)
     for of, loop in zip(shared, loops, strict=True):
         assert loop["FFMA"] == 4 * GATHERS * of
         assert loop["LDS"] == GATHERS
         assert loop.total() <= most[of]
+
+
+@pytest.mark.parametrize("arch", [pytest.param(arch, marks=() if arch == 90 else pytest.mark.full("architectures"))
+                                  for arch in MOST])  # fmt: skip
+def test_instructions_of_an_output(arch):
+    """Bias, activation, what is zero, what is past float32, where to: of four inputs."""
+    between = nvrtc.between_stores(nvrtc.machine_code(12, arch, settings.staged(4, False)))
+    assert len(between) == settings.STAGED_HELD - 1
+    assert max(between) <= MOST_OF_AN_OUTPUT
 
 
 # Edges for each time that shared memory delivers (32 where each has a gather of its own), of `staged`, `persistent`.

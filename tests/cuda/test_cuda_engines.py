@@ -26,6 +26,7 @@ from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import arranged, arranged_ahead
 from spdnn.engines.registry import engine, infer
+from spdnn.kernels.layouts.sliced import sliced, staged
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import REDUCTIONS, parse_reductions
@@ -157,6 +158,14 @@ def test_persistent_blocks_of_every_width(on_shim, monkeypatch, widest, valued, 
                 got = assert_exact("cuda-persistent", network, inputs, reductions="none")
                 assert got.edges_computed == -(-count // variant.inputs) * variant.inputs * network.edges
                 assert got.digest == infer(network, inputs, "cuda-csr", reductions="none").digest
+
+
+@pytest.mark.parametrize(("name", "edges"), [("cuda-ell", 1), ("cuda-staged", 4), ("cuda-persistent", 4)])
+def test_a_load_that_serves_several_edges_is_one(on_shim, name, edges):
+    """Else such a run is faster than the machine's limit, and has no record."""
+    on_shim(multiprocessors=1)
+    got = infer(RadixNet(64, 4, bias=-0.1), rows(40, 64, kind="dense"), name, reductions="none")
+    assert got.bytes_loaded == 4 * got.edges_computed // edges
 
 
 def least_shared(inputs, width):
@@ -400,3 +409,59 @@ def test_free_memory_in_pieces_makes_smaller_batches(on_shim, monkeypatch):
     largest = 0
     with pytest.raises(MemoryTooSmall, match="no piece is so large"):
         infer(network, inputs, "cuda-csr")
+
+
+def irregular(values, seed=0):
+    """70,000 inputs to 320 outputs that read 0 to 700 of them, and from there to 100; no two outputs share inputs."""
+    rng = np.random.default_rng(seed)
+    matrices = []
+    for inputs, outputs in ((70_000, 320), (320, 100)):
+        degrees = rng.integers(0, min(inputs, 700) + 1, outputs)
+        degrees[:2] = 0, min(inputs, 700)
+        indices = np.concatenate([rng.choice(inputs, degree, replace=False) for degree in degrees])
+        data = rng.normal(size=indices.size) / 16 if values else np.full(indices.size, 0.0625)
+        columns = np.repeat(np.arange(outputs), degrees)
+        matrices.append(sp.csc_array((data.astype(np.float32), (indices, columns)), shape=(inputs, outputs)))
+    return from_matrices(matrices, [np.float32(0.125)] * 2, 32.0)
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_random_degrees_and_inputs_past_sixteen_bits(on_shim, values):
+    """Bit for bit the same, and at most 2 % more gathers than if no output looked for others with its inputs."""
+    device = on_shim(multiprocessors=2)
+    network, inputs = irregular(values), rows(40, 70_000, kind="csr", density=0.05)
+    digest = infer(network, inputs, "cuda-csr", reductions="none").digest
+    for name in ("cuda-ell", "cuda-staged", "cuda-persistent"):
+        assert infer(network, inputs, name, reductions="none").digest == digest, name
+    for layer in network.layers():
+        room = choice.room_for(device.properties, [layer])
+        alone, found = (staged(layer, 160, room, most_shared=most).slices.indices.size for most in (1, 4))
+        assert found <= 1.02 * alone
+        alone, found = (sliced(layer, most_shared=most).indices.size for most in (1, 4))
+        assert found <= 1.02 * alone
+
+
+@pytest.mark.parametrize("name", ["cuda-ell", "cuda-staged", "cuda-persistent"])
+def test_minus_zero_is_zero(on_shim, name):
+    """A product that underflows is -0 where it is negative, and so it stays where the bias is -0."""
+    on_shim(multiprocessors=1)
+    tiny = np.full((8, 8), np.float32(1e-30))
+    network = from_matrices([-tiny], [np.full(8, np.float32(-0.0))], last="none")
+    got = infer(network, Inputs.from_array(tiny), name, reductions="none")
+    assert got.survivors.tolist() == [0]
+
+
+@pytest.mark.parametrize("device", ["large", "permuted", "permuted, little shared memory"])
+def test_bulk_copies_give_the_same_bits(on_shim, monkeypatch, random_network, device):
+    """Rows side by side and rows that are not, stages of several sizes, from sm_90 on; nothing selects them."""
+    _, widths, options = ALL_SHAPES["several parts, one value"]
+    network, inputs = random_network(widths, **options), rows(100, widths[0])
+    found = on_shim(**DEVICES[device])
+    plain = [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")]
+    monkeypatch.setattr(cuda_layers, "BULK", True)
+    bound = []
+    monkeypatch.setattr(
+        found, "_bind", lambda kernel, *rest, bind=found._bind: bound.append(kernel) or bind(kernel, *rest)
+    )
+    assert [infer(network, inputs, "cuda-staged", reductions=name).digest for name in ("none", "dead,inputs")] == plain
+    assert {("BULK", 1) in one.macros for one in bound if one.name == "staged_layer"} == {True}

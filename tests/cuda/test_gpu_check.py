@@ -112,11 +112,17 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert set(gpu("correctness").ENGINES) == {*OURS, "cusparse"}
     kernels, scheduled = 1 + 1, 4 * 2 + 1 + 2 * 2 * 4  # the ceilings; every schedule, gaps, runs and their records
     passed = 2 + correctness + kernels + len(wanted) + scheduled
-    first, kernels, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
+    first, kernels, told_before, scheduled, told, found, packed = sorted((tmp_path / "records").iterdir())
     assert said.splitlines()[-2].startswith(f"gpu-check pass: {passed} passed, 0 failed, 0 left out")
     assert said.splitlines()[-1] == f"to send back: {packed}"
+    assert {(row["gpu"], row["layers"]) for row in json.loads(told_before.read_text())["rows"]} == {
+        (gpu, layers) for gpu in ("V100", "A100", "H100", "H200") for layers in challenge.DEPTHS
+    }
     with zipfile.ZipFile(packed) as archive:
-        assert archive.namelist() == ["found.json", *(path.name for path in (first, kernels, scheduled, told, found))]
+        assert archive.namelist() == [
+            "found.json",
+            *(path.name for path in (first, kernels, told_before, scheduled, told, found)),
+        ]
         assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
     assert [record.case for record in read_records(first)] == ["radixnet-1024-2.mnist.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
@@ -616,3 +622,15 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert "all.jsonl" in done.stdout
     (record,) = read_records(tmp_path / "out/all.jsonl")  # sound all the same
     assert record.verdict.passed
+
+
+@pytest.mark.parametrize(("capability", "status"), [(90, 0), (80, 77)])
+def test_bulk_copies(gpu, on_shim, monkeypatch, capability, status):
+    monkeypatch.setattr(layers, "BULK", False)
+    on_shim(capability=capability, multiprocessors=1)
+    assert gpu("bulk").main() == status
+
+
+def test_bulk_copies_are_in_a_process_of_their_own(gpu):
+    with pytest.raises(gpu("tally").NotHere, match="CUDA|CuPy|driver"):
+        gpu("check").bulk_copies(None)

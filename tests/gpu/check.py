@@ -2,6 +2,7 @@
 
     make gpu-check ARGS="--parts first"                         a minute; .venv gets CuPy for the driver found
     make gpu-check [ARGS="--quick"]                             all, in eight minutes
+    make gpu-check ARGS="--parts first --profile"               and what Nsight Compute (ncu) counts, two minutes more
     make gpu-check VENV= PYTHON=python3 [ARGS="--mnist FILE"]   with a Python that has numpy, scipy, msgspec and CuPy
     PYTHONPATH=. python3 tests/gpu/check.py --help              the same
 
@@ -24,6 +25,9 @@ What was measured is in the folder --results, under the date: DATE.jsonl holds t
 `spdnn report`, and DATE-schedules.jsonl those of part taskgraph, whose other figures are in DATE-taskgraph.json;
 DATE-kernels.json the samples of single kernels; DATE-ops.jsonl operation records, and DATE-ops.json the samples of all
 programs of part ops. Until a part ends, its records are in a file that ends in .part.
+
+DATE-profile.json has what was counted with --profile, beside what was predicted. DATE-predicted.json has the times that
+counts and data sheets predict (predicted.py), of which none is measured: no report reads them.
 
 DATE.zip has all of these, what the device is, what failed and what was left out: the one file to send back.
 
@@ -57,11 +61,14 @@ for folder in (ROOT, ROOT / "benchmarks", HERE.parent / "engines", HERE):
 if absent := [name for name in ("msgspec", "numpy", "scipy") if importlib.util.find_spec(name) is None]:
     sys.exit(f"gpu-check: {sys.executable} lacks {', '.join(absent)}; install what is missing, or leave VENV= away")
 
+import bulk  # noqa: E402
 import correctness  # noqa: E402
 import cuda_kernels  # noqa: E402
 import device_ops  # noqa: E402
 import device_schedules  # noqa: E402
 import networks  # noqa: E402
+import predicted  # noqa: E402
+import profiling  # noqa: E402
 from tally import NotHere, Tally, TooLittleTime  # noqa: E402
 
 from spdnn.common.errors import InputError, SpdnnError  # noqa: E402
@@ -81,6 +88,7 @@ SANITIZED_FAILURE = 77
 # An allocation is made to fail, and CuPy asks drivers for functions that they may not have: neither is an error here.
 # The option is memcheck's; what kernels read and write is reported all the same.
 SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
+BULK_SECONDS = 60
 SANITIZER_SECONDS = 25  # of cases in each tool; what begins late may go on for as long again
 
 
@@ -90,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--parts", default=",".join(PARTS), metavar="A,B", help=f"of {', '.join(PARTS)} (default: all)")
     top.add_argument("--quick", action="store_true", help="a few shapes, two widths, 120 layers: about a minute")
+    top.add_argument("--profile", action="store_true", help="then what Nsight Compute counts, where it is installed")
     top.add_argument("--seconds", type=float, default=SECONDS, help=f"no case starts after them (default: {SECONDS})")
     top.add_argument("--mnist", metavar="FILE", help="the MNIST training images, idx or idx.gz")
     top.add_argument("--device", type=int, metavar="D", help="its number (default: 0)")
@@ -143,7 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tables.append(check_ops(tally, device, str(today), chosen))
             else:
                 tables.append(check_taskgraph(runs, device, str(today), chosen))
+    if chosen.profile:
+        print("\nprofile", flush=True)
+        tables.append(check_profile(tally, device.properties, str(today), chosen))
     status = finish(tally, tables)
+    if {"first", "networks"} & set(parts):
+        write_predicted(str(today), challenge.WIDTHS if "networks" in parts else challenge.WIDTHS[:1])
     print(f"to send back: {packed(today, device.properties, tally)}", flush=True)
     return status
 
@@ -199,6 +213,27 @@ def check_correctness(tally: Tally, engines: list[str], chosen) -> None:
         correctness.run(tally, seed, engines, QUICK_SHAPES, QUICK_DEEP, exact=4)
     else:
         correctness.run(tally, seed, engines)
+    tally.case("bulk copies", lambda: bulk_copies(chosen.device))
+
+
+def bulk_copies(ordinal: int | None) -> None:
+    """Run bulk.py.
+
+    Raises:
+        AssertionError: other bits, or it did not end; NotHere: the device has no such copies.
+    """
+    command = [sys.executable, str(HERE / "bulk.py"), *([] if ordinal is None else [str(ordinal)])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE.parent / "engines")])}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BULK_SECONDS, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"no end within {BULK_SECONDS} s") from None
+    said = (done.stdout.strip() or done.stderr.strip()).splitlines()[-1:] or ["it said nothing"]
+    if done.returncode == bulk.NOT_HERE:
+        raise NotHere(said[0])
+    assert done.returncode == 0, said[0]
 
 
 def check_sanitized(tally: Tally, chosen) -> None:
@@ -268,6 +303,23 @@ def tell_ceilings(machine: Machine) -> list[str]:
     )
     print(told, flush=True)
     return [told]
+
+
+def check_profile(tally: Tally, properties, name: str, chosen) -> list[str]:
+    """Counters of Nsight Compute in `name`-profile.json; the lines of their table."""
+    found = tally.case("profile", lambda: profiling.profile(properties, chosen.device))
+    if not found:
+        return []
+    write_text(f"{name}-profile.json", profiling.text(found))
+    return [profiling.HEAD, *map(profiling.line, found)]
+
+
+def write_predicted(name: str, widths: Sequence[int]) -> None:
+    """What was predicted for networks of these widths, in `name`-predicted.json."""
+    rows = [asdict(row) for row in predicted.own(widths)]
+    content = {"predicted": "the least seconds by counts and data sheets; nothing of it is measured", "rows": rows}
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    write_text(f"{name}-predicted.json", json.dumps(content, indent=1) + "\n")
 
 
 def check_networks(runs: networks.Networks, name: str, chosen) -> list[str]:

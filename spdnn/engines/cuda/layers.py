@@ -30,6 +30,7 @@ from spdnn.problem.network import Layer
 
 WAITING = 8  # blocks of SIMPLE threads on a multiprocessor
 COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
+BULK = False  # whether staged layers are copied in bulk where they can be: not before a device has passed that
 MOST_CHUNKS = 2**28  # of a layer: kernels count the loads of its values, eight for each output of a chunk, in an int
 
 
@@ -151,8 +152,9 @@ class Run:
         else:
             kernel, common["source"], common["list"] = f"{layer.kind}_layer", source, self.list
         if layer.kind == STAGED:
-            chosen, room = settings.staged(layer.shared, layer.valued), layer.numbers["room"]
             items, properties = self.tiles * layer.numbers["parts"], self.device.properties
+            bulk = BULK and properties.capability in settings.BULK
+            chosen, room = settings.staged(layer.shared, layer.valued, bulk), layer.numbers["room"]
             shared = staged_shared(room)
             blocks = min(items, staged_blocks(properties, room) * properties.multiprocessors)
             if items >= 2**31:

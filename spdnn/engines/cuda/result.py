@@ -11,9 +11,15 @@ from spdnn.problem.result import Keep, LastRows, Result
 
 
 def result(
-    plan: Plan, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], notes: dict, keep: Keep
+    plan: Plan,
+    inputs: Inputs,
+    parts: Sequence[tuple[np.ndarray, dict[str, Any]]],
+    shared: Sequence[int],
+    notes: dict,
+    keep: Keep,
 ) -> Result:
-    """`parts`: of each batch, the numbers of its inputs, and what BufferSlot.finish gave; `notes` are added to."""
+    """`parts`: of each batch, the numbers of its inputs, and what BufferSlot.finish gave; `shared`: of each layer, the
+    edges that one load of an input serves at most; `notes` are added to."""
     batches = []
     for numbers, outcome in parts:
         living = np.flatnonzero(outcome["row_of"] >= 0)
@@ -22,11 +28,17 @@ def result(
         batches.append(LastRows(numbers[living], row_of, outcome["statistics"], *values))
     work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
     computed = int(work @ plan.edges)
-    loaded = 4 * computed
+    bits = 32 * (work @ (plan.edges // np.array(shared, np.int64)))
     if inputs.kind == "bits":
-        loaded -= int(work[0] * plan.edges[0]) * 31 // 8  # a bit for each edge, not a float
+        bits -= 31 * work[0] * plan.edges[0]  # a bit for each edge, not a float
     common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
     survivors = np.sum([outcome["survivors"] for _, outcome in parts], axis=0, dtype=np.int64)
     return plan.last.result(
-        inputs.total, batches, keep, survivors=survivors, edges_computed=computed, notes=common, bytes_loaded=loaded
+        inputs.total,
+        batches,
+        keep,
+        survivors=survivors,
+        edges_computed=computed,
+        notes=common,
+        bytes_loaded=int(bits) // 8,
     )

@@ -54,6 +54,7 @@ class CudaSession(Session):
         self.slot = BufferSlot(part, tiles, buffers)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         self.launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
+        self.shared = [layers[k].shared for k in range(plan.depth)]
         self.copy_seconds = inputs_copied + sum(layer.copy_seconds for layer in layers.values())
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
 
@@ -73,7 +74,7 @@ class CudaSession(Session):
                 stage.through(0, self.course.depth, count)
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
-        return result(self.plan, self.inputs, parts, {**self.notes, "spans": spans}, self.values)
+        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.values)
 
     def _launch(self, batch: np.ndarray) -> None:
         """One batch, as DeviceRows.batch has it, through all layers."""

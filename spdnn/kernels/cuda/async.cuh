@@ -22,3 +22,43 @@ __device__ __forceinline__ void copy_async(float4* shared, const float4* global)
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
 #endif
+
+#if BULK // from sm_90 on: one instruction copies all inputs of a neuron, and an mbarrier counts the bytes that have come
+typedef unsigned long long Arrivals;
+#ifndef SPDNN_SHIM
+__device__ __forceinline__ unsigned int in_shared(const void* address)
+{
+    return (unsigned int)__cvta_generic_to_shared(address);
+}
+// One thread makes it; a barrier then lets the others use it.
+__device__ __forceinline__ void make_arrivals(Arrivals* arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(in_shared(arrivals)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// One thread says how many bytes come in this round.
+__device__ __forceinline__ void expect_bytes(Arrivals* arrivals, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(in_shared(arrivals)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy_bulk(float* shared, const float* global, int bytes, Arrivals* arrivals)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     in_shared(shared)),
+                 "l"(global), "r"(bytes), "r"(in_shared(arrivals))
+                 : "memory");
+}
+// Every thread waits for the round of that parity.
+__device__ __forceinline__ void wait_for_bytes(Arrivals* arrivals, int parity)
+{
+    unsigned int come = 0;
+    while (!come)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(come)
+                     : "r"(in_shared(arrivals)), "r"(parity)
+                     : "memory");
+}
+// What this thread has done in shared memory comes before bulk copies that begin after the next barrier.
+__device__ __forceinline__ void before_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#endif
+#endif

@@ -44,10 +44,10 @@ __device__ __forceinline__ unsigned int held_lanes(int first, int count)
     return count - first >= TILE ? FULL_WARP : (1u << (count - first)) - 1;
 }
 
-// min(max(sum, low), high); a sum past float32 is reported in `failed`, for a clip would hide it.
-__device__ __forceinline__ float activated(float sum, float low, float high, int* failed, int layer)
+// min(max(sum, low), high); `beyond` is set for a sum past float32, which a clip would hide.
+__device__ __forceinline__ float activated(float sum, float low, float high, bool& beyond)
 {
-    if (!(fabsf(sum) <= LARGEST)) atomicMin(failed, layer);
+    beyond |= !(fabsf(sum) <= LARGEST);
     return fminf(fmaxf(sum, low), high);
 }
 

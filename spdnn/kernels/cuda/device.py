@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.errors import SpdnnError
+from spdnn.kernels.cuda import launches
 from spdnn.kernels.cuda.declarations import Kernel
 
 MOST_BLOCKS = 2**31 - 1  # of a one-dimensional grid
@@ -166,9 +167,15 @@ class Device(abc.ABC):
             SpdnnError: a launch failed; the sentence names the last one.
         """
 
-    @abc.abstractmethod
     def address(self, array: Any) -> int:
         """Where the first element of `array` is on the device, for tables of pointers that a kernel reads."""
+        address = self._address(array)
+        launches.pointed(address, array)
+        return address
+
+    @abc.abstractmethod
+    def _address(self, array: Any) -> int:
+        """As `address`."""
 
     @abc.abstractmethod
     def synchronize(self) -> None:
@@ -249,7 +256,8 @@ class Device(abc.ABC):
             raise SpdnnError(f"kernel {kernel}: {wrong}")
         pairs = [(parameter, arguments[parameter.name]) for parameter in kernel.parameters]
         values = tuple(value if declared.array else declared.dtype.type(value) for declared, value in pairs)
-        return self._bind(kernel, blocks, values, shared)
+        launch, folder = self._bind(kernel, blocks, values, shared), launches.folder()
+        return launches.recorded(folder, self, launch, kernel, blocks, values, shared) if folder else launch
 
 
 def _wrong(

@@ -18,29 +18,35 @@ __device__ __forceinline__ void add(Held& sum, float weight, const Held& value)
     sum.z = fmaf(weight, value.z, sum.z);
     sum.w = fmaf(weight, value.w, sum.w);
 }
-// bias added, activated; bit i of `bits` is set for a value i that is not zero.
-__device__ __forceinline__ Held finished(
-    Held sum, float bias, float low, float high, int* failed, int layer, unsigned int& bits)
+typedef uint4 Seen;
+__device__ __forceinline__ Seen unseen() { return make_uint4(0, 0, 0, 0); }
+// bias added, activated; the bits of the values are added to `seen`, and `beyond` is set for a sum past float32.
+__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond)
 {
-    sum.x = activated(__fadd_rn(sum.x, bias), low, high, failed, layer);
-    sum.y = activated(__fadd_rn(sum.y, bias), low, high, failed, layer);
-    sum.z = activated(__fadd_rn(sum.z, bias), low, high, failed, layer);
-    sum.w = activated(__fadd_rn(sum.w, bias), low, high, failed, layer);
-    bits |= (sum.x != 0.f) | (sum.y != 0.f) << 1 | (sum.z != 0.f) << 2 | (sum.w != 0.f) << 3;
+    sum.x = activated(__fadd_rn(sum.x, bias), low, high, beyond), seen.x |= __float_as_uint(sum.x);
+    sum.y = activated(__fadd_rn(sum.y, bias), low, high, beyond), seen.y |= __float_as_uint(sum.y);
+    sum.z = activated(__fadd_rn(sum.z, bias), low, high, beyond), seen.z |= __float_as_uint(sum.z);
+    sum.w = activated(__fadd_rn(sum.w, bias), low, high, beyond), seen.w |= __float_as_uint(sum.w);
     return sum;
+}
+// Bit i is set where a value i was not zero; -0 is zero.
+__device__ __forceinline__ unsigned int alive_of(Seen seen)
+{
+    return (seen.x << 1 != 0) | (seen.y << 1 != 0) << 1 | (seen.z << 1 != 0) << 2 | (seen.w << 1 != 0) << 3;
 }
 #else
 #define VECTOR 1
 typedef float Held;
 __device__ __forceinline__ Held nothing() { return 0.f; }
 __device__ __forceinline__ void add(Held& sum, float weight, const Held& value) { sum = fmaf(weight, value, sum); }
-__device__ __forceinline__ Held finished(
-    Held sum, float bias, float low, float high, int* failed, int layer, unsigned int& bits)
+typedef unsigned int Seen;
+__device__ __forceinline__ Seen unseen() { return 0; }
+__device__ __forceinline__ Held finished(Held sum, float bias, float low, float high, Seen& seen, bool& beyond)
 {
-    sum = activated(__fadd_rn(sum, bias), low, high, failed, layer);
-    bits |= sum != 0.f;
+    sum = activated(__fadd_rn(sum, bias), low, high, beyond), seen |= __float_as_uint(sum);
     return sum;
 }
+__device__ __forceinline__ unsigned int alive_of(Seen seen) { return seen << 1 != 0; }
 #endif
 #define LANES (INPUTS / VECTOR) // threads that share a group of outputs
 #ifndef UNIT

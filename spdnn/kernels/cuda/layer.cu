@@ -27,15 +27,16 @@ __device__ __forceinline__ void every_group(
         float sums[SLICE] = {};
         from.enter(tile);
         from.sums(group, sums);
-        bool nonzero = false;
+        bool nonzero = false, beyond = false;
 #pragma unroll
         for (int i = 0; i < SLICE; ++i) {
             const int output = from.output(group * SLICE + i);
             if (output < 0) continue;
-            const float value = activated(__fadd_rn(sums[i], bias[output * bias_step]), low, high, failed, layer);
+            const float value = activated(__fadd_rn(sums[i], bias[output * bias_step]), low, high, beyond);
             target[((long long)tile * outputs + output) * TILE + lane] = value;
             nonzero |= value != 0.f;
         }
+        if (beyond) atomicMin(failed, layer);
         const unsigned int bits = __ballot_sync(FULL_WARP, nonzero) & held_lanes(tile * TILE, count);
         if (lane == 0) {
             mark(active + tile, bits);

@@ -43,7 +43,11 @@ __device__ __forceinline__ unsigned int through(const Layer& layer, const Held* 
             const int output = __ldg(layer.order + group * OUTPUTS + one);
             if (output < 0) continue;
             const float bias = __ldg(layer.bias + output * layer.bias_step);
-            there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, failed, k, bits);
+            Seen seen = unseen(); // of each output by itself: registers are short
+            bool beyond = false;
+            there[output * LANES] = finished(sums[one], bias, layer.low, layer.high, seen, beyond);
+            bits |= alive_of(seen);
+            if (beyond) atomicMin(failed, k);
         }
     }
     return bits;

@@ -11,8 +11,11 @@
 // scheduler's warps one half copies first and then gathers, and the other half the other way round. Where the rows of a
 // tile lie side by side a lane copies 16 bytes, else 4.
 //
-// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4 + 16; the last neuron of each stage
-// is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED. INPUTS is TILE.
+// BULK, for sm_90 to sm_103: instead of 16 bytes a lane, a thread copies the 128 bytes of a neuron with one instruction. Nothing
+// selects it until a device has passed it (tests/gpu/correctness.py).
+//
+// Launch: THREADS a block, any number of blocks. Shared bytes: 2 * (room + 1) * TILE * 4 + 32; the last neuron of each stage
+// is zeros, which padding reads. Macros: THREADS, HELD, SHARED, VALUED, BULK. INPUTS is TILE.
 // Source: Hidayetoglu et al., HPEC 2020, section III-B: staging, 16-bit indices, reuse from registers.
 #define INPUTS 32
 #define UNIT 1
@@ -38,12 +41,22 @@ __device__ __forceinline__ void copy_neurons(T* stage, const T* rows, const unsi
 
 // Copies a stage of a tile of `list`, neurons map[0..size-1], to `stage`.
 __device__ __forceinline__ void copy_stage(float* stage, const float* source, const int* list, int tile, int count,
-                                           int inputs, const unsigned int* map, int size)
+                                           int inputs, const unsigned int* map, int size, void* arrivals)
 {
     const int lane = threadIdx.x % 32;
     const int index = list[min(tile * TILE + lane, count - 1)], first = __shfl_sync(FULL_WARP, index, 0);
     const float* row = source + row_start(index, inputs);
-    if (__all_sync(FULL_WARP, first % TILE == 0 && index == first + lane)) {
+    const bool together = __all_sync(FULL_WARP, first % TILE == 0 && index == first + lane);
+#if BULK
+    constexpr int NEURON = TILE * sizeof(float);
+    if (threadIdx.x == 0) expect_bytes((Arrivals*)arrivals, together ? size * NEURON : 0);
+    if (together) {
+        for (int i = threadIdx.x; i < size; i += THREADS)
+            copy_bulk(stage + i * TILE, row - lane + (long long)map[i] * TILE, NEURON, (Arrivals*)arrivals);
+        return;
+    }
+#endif
+    if (together) {
         const int part = threadIdx.x % LANES;
         copy_neurons(reinterpret_cast<Held*>(stage) + part, reinterpret_cast<const Held*>(row - lane) + part, map,
                      threadIdx.x / LANES, THREADS / LANES, size);
@@ -73,9 +86,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
     int there = size; // begin of the stage that is copied to; the other is gathered from
     if (warp < 2) staged[warp * size + room * TILE + lane] = 0.f;
     int stage = stages[item % parts];
+#if BULK
+    Arrivals* arrivals = reinterpret_cast<Arrivals*>(staged + 2 * size) + 2; // of each stage
+    int parities = 0;
+    if (threadIdx.x < 2) make_arrivals(arrivals + threadIdx.x);
+    __syncthreads();
+#else
+    char* arrivals = nullptr;
+#endif
     copy_stage(staged, source, list, item / parts, count, inputs, map + map_starts[stage],
-               map_starts[stage + 1] - map_starts[stage]);
+               map_starts[stage + 1] - map_starts[stage], arrivals);
     wait_for_copies();
+#if BULK
+    wait_for_bytes(arrivals, 0);
+    parities ^= 1;
+    before_bulk();
+#endif
     __syncthreads();
     Held sums[HELD];
 #pragma unroll
@@ -91,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         const auto copy_next = [&] {
             if (item_after < items)
                 copy_stage(staged + there, source, list, item_after / parts, count, inputs, map + map_starts[after],
-                           map_starts[after + 1] - map_starts[after]);
+                           map_starts[after + 1] - map_starts[after], arrivals + (there ? 1 : 0));
         };
         if (ahead) copy_next();
         const int here = part_of_tile + (there ? 0 : size / VECTOR); // where this lane gathers from, in Held
@@ -106,22 +132,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) staged_layer(
         }
         if (!ahead) copy_next();
         if (last) {
-            unsigned int bits = 0;
+            Seen seen = unseen();
+            bool beyond = false;
 #pragma unroll
             for (int held = 0; held < HELD; ++held) {
                 const int slice = (part * (groups / SLICE) + group / SLICE) * rounds + held / SHARED;
                 const int output = order[(slice * SLICE + group % SLICE) * SHARED + held % SHARED];
                 if (output >= 0)
                     reinterpret_cast<Held*>(target + ((long long)tile * outputs + output) * TILE)[part_of_tile] =
-                        finished(sums[held], bias[output * bias_step], low, high, failed, layer, bits);
+                        finished(sums[held], bias[output * bias_step], low, high, seen, beyond);
                 sums[held] = nothing();
             }
-            bits <<= part_of_tile * VECTOR;
+            if (beyond) atomicMin(failed, layer);
+            unsigned int bits = alive_of(seen) << part_of_tile * VECTOR;
             for (int distance = 16; distance; distance /= 2) bits |= __shfl_xor_sync(FULL_WARP, bits, distance);
             if (lane == 0) mark(active + tile, bits & held_lanes(tile * TILE, count));
             if (threadIdx.x == 0 && part == 0) atomicAdd(work + layer, (unsigned long long)TILE);
         }
         wait_for_copies();
+#if BULK
+        const int to = there ? 1 : 0;
+        if (item_after < items) wait_for_bytes(arrivals + to, parities >> to & 1);
+        parities ^= 1 << to;
+        before_bulk();
+#endif
         __syncthreads(); // the next stage is there, and this one is read
         item = then[0], stage = then[1];
         there = size - there;

@@ -42,6 +42,10 @@ class Laid:
         return cls(replace(host, arrays={}), tuple(fields), offset)
 
     @property
+    def shared(self) -> int:
+        return self.host.shared
+
+    @property
     def padding(self) -> float:
         return self.host.padding
 

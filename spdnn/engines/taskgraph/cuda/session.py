@@ -62,6 +62,7 @@ class CudaGraphSession(Session):
         copied = time.perf_counter() - begun
         self.plan = plan = Plan.of(devices[0], prepared, inputs, kind)
         host = HostWeights(network, plan, options.threads)
+        self.shared = [laid.shared for laid in host.laid]
         self.sizes = self._sizes(host)
         self.predicted: float | None = None
         self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], host)
@@ -103,7 +104,7 @@ class CudaGraphSession(Session):
         graph_notes = notes(cut, self.sizes, self.request, self.why, going.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
-        return result(self.plan, self.inputs, parts, {**self.notes, **graph_notes}, self.values)
+        return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.values)
 
     def tell(self, result: Result) -> None:
         cut, seconds, spans = self.cut, self._seconds, self._going.spans()
