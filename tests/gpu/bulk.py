@@ -26,9 +26,7 @@ def main(ordinal: int | None = None) -> int:
         print(error)
         return NOT_HERE
     if capability not in settings.BULK:
-        print(
-            f"compute capability {capability / 10}: bulk copies are for {settings.BULK[0] / 10} to below {settings.BULK.stop / 10}"
-        )
+        print(f"compute capability {capability / 10}, for which there are no bulk copies")
         return NOT_HERE
     network, inputs = RadixNet(1024, 12), correctness.rows(1000, 1024, 1, "bits")
     runner, options = engine("cuda-staged"), Options(device=ordinal)
