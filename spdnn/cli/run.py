@@ -14,6 +14,7 @@ from spdnn.cli import answers, arguments
 from spdnn.cli.inputs import named, opened
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target, existing, replacing, reserve, together
+from spdnn.common.shown import counted
 from spdnn.distributed.local import staged
 from spdnn.distributed.world import launched, world
 from spdnn.engines.base import Options
@@ -379,10 +380,10 @@ def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | N
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
         print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
     print(f"solution    {text(measurement.time_to_solution)}")
-    seconds = float(np.median(measurement.samples.inference_seconds))
+    seconds, runs = float(np.median(measurement.samples.inference_seconds)), len(measurement.digests)
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(
-        f"inference   {seconds:.4f} s, median of {len(measurement.digests)} ({measurement.span}; "
+        f"inference   {seconds:.4f} s, {f'median of {runs}' if runs > 1 else 'one run'} ({measurement.span}; "
         f"reductions: {_on(measurement)}; {_workers(measurement)})"
     )
     print(
@@ -393,7 +394,7 @@ def _report(chosen, name: str, measurement, result: Result, verdict: Verdict | N
 
 
 def _workers(measurement) -> str:
-    threads, ranked = f"{measurement.threads} threads", measurement.distribution
+    threads, ranked = counted(measurement.threads, "threads"), measurement.distribution
     if measurement.ranks == 1:
         return threads
     balance = f"imbalance {ranked.imbalance.edges:.3f} in edges; {ranked.told}"

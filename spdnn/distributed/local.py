@@ -49,7 +49,10 @@ def _copied(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
     """Copies in the new folder `where`."""
     folder = where.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: not a folder to write to; --stage (or {VARIABLE}) names one on a disk of the node")
+        unset = ", for that variable is not set here" if "$" in str(folder) else ""
+        raise InputError(
+            f"{folder}: not a folder to write to{unset}; --stage (or {VARIABLE}) names one on a disk of the node"
+        )
     files = [None if path is None else existing(path, "file") for path in paths]
     for path in filter(None, files):
         if not path.is_file():

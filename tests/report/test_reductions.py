@@ -297,7 +297,7 @@ def test_layers_of_other_edges_are_told_by_a_run_that_merged_nothing():
 
 def test_a_single_layer_and_a_page_without_reductions_have_no_section():
     assert section([run(())]) is None
-    assert "easier than it looks" not in whole([run(())]).text
+    assert "What the reductions leave out" not in whole([run(())]).text
     layer = run(layers=120)
     layer["span"] = "one layer, features in the engine's layout"
     assert section([layer]) is None

@@ -248,4 +248,14 @@ def test_bars_are_the_parts_of_the_time_to_solution_where_records_have_it():
     parts = record["time_to_solution"]["parts"]
     assert rows["inference"] == parts["inference"] == 0.11
     assert sum(rows.values()) == pytest.approx(2.5)
-    assert "Inference is 4.4 to 4.4 %" in shown([record]).text
+    assert "Inference is 4.4 %" in shown([record]).text
+
+
+def test_a_page_of_own_networks_says_nothing_of_what_was_published():
+    own = solved(made_record("mine-12", (0.5,), official=False, neurons=64, layers=12, inputs=1000), 2.0)
+    challenge = shown([solved(made_record(), 2.0)]).text
+    text = shown([own]).text
+    assert "Inference is 25 % of the time to solution." in text
+    for told in ("published rates leave the rest out", "Published preparation"):
+        assert told in challenge
+        assert told not in text

@@ -6,4 +6,4 @@ from spdnn.report.common.section import Section
 from spdnn.report.reductions.figures import figures
 from spdnn.report.reductions.values import values
 
-SECTION = Section("reductions", "Why the challenge is easier than it looks", Path(__file__).parent, values, figures)
+SECTION = Section("reductions", "What the reductions leave out", Path(__file__).parent, values, figures)

@@ -66,7 +66,7 @@ def values(collection: Collection) -> dict | None:
         rows: {run, parts, uploaded} of each run: parts None where its record has none, uploaded the seconds of read
         that copied to a GPU; split: the rows with parts; streamed: whether others streamed weights; meanings: of the
         sources of the parts; curves: of the survivors; ladders; on_gpu: whether any run used a GPU;
-        preparations: what published systems do before inference.
+        preparations: what published systems do before inference, where one of the twelve networks was run.
     """
     runs, own = collection.runs, collection.own
     if not runs:
@@ -82,7 +82,7 @@ def values(collection: Collection) -> dict | None:
         "curves": curves(own, MOST_DRAWN),
         "ladders": ladders(own)[:MOST_DRAWN],
         "on_gpu": any(run["on_gpu"] for run in runs),
-        "preparations": read_preparations(),
+        "preparations": read_preparations() if any(run["official_size"] for run in runs) else [],
         "inference_share": _inference_share(runs),
     }
 
