@@ -445,12 +445,12 @@ class MemoryNetwork(Network):
         for k, layer in enumerate(self._layers, 1):
             layer.check(f"layer {k}")
         check_chain([layer.header for layer in self._layers])
-        self._description = description
+        self._description, self._identity = description, ""
 
     @property
     def description(self) -> dict:
         if self._description is None:
-            self._description = {"source": "memory", "sha256": self.sha256()}
+            self._description = {"source": "memory", "sha256": self.identity()}
         return self._description
 
     @property
@@ -465,6 +465,11 @@ class MemoryNetwork(Network):
 
     def in_memory(self, k: int) -> bool:
         return True
+
+    def identity(self) -> str:
+        """The digest of all layers: that of a store of them, too."""
+        self._identity = self._identity or self.sha256()
+        return self._identity
 
 
 def check_chain(headers: Sequence[Header], where: str = "network") -> None:

@@ -13,6 +13,7 @@ from refusals import refuses
 from safetensors.numpy import save_file
 
 import spdnn
+from spdnn.formats.store import write_network
 from spdnn.formats.torch_files import TorchFile
 
 # What torch 2.15 saved of Sequential(Linear(6, 5), BatchNorm1d(5), ReLU, Linear(5, 4, bias=False), ReLU, Linear(4, 3)),
@@ -141,6 +142,13 @@ def test_biases_by_layer(tmp_path):
     network = spdnn.open_network(tmp_path, bias=[-1, [0, 1, 2, 3]], last="none")
     assert [network.layer(0).bias, network.layer(1).bias.tolist()] == [-1, [0, 1, 2, 3]]
     refuses("3 biases for 2 layers", spdnn.open_network, tmp_path, bias=[1, 2, 3], last="none")
+
+
+def test_a_file_and_the_store_of_it_are_one_network(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"fc.weight": np.ones((3, 2)), "fc.bias": np.arange(3)})
+    network = spdnn.open_network(tmp_path / "a.npz", last="none")
+    write_network(tmp_path / "net.safetensors", network)
+    assert spdnn.open_network(tmp_path / "net.safetensors").identity() == network.identity()
 
 
 def packed(path, content, data=None, **options):

@@ -85,7 +85,7 @@ def distances(rows: Sequence[dict]) -> Figure:
             plotting.write_after(axes, f"{significant(share, 3)} %", share, index, size=9)
         if longest > LIMIT_IN_VIEW:
             axes.axvline(100, color=INK, linestyle=":", linewidth=1.2)
-        axes.set_xlim(0, max(110.0, 1.18 * longest) if longest > LIMIT_IN_VIEW else 1.25 * longest)
+        axes.set_xlim(0, max(110.0, 1.18 * longest) if longest > LIMIT_IN_VIEW else 1.25 * longest or 1.0)
         axes.set_xlabel("% of the machine's limit that was reached", loc="left")
         plotting.name_rows(plot, axes, [plotting.folded(row["short"], 30) for row in shown], fontsize=9)
         _ceilings(plot, shown, palette)
