@@ -14,6 +14,7 @@ left as it is.
 
 import math
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from spdnn.common.files import write_text
-from spdnn.common.statistics import ratio_of_medians
+from spdnn.common.statistics import ratio_of_medians, ratios
 from spdnn.common.validation import builtins
 from spdnn.costmodel import calibration
 from spdnn.engines.registry import usable_cores
@@ -215,15 +216,18 @@ def limit() -> str | None:
 
 def unstructured() -> str | None:
     """What the search for reductions costs where it finds nothing."""
-    pairs = defaultdict(dict)
-    for one in kept("unstructured").records:
-        pairs[one.problem.neurons, one.problem.layers][bool(one.reductions.requested)] = one
-    if not pairs or any(len(pair) < 2 for pair in pairs.values()):
+    pairs = defaultdict(lambda: {True: [], False: []})
+    for one in sorted(kept("unstructured").records, key=lambda one: one.created):
+        pairs[one.problem.neurons, one.problem.layers][bool(one.reductions.requested)].append(one)
+    if not pairs:
         return None
-    shares = [ratio_of_medians(pair[True].seconds, pair[False].seconds) for _, pair in sorted(pairs.items())]
+    seconds_of = [
+        [[t for one in pair[on] for t in one.seconds] for on in (False, True)] for _, pair in sorted(pairs.items())
+    ]
+    shares = [ratios(*both) for both in seconds_of]
     cells = [f"{each.median:.2f} ({each.low:.2f} to {each.high:.2f})" for each in shares]
     lines = [["network", *map(_name, sorted(pairs))], ["time with all reductions, relative to none", *cells]]
-    return table(lines, f"{source([one for pair in pairs.values() for one in pair.values()])}.")
+    return table(lines, f"{source(kept('unstructured').records)}.")
 
 
 def threads() -> str | None:
@@ -411,8 +415,9 @@ def draw(figure: str, target: Path) -> None:
     command("spdnn", "plot", figure, *folders, "-o", target, "--width", "9in", "--style", "page")
 
 
-def command(*words: object) -> None:
-    subprocess.run([sys.executable, "-m", *map(str, words)], check=True)
+def command(*words: object, place: Path = ROOT) -> None:
+    """Run a module in the folder `place`, so that no record has a path of this machine."""
+    subprocess.run([sys.executable, "-m", *map(str, words)], check=True, cwd=place)
 
 
 def run_twelve(kind: str, place: Path) -> None:
@@ -430,8 +435,23 @@ def run_peers(place: Path) -> None:
 
 
 def run_workflow(configuration: str, place: Path, settings: Sequence[str] = ()) -> None:
-    files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config" / configuration, "--directory", place]
-    command("snakemake", "--cores", "all", *files, *(["--config", *settings] if settings else []))
+    shutil.copy(ROOT / "config" / configuration, place)
+    files = ["--snakefile", ROOT / "Snakefile", "--configfile", configuration]
+    command("snakemake", "--cores", "all", *files, *(["--config", *settings] if settings else []), place=place)
+
+
+def run_unstructured(place: Path) -> None:
+    """With all reductions and with none in turns, for what a machine does changes from minute to minute."""
+    for neurons in (1024, 4096, 16384):
+        network, rows = f"unstructured-{neurons}-24.safetensors", f"digits-{neurons}.safetensors"
+        command(
+            "spdnn", "network", "make", "unstructured", "--neurons", neurons, "--layers", 24, "-o", network, place=place
+        )
+        command("spdnn", "inputs", "make", "digits", "--neurons", neurons, "--count", 6000, "-o", rows, place=place)
+        for turn in range(5):
+            for kind in ("all", "none"):
+                words = ["--network", network, "--inputs", rows, "--reductions", kind, "--record"]
+                command("spdnn", "infer", *words, f"{neurons}-{kind}-{turn}.json", place=place)
 
 
 def run_threads(place: Path) -> None:
@@ -447,9 +467,9 @@ def run_operations(place: Path) -> None:
 
 
 def run_calls(place: Path) -> None:
-    network = place / "784-2048-2048-10.safetensors"
-    subprocess.run([sys.executable, ROOT / "benchmarks/latency.py", network], check=True)
-    command("spdnn", "bench", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", place)
+    network = "784-2048-2048-10.safetensors"
+    subprocess.run([sys.executable, ROOT / "benchmarks/latency.py", network], check=True, cwd=place)
+    command("spdnn", "bench", network, "--zeros", 0.8, "--batches", "1,8,64,512,4096", "-o", "calls", place=place)
 
 
 RUNS: dict[str, Callable[[Path], None]] = {
@@ -457,7 +477,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "like-for-like": partial(run_twelve, "dead"),
     "peers": run_peers,
     "ladder": partial(run_workflow, "ladder.yaml"),
-    "unstructured": partial(run_workflow, "unstructured.yaml"),
+    "unstructured": run_unstructured,
     "threads": run_threads,
     "ranks": partial(run_workflow, "strong.yaml"),
     "streamed": partial(run_workflow, "challenge.yaml", settings=STREAMED),

@@ -20,6 +20,7 @@ DATA = {
     "spdnn.sources.catalog": ("config/data.tsv",),
     "spdnn.verify.verdict": ("config/truth/*",),
 }
+SHOWN = ("docs", "results", "*.md")  # of a checkout: what shows numbers and makes none
 VERSIONS = ("spdnn", "numpy", "scipy", "blake3", "mpi4py", "snakemake")
 
 
@@ -141,7 +142,7 @@ def cpu_name() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that the package lies in, with -dirty where files differ; None outside one."""
+    """The commit of the checkout that the package lies in, with -dirty where more than SHOWN differs; None outside."""
     if not shutil.which("git") or not (PACKAGE.parent / ".git").exists():
         return None
 
@@ -152,4 +153,5 @@ def _commit() -> str | None:
         return run.stdout.strip() if run.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
-    return commit and commit + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":(exclude){one}" for one in SHOWN))
+    return commit and commit + ("-dirty" if changed else "")

@@ -481,7 +481,7 @@ class Environment(Record, kw_only=True, forbid_unknown_fields=False):
         gpu: name of the device that was used.
         system: operating system and architecture.
         versions: of the packages that matter.
-        commit: git commit, with -dirty where the checkout differs from it; null outside a checkout.
+        commit: git commit, with -dirty where its code differs; null outside a checkout.
         code: digest of the package's sources, as installed.
         compiler: that built the kernels, with its flags; null where they were not loaded.
         lock: digest of the names and versions of all packages installed.

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kMostUnits = (1 << 24) - 1;  // of a stage
 constexpr int kSpins = 4000;    // looks for work before a helper sleeps: some 100 us
+constexpr int kAside = 16;      // looks after which it sees again whether it is in the caller's way
 constexpr int kPatience = 400;  // looks for the end of others' units before the caller lets go of its core
 
 inline void relax() {
@@ -45,6 +47,7 @@ public:
     void stage(int64_t units, void (*work)(const void*, int64_t), const void* with) {
         call = work, context = with;
         done.store(0, std::memory_order_relaxed);
+        home.store(sched_getcpu(), std::memory_order_relaxed);
         state.store(word(++stages, units), std::memory_order_seq_cst);
         if (!woken && sleeping.load(std::memory_order_seq_cst)) {
             woken = true;  // once a call: those that are wanted stay awake until its next stage
@@ -76,8 +79,19 @@ private:
         return number < wanted.load(std::memory_order_relaxed) && next_of(seen) < units_of(seen);
     }
 
+    // Leaves the caller's core. Systems wake a thread on the core of its waker, where it holds up the caller, and take
+    // milliseconds to move it to an idle one.
+    void step_aside() const {
+        const int caller = home.load(std::memory_order_relaxed);
+        cpu_set_t cores;
+        if (caller < 0 || sched_getcpu() != caller || sched_getaffinity(getpid(), sizeof cores, &cores)) return;
+        CPU_CLR(caller, &cores);
+        if (CPU_COUNT(&cores)) sched_setaffinity(0, sizeof cores, &cores);
+    }
+
     [[noreturn]] void help(int number) {
         for (int looks = 0;; ++looks) {
+            if (looks % kAside == 0) step_aside();
             if (work_waits(number)) {
                 if (take()) looks = 0;
             } else if (looks < kSpins) {
@@ -87,7 +101,7 @@ private:
                 ++sleeping;
                 wake.wait(lock, [&] { return work_waits(number); });
                 --sleeping;
-                looks = 0;
+                looks = -1;
             }
         }
     }
@@ -95,6 +109,7 @@ private:
     std::atomic<uint64_t> state{0};
     std::atomic<int64_t> done{0};
     std::atomic<int> sleeping{0}, wanted{0};
+    std::atomic<int> home{-1};  // the core of the caller
     void (*call)(const void*, int64_t) = nullptr;
     const void* context = nullptr;
     uint64_t stages = 0;
