@@ -17,7 +17,7 @@ rule benchmark:
     params:
         case=lambda wildcards: CASES[wildcards.case],
         memory=config["memory"],
-        configfiles=[str(path) for path in workflow.overwrite_configfiles],
+        configfiles=CONFIGFILES,
         code=code_digest("spdnn.measure.record"),
     script:
         "../scripts/benchmark.py"

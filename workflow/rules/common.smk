@@ -32,6 +32,11 @@ try:
         parse_reductions(case.reductions, runner.offers)
 except SpdnnError as error:
     raise WorkflowError(str(error))
+# As a command in the folder of the run names them.
+CONFIGFILES = [
+    str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    for path in map(Path, workflow.overwrite_configfiles)
+]
 runs.keep_jobs(Path(str(workflow.current_basedir)).parents[1])
 if workflow.is_main_process:
     runs.enter(Path("results"))

@@ -13,7 +13,7 @@ if OPS:
         threads: every_core(OPS.get("threads", 1))
         params:
             ops=OPS,
-            configfiles=[str(path) for path in workflow.overwrite_configfiles],
+            configfiles=CONFIGFILES,
             code=code_digest("spdnn.peers.operations"),
         script:
             "../scripts/ops.py"

@@ -15,7 +15,7 @@ if PEERS:
         threads: every_core(PEERS.get("threads", 1))
         params:
             peers=PEERS,
-            configfiles=[str(path) for path in workflow.overwrite_configfiles],
+            configfiles=CONFIGFILES,
             code=code_digest("spdnn.peers.compare", *(module.split(":")[0] for module in ENGINES.values())),
         script:
             "../scripts/peers.py"

@@ -8,6 +8,7 @@ import numpy as np
 
 from spdnn.common import progress
 from spdnn.common.endings import check_ended
+from spdnn.common.threads import in_order
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.compiled import read_ahead
 from spdnn.engines.cpu import schedule as plan
@@ -63,8 +64,8 @@ class CpuSession(Session):
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
-        layers = progress.bar(network.layers(), "weights", network.depth)
-        self.layers = [bind(layer) for layer in layers] if resident else None
+        layers = in_order(lambda k: bind(network.layer(k)), range(network.depth), options.threads)
+        self.layers = list(progress.bar(layers, "weights", network.depth)) if resident else None
         self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
         for memory in self.buffers:
             touch(memory, self.threads)  # here, not on the clock

@@ -1,9 +1,10 @@
 // The helpers behind team.hpp: one word tells the stage, its units, and the next unit to take.
 #include "team.hpp"
 
+#include "aside.hpp"
+
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -79,19 +80,9 @@ private:
         return number < wanted.load(std::memory_order_relaxed) && next_of(seen) < units_of(seen);
     }
 
-    // Leaves the caller's core. Systems wake a thread on the core of its waker, where it holds up the caller, and take
-    // milliseconds to move it to an idle one.
-    void step_aside() const {
-        const int caller = home.load(std::memory_order_relaxed);
-        cpu_set_t cores;
-        if (caller < 0 || sched_getcpu() != caller || sched_getaffinity(getpid(), sizeof cores, &cores)) return;
-        CPU_CLR(caller, &cores);
-        if (CPU_COUNT(&cores)) sched_setaffinity(0, sizeof cores, &cores);
-    }
-
     [[noreturn]] void help(int number) {
         for (int looks = 0;; ++looks) {
-            if (looks % kAside == 0) step_aside();
+            if (looks % kAside == 0) step_aside(home.load(std::memory_order_relaxed));
             if (work_waits(number)) {
                 if (take()) looks = 0;
             } else if (looks < kSpins) {

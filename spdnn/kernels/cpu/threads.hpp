@@ -1,6 +1,7 @@
 // Threads of a kernel at one instruction-set level, and the processor time that each spent.
 #pragma once
 
+#include "aside.hpp"
 #include "level.hpp"
 #include "ops.hpp"
 
@@ -14,8 +15,10 @@ namespace SPDNN_LEVEL {
 template <class Share>
 bool on_threads(int threads, double* busy, Share share) {
     std::atomic<bool> any{false}, starved{false};
+    const int caller = sched_getcpu();
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int k = 0; k < threads; ++k) {
+        if (k) step_aside(caller);
         const double began = processor_seconds();
         try {
             if (share(k)) any = true;
