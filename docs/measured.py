@@ -57,15 +57,20 @@ LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated
 Size = tuple[int, int]
 
 
+def files_of_the_twelve() -> list[Path]:
+    kinds = ("twelve", "like-for-like")
+    return sorted(path for kind in kinds for path in ROOT.glob(f"results/measured/*/{kind}.jsonl"))
+
+
 def runs() -> dict[tuple[Size, str], RunRecord]:
-    """By ((neurons, layers), kind): the latest record of the twelve on the official inputs, of engine cpu, one rank."""
-    records, _ = read_all(sorted(ROOT.glob("results/measured/*/*.jsonl")))
+    """By ((neurons, layers), kind): the latest record of the twelve on the official inputs, by engine cpu."""
+    records, _ = read_all(files_of_the_twelve())
     found = {}
     for record in sorted(records, key=lambda one: one.created):
         problem = record.problem
         kind = next((kind for kind, names in KINDS.items() if names == record.reductions.requested), None)
         whole = problem.official and problem.input_count == challenge.INPUTS
-        if kind and whole and record.engine.name == "cpu" and record.ranks == 1 and not record.comparison:
+        if kind and whole and record.engine.name == "cpu":
             found[(problem.neurons, problem.layers), kind] = record
     return found
 
@@ -410,9 +415,8 @@ def rendered(page: str) -> str:
 
 
 def draw(figure: str, target: Path) -> None:
-    """A figure of the report, of the records that are committed."""
-    folders = sorted(ROOT.glob("results/measured/*/"))
-    command("spdnn", "plot", figure, *folders, "-o", target, "--width", "9in", "--style", "page")
+    """A figure of the report, of the twelve."""
+    command("spdnn", "plot", figure, *files_of_the_twelve(), "-o", target, "--width", "9in", "--style", "page")
 
 
 def command(*words: object, place: Path = ROOT) -> None:

@@ -1,6 +1,7 @@
 """`spdnn inputs make`: the inputs of the challenge, by formula."""
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spdnn.cli import arguments
@@ -33,21 +34,28 @@ def add(group) -> None:
 def generated(kind: str, neurons: int, count: int | None, mnist: str | None, cache: "Cache | None" = None) -> Inputs:
     """The inputs named `mnist` or `digits` for that width, from `cache` if it has them; `count` of them (None: all)."""
     if kind == "mnist":
-        from spdnn.sources.mnist import locate_mnist, mnist_inputs
+        from spdnn.sources.mnist import downloaded_mnist, mnist_inputs
 
-        try:
-            source = existing(mnist, "file of MNIST images") if mnist else locate_mnist()
-        except InputError:
-            raise
-        except SpdnnError as error:
-            raise SpdnnError(f"{error}; give its file by --mnist, or take digits, which need no download") from error
-        make = partial(mnist_inputs, neurons, source)
+        source = existing(mnist, "file of MNIST images") if mnist else downloaded_mnist() or _fetched()
+        make = lambda: mnist_inputs(neurons, source if mnist else _fetched())  # noqa: E731
     else:
         from spdnn.sources.digits import digits_inputs
 
         source, make = None, partial(digits_inputs, neurons)
     whole = cache.inputs(kind, neurons, source, make) if cache else make()
     return whole if count is None else whole.counted(count)
+
+
+def _fetched() -> Path:
+    """MNIST's training images, checked; downloaded unless they are there."""
+    from spdnn.sources.mnist import locate_mnist
+
+    try:
+        return locate_mnist()
+    except InputError:
+        raise
+    except SpdnnError as error:
+        raise SpdnnError(f"{error}; give its file by --mnist, or take digits, which need no download") from error
 
 
 def opened(path: str, neurons: int, count: int | None) -> Inputs:

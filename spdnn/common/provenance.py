@@ -1,6 +1,7 @@
 """The origin of a result: the digest of the code that a module reaches, the commit, the machine."""
 
 import ast
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -85,9 +86,15 @@ def package_digest() -> str:
 
 @cache
 def lock_digest() -> str:
-    """SHA-256 over the names and versions of all packages that are installed: the lock of what really ran."""
-    installed = {f"{one.name.lower()}=={one.version}" for one in importlib.metadata.distributions() if one.name}
-    return hashlib.sha256("".join(f"{line}\n" for line in sorted(installed)).encode()).hexdigest()
+    """SHA-256 over the names and versions of all packages that are installed: the lock of what really ran.
+
+    Both are in the names of the folders that installers leave; reading what lies in them takes a tenth of a second.
+    """
+    installed: set[str] = set()
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            installed.update(name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info")))
+    return hashlib.sha256("".join(f"{name}\n" for name in sorted(installed)).encode()).hexdigest()
 
 
 def _built() -> tuple[str | None, dict[str, str]]:

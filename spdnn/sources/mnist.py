@@ -45,6 +45,7 @@ from spdnn.common.progress import Stage
 from spdnn.kernels import dispatch
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
+from spdnn.sources.catalog import read_sources
 from spdnn.sources.fetch import fetch
 
 NAME = "mnist-train-images"  # in config/data.tsv
@@ -72,6 +73,12 @@ def locate_mnist(path: str | os.PathLike | None = None, folder: str | os.PathLik
         return fetch(NAME, cache_folder() if folder is None else folder)
     read_idx(path)
     return Path(path)
+
+
+def downloaded_mnist() -> Path | None:
+    """The file that `locate_mnist` fetched before, not checked again; None where there is none."""
+    path = cache_folder() / read_sources()[NAME].path
+    return path if path.is_file() else None
 
 
 def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA256) -> np.ndarray:

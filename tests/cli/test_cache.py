@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spdnn.cli import cache, main
+from spdnn.cli import cache, inputs, main
 from spdnn.common.validation import builtins
 from spdnn.problem.features import Inputs
 from spdnn.records.files import read_record
+from spdnn.sources import mnist
 
 SMALL = ["challenge", "--neurons", "1024", "--inputs", "digits", "--count", "300"]
 
@@ -91,3 +92,28 @@ def test_the_oldest_go(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "MOST", one - 1)
     kept("e")
     assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
+
+
+@pytest.mark.needs("mnist")
+def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file, monkeypatch):
+    taken, fetched = [], []
+    monkeypatch.setenv("SPDNN_MIRROR", str(mnist_file.parents[1]))
+    monkeypatch.setattr(mnist, "mnist_inputs", lambda _, path: taken.append(path) or Inputs.from_array(np.eye(32)))
+    locate = mnist.locate_mnist
+    monkeypatch.setattr(mnist, "locate_mnist", lambda: fetched.append(None) or locate())
+
+    def made():
+        kept = cache.Cache()
+        inputs.generated("mnist", 32, None, None, kept)
+        kept.keep()
+        return kept.taken
+
+    assert made() == []
+    before = len(fetched)
+    assert made() == ["inputs"]
+    assert len(fetched) == before
+    download = mnist.downloaded_mnist()
+    download.write_bytes(b"damaged")
+    assert made() == []
+    assert taken[-1] == download
+    assert download.read_bytes() == mnist_file.read_bytes()
