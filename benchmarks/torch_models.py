@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from spdnn.common.errors import install
 from spdnn.ops.models.mobilenet import BLOCKS, MobileNet
 from spdnn.ops.models.transformer import TransformerConfig
 from spdnn.ops.models.transformer_pass import EPSILON
@@ -16,7 +17,7 @@ def missing() -> str | None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        return "torch is missing: pip install 'spdnn[torch]'"
+        return f"torch is missing: {install('torch')}"
     return None
 
 

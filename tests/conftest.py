@@ -15,6 +15,8 @@ from pathlib import Path
 import engine_cases
 import pytest
 
+from spdnn.common.errors import install
+
 ROOT = Path(__file__).resolve().parents[1]
 MNIST = "mnist/train-images-idx3-ubyte.gz"
 
@@ -54,9 +56,9 @@ NEEDS = {
         lambda: all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
         "the Debian packages g++-aarch64-linux-gnu and qemu-user",
     ),
-    "graphblas": (lambda: peer("graphblas"), "the package python-graphblas (pip install 'spdnn[peers]')"),
-    "mkl": (lambda: peer("mkl"), "the packages sparse-dot-mkl and mkl (pip install 'spdnn[peers]')"),
-    "jax": (lambda: peer("jax"), "the package jax (pip install 'spdnn[peers]')"),
+    "graphblas": (lambda: peer("graphblas"), f"the package python-graphblas ({install('peers')})"),
+    "mkl": (lambda: peer("mkl"), f"the packages sparse-dot-mkl and mkl ({install('peers')})"),
+    "jax": (lambda: peer("jax"), f"the package jax ({install('peers')})"),
     "mnist": (mnist_path, "the MNIST training images; name a folder that holds mnist/ in SPDNN_MIRROR"),
     "slurm": (slurm_installed, "root, and the Debian packages slurm-wlm and munge"),
     "chromium": (browser_driven, "the browser chromium (Debian package chromium) and the packages of envs/test.txt"),

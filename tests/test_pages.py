@@ -98,7 +98,7 @@ def test_a_page_does_what_it_says(page, tmp_path, mnist_file, monkeypatch):
     (folder / "train-images-idx3-ubyte.gz").symlink_to(mnist_file)
     if page.startswith("how-to"):
         before += replaced(tmp_path / "shorter", SHORTER)
-    text = re.sub("^.* -m pip install .*$", "", script(page, activated=page.startswith("how-to")), flags=re.MULTILINE)
+    text = re.sub("^.*pip install .*$", "", script(page, activated=page.startswith("how-to")), flags=re.MULTILINE)
     assert text.strip()
     printed = follow(before + text, folder)
     if page.startswith("tutorials"):

@@ -13,10 +13,10 @@ def add(command) -> None:
 
 def _completion(chosen) -> None:
     from spdnn.cli import parser
-    from spdnn.common.errors import Unavailable
+    from spdnn.common.errors import Unavailable, install
 
     try:
         import shtab
     except ImportError:
-        raise Unavailable("the package shtab is not installed; pip install 'spdnn[full]' brings it") from None
+        raise Unavailable(f"the package shtab is not installed; {install('full')} brings it") from None
     print(shtab.complete(parser(), chosen.shell))

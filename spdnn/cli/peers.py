@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.cli.inputs import named
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, install
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -14,7 +14,7 @@ def add(command) -> None:
     command.description = (
         "Time SciPy, GraphBLAS, MKL, JAX and PyTorch and our kernels alternately, in one process, each\n"
         "verified. One layer on dense features at each of --layer-widths; and with --neurons and --layers a\n"
-        "whole network. pip install 'spdnn[peers]' installs the libraries."
+        f"whole network. {install('peers')} installs the libraries."
     )
     command.add_argument(
         "--layer-widths",

@@ -1,6 +1,11 @@
 """The errors of spdnn: each is one clear sentence for a person, and none is ever shown as a traceback."""
 
 
+def install(extra: str) -> str:
+    """How to install an extra of pyproject.toml, for sentences: no package index has spdnn, so from its sources."""
+    return f"pip install -e '.[{extra}]' in a clone of spdnn"
+
+
 class SpdnnError(Exception):
     """Something the user can mend; the message says the value, what is allowed, and where."""
 

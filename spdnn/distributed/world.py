@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TextIO
 
 from spdnn.common import endings, progress_output
-from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.errors import InputError, SpdnnError, Unavailable, install
 
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -111,7 +111,7 @@ class World:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise Unavailable(
-                f"{launched()} processes were started, and that needs mpi4py ({error}): pip install 'spdnn[mpi]'"
+                f"{launched()} processes were started, and that needs mpi4py ({error}): {install('mpi')}"
             ) from error
         # A launcher does not tell of a rank that ended by itself before this call, which then never returns. mpi4py's
         # own holds the interpreter, so that no other thread of this process, not even that of signals, could end it.

@@ -35,7 +35,6 @@ TYPES = {
     "F64": "<f8", "C64": "<c8",
 }  # fmt: skip
 NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F64")}  # those that ours have
-OLD = b"\x89HDF\r\n\x1a\n"  # what stores of version 1 begin with
 JSON = ".json"  # the ending of a file that holds a record alone
 KEY = "spdnn"  # of the record in the metadata
 _MAPPED: "weakref.WeakSet[Tensors]" = weakref.WeakSet()
@@ -280,13 +279,7 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
         InputError: no such file, none of ours, of another format or version, damaged or cut short.
     """
     path = door.checked(files.existing(path, "file"), "store")
-    beginning = begins(path)
-    if beginning == OLD:
-        raise InputError(
-            f"{path}: an HDF5 store of an earlier version, which is not read any more; make it anew (`spdnn network "
-            "make` or `import`, `spdnn inputs make`; in the workflow, remove it)"
-        )
-    if beginning[:1] == b"{":
+    if begins(path)[:1] == b"{":
         tensors, text = None, _text(path)
     else:
         tensors = Tensors(path)
@@ -324,9 +317,8 @@ def begins(path: Path) -> bytes:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a file is one of ours, of any version: a record in JSON, HDF5, or .safetensors with our metadata."""
-    beginning = begins(path)
-    if beginning[:1] == b"{" or beginning == OLD:
+    """Whether a file is one of ours: a record in JSON, or .safetensors with our metadata."""
+    if begins(path)[:1] == b"{":
         return True
     try:
         return KEY in Tensors(path).metadata

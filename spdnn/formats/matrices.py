@@ -127,6 +127,8 @@ def read_matrix(path):
     path = files.existing(path, "file")
     if path.name.endswith(MATRIX_MARKET):
         return _matrix_market(door.whole(path), str(path))
+    if path.suffix not in (".npz", ".npy"):
+        raise InputError(f"{path}: a matrix is in a .npz, .npy, .mtx or .mtx.gz file")
     matrix = _numpy(path)
     check_widths(path, *matrix.shape)
     check_widths(path, *matrix.shape, entries=matrix.nnz if sp.issparse(matrix) else matrix.size)

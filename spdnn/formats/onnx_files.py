@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common import door
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.common.validation import shortened
 from spdnn.formats.state_dicts import normalised
 from spdnn.formats.steps import Step, Unfit, channels, needed, network_of, together, vector
@@ -47,7 +47,7 @@ def read_steps(path) -> list[Step]:
     try:
         import onnx
     except ImportError as error:
-        raise Unavailable(f"{path}: the package onnx is missing; pip install 'spdnn[onnx]' brings it") from error
+        raise Unavailable(f"{path}: the package onnx is missing; {install('onnx')} brings it") from error
     path = door.checked(path)
     with door.sound(f"{path}: this is no sound ONNX model"):
         model = onnx.load_model_from_string(door.whole(path, MOST))

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import container, images, inputs, matrices, onnx_files, store, text, torch_files
+from spdnn.formats import container, foreign, images, inputs, matrices, onnx_files, store, text, torch_files
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -131,7 +131,10 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
 
 
 def _kind(path: Path) -> str:
-    """'store', 'text' or 'matrices'."""
+    """'store', 'text', 'onnx' or 'matrices'."""
+    if not path.is_dir() and container.is_store(path):
+        return "store"
+    foreign.refuse(path)
     if path.is_dir():
         names = [file.name for file in door.listing(path)]
         named = any(text.NAME.fullmatch(name) for name in names)
@@ -139,8 +142,6 @@ def _kind(path: Path) -> str:
         if named and others:
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return "text" if named else "matrices"
-    if container.is_store(path):
-        return "store"
     if path.name.endswith(ARCHIVES):
         return "text"
     if path.suffix == ".onnx":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common.arrays import host
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.formats import smtx
 from spdnn.ops.arrays import DTYPES, operand
 from spdnn.ops.topology import Topology
@@ -202,5 +202,5 @@ def _torch():
     try:
         import torch
     except ImportError as error:
-        raise Unavailable("torch is missing: pip install 'spdnn[torch]'") from error
+        raise Unavailable(f"torch is missing: {install('torch')}") from error
     return torch

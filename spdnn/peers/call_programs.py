@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 import scipy.sparse as sp
 
-from spdnn.common.errors import Unavailable
+from spdnn.common.errors import Unavailable, install
 from spdnn.engines.memory import available_bytes
 from spdnn.engines.registry import compile as compiled
 from spdnn.kernels import dispatch
@@ -50,7 +50,7 @@ class Program(abc.ABC):
         """None when it can run here, else one sentence."""
         for module, extra in cls.needs.items():
             if importlib.util.find_spec(module) is None:
-                return f"the package {module} is not installed; pip install 'spdnn[{extra}]' brings it"
+                return f"the package {module} is not installed; {install(extra)} brings it"
         return None
 
     @abc.abstractmethod

@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 import scipy.sparse
 
+from spdnn.common.errors import install
 from spdnn.kernels import dispatch
 from spdnn.ops.cpu import CpuBackend
 from spdnn.peers.mkl_products import MklDense, MklSparse
@@ -133,7 +134,7 @@ class Torch(Program):
     @staticmethod
     def missing() -> str | None:
         if importlib.util.find_spec("torch") is None:
-            return "the package torch is not installed; pip install 'spdnn[torch]' brings it"
+            return f"the package torch is not installed; {install('torch')} brings it"
         return None
 
     def __init__(self, product: Product):

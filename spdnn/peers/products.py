@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.common import provenance
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.engines.memory import available_bytes
 from spdnn.measure import machine
 from spdnn.measure import run as measure
@@ -273,5 +273,5 @@ def blas_threads(threads: int):
     try:
         from threadpoolctl import threadpool_limits
     except ImportError as error:
-        raise Unavailable("equal threads need threadpoolctl: pip install 'spdnn[full]'") from error
+        raise Unavailable(f"equal threads need threadpoolctl: {install('full')}") from error
     return threadpool_limits(threads, user_api="blas")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from spdnn.common.errors import Unavailable
+from spdnn.common.errors import Unavailable, install
 from spdnn.report.cases.values import headline
 from spdnn.report.common import collection, embedded, run_rows, words
 from spdnn.report.common.collection import Collection
@@ -86,7 +86,7 @@ def _template():
     try:
         import jinja2
     except ImportError as error:
-        raise Unavailable("the report needs jinja2: pip install 'spdnn[report]'") from error
+        raise Unavailable(f"the report needs jinja2: {install('report')}") from error
     folders = {section.name: jinja2.FileSystemLoader(section.folder) for section in SECTIONS}
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PrefixLoader(folders), jinja2.FileSystemLoader(HERE)]),

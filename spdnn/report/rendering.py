@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.common.files import check_target, replacing, together, write_text
 from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
@@ -132,7 +132,7 @@ def load_records(*paths: str | Path) -> "pandas.DataFrame":
     try:
         import pandas
     except ImportError as error:
-        raise Unavailable("load_records needs pandas: pip install 'spdnn[report]'") from error
+        raise Unavailable(f"load_records needs pandas: {install('report')}") from error
     folders = [Folder(*record_files(path)) for path in paths or ("results",)]
     everything = contents(folders, any_code=True)
     return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))

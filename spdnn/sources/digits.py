@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.common.progress import bar
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -66,7 +66,7 @@ def _bundled() -> np.ndarray:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise Unavailable("the digit inputs need scikit-learn; install spdnn[full]") from None
+        raise Unavailable(f"the digit inputs need scikit-learn; {install('full')}") from None
     return load_digits().images.astype(np.float32)
 
 

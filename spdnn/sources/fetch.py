@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 from spdnn.common.door import brief
-from spdnn.common.errors import InputError, SpdnnError, Unavailable
+from spdnn.common.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.common.files import replacing
 from spdnn.common.progress import BYTES, Stage
 from spdnn.sources.catalog import Source, read_sources
@@ -248,7 +248,7 @@ def _receive(source: Source, url: str, stream, have: int, guard: _Guard) -> None
         import requests
         import urllib3
     except ImportError:
-        raise Unavailable("downloads need requests; install spdnn[full], or set SPDNN_MIRROR") from None
+        raise Unavailable(f"downloads need requests; {install('full')}, or set SPDNN_MIRROR") from None
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         with _session(guard) as session, _answer(session, source, url, headers) as answer:

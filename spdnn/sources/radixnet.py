@@ -4,7 +4,9 @@ With m = log2(N / 16) and K = N / 16, block t holds the m layers k = 0..m-1; p_0
 argsort of N numbers of MATLAB's default generator (Mersenne Twister, seed 5489), drawn once per block in order:
     W[p_t[i], j] = 1/16  iff  (i - j) mod K is 0 or 2^k.
 Source: Kepner and Robinett, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks", 2019; the
-permutations come from a comparison with the official files, which this reproduces byte for byte.
+permutations come from a comparison with official files. As text, layers 1 to 120 of 1024 neurons have the official
+SHA-256 (tests/formats/test_text.py). Other layers and widths are known by their results: the official inputs give the
+official categories, and every value of a survivor is 32.
 """
 
 import threading

@@ -13,9 +13,9 @@ Under torch.compile, torch.export and functional_call the layers are operators (
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    from spdnn.common.errors import Unavailable
+    from spdnn.common.errors import Unavailable, install
 
-    raise Unavailable("torch is missing: pip install 'spdnn[torch]'") from error
+    raise Unavailable(f"torch is missing: {install('torch')}") from error
 
 from spdnn.torch.attention import SparseAttention, attention
 from spdnn.torch.fusing import fuse

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch_models
 
+from spdnn.common.errors import install
 from spdnn.ops.models.arithmetic import TOLERANCE, difference
 from spdnn.ops.models.mobilenet import MobileNet, MobileNetConfig
 from spdnn.ops.models.transformer import PRESETS, Transformer
@@ -15,7 +16,7 @@ from spdnn.ops.models.transformer import PRESETS, Transformer
 def test_missing(monkeypatch):
     assert (torch_models.missing() is None) == (importlib.util.find_spec("torch") is not None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert torch_models.missing() == "torch is missing: pip install 'spdnn[torch]'"
+    assert torch_models.missing() == f"torch is missing: {install('torch')}"
 
 
 if importlib.util.find_spec("torch"):

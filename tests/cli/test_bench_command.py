@@ -5,6 +5,7 @@ import pytest
 
 import spdnn
 from spdnn.cli import main
+from spdnn.common.errors import install
 from spdnn.formats.store import write_network
 from spdnn.records.files import read_operations
 from spdnn.report.common.collection import collect
@@ -37,7 +38,7 @@ def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     assert [row[row[0].isdigit()] for row in rows] == [*names, *names]
     assert [row[0] for row in rows if row[0].isdigit()] == ["1", "4"]
     assert "records/calls.jsonl: 6 records" in lines
-    assert "torch: the package torch is not installed; pip install 'spdnn[torch]' brings it" in lines
+    assert f"torch: the package torch is not installed; {install('torch')} brings it" in lines
     records = read_operations("records/calls.jsonl")
     assert {one.problem.network for one in records} == {"my-net"}
     command = records[0].environment.command

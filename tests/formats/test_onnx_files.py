@@ -152,5 +152,5 @@ def test_models_that_lie(tmp_path):
 def test_without_the_package_onnx(tmp_path, monkeypatch):
     path = mlp().save(tmp_path / "a.onnx")
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    with pytest.raises(spdnn.SpdnnError, match=r"package onnx is missing; pip install 'spdnn\[onnx\]' brings it"):
+    with pytest.raises(spdnn.SpdnnError, match=r"package onnx is missing; pip install -e '.\[onnx\]' in a clone"):
         spdnn.open_network(path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import spdnn
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError, install
 from spdnn.peers import call_programs, calls
 from spdnn.peers.common import Comparison
 from spdnn.records.files import check_operation
@@ -107,7 +107,7 @@ def test_what_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     here, absent = calls.others_here(["torch", "onnxruntime", "scipy"])
     assert here == ["scipy"]
-    assert absent["torch"] == "the package torch is not installed; pip install 'spdnn[torch]' brings it"
-    assert absent["onnxruntime"].startswith("the package onnx is not installed; pip install 'spdnn[onnx")
+    assert absent["torch"] == f"the package torch is not installed; {install('torch')} brings it"
+    assert absent["onnxruntime"].startswith(f"the package onnx is not installed; {install('onnx')}")
     with pytest.raises(InputError, match="library 'tensorflow' is not known: it must be one of scipy, blas, torch"):
         calls.others_here(["tensorflow"])

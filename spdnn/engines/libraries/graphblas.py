@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.errors import Unsuitable
+from spdnn.common.errors import Unsuitable, install
 from spdnn.engines.libraries.library import Library, Weights, degree, uniform
 from spdnn.problem.network import Header, Layer
 
@@ -29,7 +29,7 @@ class GraphblasEngine(Library):
     def missing(self) -> str | None:
         for module, package in (("graphblas", "python-graphblas"), ("suitesparse_graphblas", "suitesparse-graphblas")):
             if importlib.util.find_spec(module) is None:
-                return f"the package {package} is not installed; pip install 'spdnn[peers]' brings it"
+                return f"the package {package} is not installed; {install('peers')} brings it"
         return None
 
     def start(self, threads: int) -> dict:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common.errors import InputError
+from spdnn.common.errors import InputError, install
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import Weights
 
@@ -28,7 +28,7 @@ class JaxEngine(Columns):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("jax") is None:
-            return "the package jax is not installed; pip install 'spdnn[peers]' brings it"
+            return f"the package jax is not installed; {install('peers')} brings it"
         return None
 
     def start(self, threads: int) -> dict:

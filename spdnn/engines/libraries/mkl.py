@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spdnn.common.errors import install
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import Weights
 
@@ -25,11 +26,9 @@ class MklEngine(Columns):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("sparse_dot_mkl") is None:
-            return "the package sparse-dot-mkl is not installed; pip install 'spdnn[peers]' brings it"
+            return f"the package sparse-dot-mkl is not installed; {install('peers')} brings it"
         if not os.environ.get("MKL_RT") and _runtime() is None:
-            return (
-                "the library libmkl_rt is not found; pip install 'spdnn[peers]' brings it, or name its file in MKL_RT"
-            )
+            return f"the library libmkl_rt is not found; {install('peers')} brings it, or name its file in MKL_RT"
         return None
 
     def start(self, threads: int) -> dict:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.common.errors import install
 from spdnn.engines.libraries.columns import Columns
 from spdnn.engines.libraries.library import Weights
 
@@ -20,7 +21,7 @@ class TorchEngine(Columns):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("torch") is None:
-            return "the package torch is not installed; pip install 'spdnn[torch]' brings it"
+            return f"the package torch is not installed; {install('torch')} brings it"
         return None
 
     def start(self, threads: int) -> dict:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spdnn.common.errors import Unavailable
+from spdnn.common.errors import Unavailable, install
 
 SETTINGS = {
     "svg.fonttype": "none",
@@ -91,7 +91,7 @@ def libraries() -> tuple:
         import seaborn
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise Unavailable("the report needs seaborn and matplotlib: pip install 'spdnn[report]'") from error
+        raise Unavailable(f"the report needs seaborn and matplotlib: {install('report')}") from error
     return seaborn, Figure
 
 

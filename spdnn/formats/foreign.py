@@ -1,0 +1,48 @@
+"""Files of models that other programs write and that are not read here: what each is, and the way from it to here."""
+
+from pathlib import Path
+
+from spdnn.common import door
+from spdnn.common.errors import InputError
+from spdnn.formats import container
+
+FORMATS = (  # what names end with, what such a file is, and what to do
+    ((".h5", ".hdf5"), "HDF5", 'export a Keras model to ONNX: model.export("model.onnx", format="onnx")'),
+    ((".keras",), "a Keras model", 'export it to ONNX: model.export("model.onnx", format="onnx")'),
+    (("saved_model.pb",), "a TensorFlow model", "python -m tf2onnx.convert --saved-model makes an ONNX model of it"),
+    ((".pb",), "a TensorFlow graph", "python -m tf2onnx.convert --graphdef makes an ONNX model of it"),
+    ((".tflite", ".lite"), "a TFLite model", "python -m tf2onnx.convert --tflite makes an ONNX model of it"),
+    (
+        (".pkl", ".pickle", ".joblib"),
+        "a pickle, which may run code",
+        "export a scikit-learn model to ONNX by skl2onnx, or give coefs_ and intercepts_ to spdnn.from_matrices",
+    ),
+    (
+        (".pt2", ".ptl", ".ckpt", ".bin"),
+        "a model or checkpoint of PyTorch, by its name",
+        'torch.save(model.state_dict(), "model.pt") writes what is read, and spdnn.compile takes the module itself',
+    ),
+    ((".msgpack",), "a checkpoint of Flax, by its name", "safetensors.flax.save_file writes what is read"),
+    ((".mat",), "a MATLAB file", "scipy.io.loadmat reads it, and scipy.sparse.save_npz writes its matrices"),
+    ((".gguf",), "a GGUF file", "language models are not run here"),
+    (
+        (".xml", ".pmml", ".mlmodel", ".mlpackage", ".ort", ".engine", ".plan", ".trt", ".pdmodel", ".caffemodel"),
+        "a model for another runtime",
+        "export the model that it was made of to ONNX",
+    ),
+)
+BEGINNINGS = {b"\x89HDF\r\n\x1a\n": ".h5", b"GGUF": ".gguf", b"MATLAB 5": ".mat"}  # whatever the name
+
+
+def refuse(path: Path) -> None:
+    """Raise InputError, with what to do instead, where `path` is a file or folder of one of FORMATS."""
+    name = path.name.lower()
+    if not path.is_dir():
+        beginning = container.begins(path)
+        name = next((ending for begins, ending in BEGINNINGS.items() if beginning.startswith(begins)), name)
+        name = ".tflite" if beginning[4:] == b"TFL3" else name
+    elif "saved_model.pb" in (file.name for file in door.listing(path)):
+        name = "saved_model.pb"
+    for endings, what, instead in FORMATS:
+        if name.endswith(endings):
+            raise InputError(f"{path}: {what}, which is not read; {instead}")
