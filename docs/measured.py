@@ -5,8 +5,8 @@ python docs/measured.py
 python docs/measured.py measure NAME [KIND...]
     runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
-KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, as published systems leave
-them out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
+KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, which published exact systems
+leave out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
 ladder, unstructured, threads, ranks, operations or calls; all without. What was there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is.
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +53,7 @@ BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- /measured -->)", re.
 RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
 STREAMED = ("engines=taskgraph", "schedules=stream", f"memory={4 << 30}", "repeats=1")
+ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]
 
@@ -75,16 +76,22 @@ def runs() -> dict[tuple[Size, str], RunRecord]:
     return found
 
 
-def published() -> dict[tuple[Size, str], Baseline]:
-    """By ((neurons, layers), "one" or "any" device): the fastest exact published figure."""
+def published() -> tuple[dict[tuple[Size, str], Baseline], dict[str, str]]:
+    """The fastest published figure by ((neurons, layers), kind), and by kind what a column of them is called.
+
+    Kinds are "exact" and "lossy", on one GPU, and "any": exact, on any number of GPUs.
+    """
     best = {}
     for row in read_baselines():
-        if row.neurons and row.edges_per_second and not row.lossy:
-            for devices in ("any", *(["one"] if row.device_class == DEVICES[0] else [])):
-                key = (row.neurons, row.layers), devices
+        if row.neurons and row.edges_per_second and row.kind == "GPU" and row.device_class != DEVICES[2]:
+            alone = ["lossy" if row.lossy else "exact"] if row.device_class == DEVICES[0] else []
+            for kind in (*alone, *([] if row.lossy else ["any"])):
+                key = (row.neurons, row.layers), kind
                 if key not in best or row.edges_per_second > best[key].edges_per_second:
                     best[key] = row
-    return best
+    most = max(int(row.devices) for (_, kind), row in best.items() if kind == "any")
+    names = {"exact": "one GPU, exact", "lossy": "one GPU, lossy", "any": f"up to {most} GPUs, exact"}
+    return best, {kind: f"best published, {name}" for kind, name in names.items()}
 
 
 def seconds(time: float) -> str:
@@ -97,7 +104,12 @@ def rate(one: RunRecord | Baseline | None) -> str:
         return ""
     each = one.edges_per_second
     tera = (each.median if isinstance(one, RunRecord) else each) / 1e12
-    return f"{tera:.0f}" if tera >= 10 else f"{tera:.2g}"
+    return f"{tera:.0f}" if tera >= 10 else f"{tera:#.2g}"
+
+
+def cores(records: Iterable[RunRecord]) -> str:
+    """The cores of our runs, for the head of a column."""
+    return f"{' or '.join(map(str, sorted({one.environment.cores for one in records})))} CPU cores"
 
 
 def source(records: Sequence[RunRecord]) -> str:
@@ -111,25 +123,27 @@ def source(records: Sequence[RunRecord]) -> str:
 
 def first() -> str | None:
     """The README's table of four rows."""
-    ours, theirs = runs(), published()
+    ours, (theirs, names) = runs(), published()
     small, large = (1024, 120), (65536, 1920)
     rows = [(small, "dead", "dead inputs alone"), (small, "all", "all three"), (large, "all", "all three")]
     if not all((size, kind) in ours for size, kind, _ in rows) or not ours[large, "all"].time_to_solution:
         return None
-    lines = [["network", "reductions", "time, and what it includes", "TeraEdges/s", "best published, one device"]]
+    lines = [["network", "reductions", "time, and what it includes", f"TeraEdges/s, {cores(ours.values())}"]]
+    lines[0] += [names["exact"], names["lossy"]]
     for size, kind, words in rows:
-        one, best = ours[size, kind], theirs.get((size, "one"))
-        lines.append([_name(size), words, f"{_median(one)}, inference", rate(one), rate(best)])
+        one, best = ours[size, kind], [rate(theirs.get((size, kind))) for kind in ("exact", "lossy")]
+        lines.append([_name(size), words, f"{_median(one)}, inference", rate(one), *best])
     one = ours[large, "all"]
     spent = one.time_to_solution.seconds
-    told = f"{seconds(spent)}, from nothing to verified categories"
-    lines.append([_name(large), "all three", told, f"{one.problem.work / spent / 1e12:.2g}", ""])
+    told = f"{seconds(spent)}{ONCE}, from nothing to verified categories"
+    lines.append([_name(large), "all three", told, f"{one.problem.work / spent / 1e12:.2g}", "", ""])
     return table(lines, f"{source(list(ours.values()))}.")
 
 
 def table(lines: Sequence[Sequence[str]], told: str) -> str:
     """Markdown of a head and rows, and a sentence below them."""
-    head, *rows = (f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
+    head, *rows = (re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(cells)} |") for cells in lines)
+    told += f"{ONCE}: one sample." if any(ONCE in cell for cells in lines for cell in cells) else ""
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rows, "", told, ""])
 
 
@@ -142,17 +156,17 @@ def _name(size: Size) -> str:
 
 
 def _median(record: RunRecord) -> str:
-    return seconds(statistics.median(record.seconds))
+    return seconds(statistics.median(record.seconds)) + ONCE * (len(record.seconds) == 1)
 
 
 def twelve() -> str | None:
     """A row for each of the twelve networks."""
-    ours, theirs = runs(), published()
+    ours, (theirs, names) = runs(), published()
     if not ours:
         return None
-    head = ["network", "inference, all three", "TeraEdges/s", "really computed, billion edges/s"]
-    head += ["inference, dead inputs alone", "TeraEdges/s", "best published, one device", "on any"]
-    head += ["to solution", "prepare", "peak GiB"]
+    head = ["network", f"inference on {cores(ours.values())}, all three", "TeraEdges/s"]
+    head += ["really computed, billion edges/s", "inference, dead inputs alone", "TeraEdges/s", *names.values()]
+    head += [f"to solution{ONCE}", "prepare", "peak GiB"]
     lines = [head]
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
@@ -162,9 +176,13 @@ def twelve() -> str | None:
             computed = one.result.edges_computed / statistics.median(one.seconds) / 1e9
             cells[1:] = [_median(one), rate(one), f"{computed:.0f}"]
             spent, prepare = one.time_to_solution, statistics.median(one.samples.prepare_seconds)
-            last = [seconds(spent.seconds) if spent else "", seconds(prepare), f"{one.peak_memory_bytes / 2**30:.2g}"]
+            last = [
+                seconds(spent.seconds) if spent else "",
+                seconds(prepare),
+                f"{one.peak_memory_bytes / 2**30:.2g}",
+            ]
         cells += [_median(fair), rate(fair)] if fair else ["", ""]
-        lines.append([*cells, rate(theirs.get((size, "one"))), rate(theirs.get((size, "any"))), *last])
+        lines.append([*cells, *(rate(theirs.get((size, kind))) for kind in names), *last])
     last = ours[max(ours, key=lambda key: (key[1] == "all", key[0]))]
     told = f"{source(list(ours.values()))}. Command of the last row: `{last.environment.command}`."
     return table(lines, told)
@@ -188,7 +206,7 @@ def solution() -> str | None:
     grown = ours[large].time_to_solution.seconds / ours[small].time_to_solution.seconds
     told = f"From {_name(small)} to {_name(large)} the edges grow {edges:,.0f} times, and the time to solution "
     told += f"{grown:.2g} times: it grows as edges to the power {math.log(grown) / math.log(edges):.2g}."
-    return table([head, *lines], f"{told}\n\n{source(list(ours.values()))}. Each from nothing, without a cache.")
+    return table([head, *lines], f"{told}\n\n{source(list(ours.values()))}. Each once, from nothing, without a cache.")
 
 
 def kept(kind: str) -> Collection:
@@ -274,7 +292,7 @@ def streamed() -> str | None:
     if not records:
         return None
     records = sorted(records, key=lambda one: (one.problem.neurons, one.problem.layers))
-    lines = [["network", "inference", "TeraEdges/s", "peak GiB", "to solution"]]
+    lines = [["network", "inference", "TeraEdges/s", "peak GiB", f"to solution{ONCE}"]]
     for one in records:
         spent = one.time_to_solution
         cells = [_median(one), rate(one), f"{one.peak_memory_bytes / 2**30:.2g}", seconds(spent.seconds)]
@@ -379,10 +397,11 @@ def calls() -> str | None:
 
 def shown() -> str | None:
     """The README's picture, where there is something of ours to show."""
-    told = (
-        "TeraEdges/s of each of the twelve networks: ours with all reductions and like for like, and the best published"
-    )
-    return f"![{told}](docs/networks.svg)\n" if runs() else None
+    if not runs():
+        return None
+    most = published()[1]["any"].removesuffix(", exact").removeprefix("best published, ")
+    told = f"Ours on {cores(runs().values())}; the best published exact results on one GPU and on {most}."
+    return f"![TeraEdges/s of each of the twelve networks](docs/networks.svg)\n\n{told}\n"
 
 
 MADE = (

@@ -51,11 +51,20 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path, monkeypatch)
     monkeypatch.setattr(measured, "ROOT", tmp_path)
     readme, results, _ = map(measured.rendered, measured.PAGES)
     assert "| 1024 x 120 | dead inputs alone | 500 ms, inference | 0.47 | " in readme
-    assert "| 1024 x 120 | all three | 20 ms, inference | 12 | " in readme  # not of the first 1000 inputs
-    assert "| 65536 x 1920 | all three | 10 s, from nothing to verified categories | 24 | |" in readme
-    assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456." in readme
+    assert "| 1024 x 120 | all three | 20 ms †, inference | 12 | " in readme  # not of the first 1000 inputs
+    assert "| 65536 x 1920 | all three | 10 s †, from nothing to verified categories | 24 | | |" in readme
+    assert "| 65536 x 1920 | all three | 250 ms †, inference | 966 | 56 | 351 |" in readme  # one sample
+    assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456. †: one sample." in readme
+    assert "| TeraEdges/s, 2 CPU cores | best published, one GPU, exact | best published, one GPU, lossy |" in readme
+    assert "Ours on 2 CPU cores; the best published exact results on one GPU and on up to 768 GPUs." in readme
     assert "docs/networks.svg" in readme
-    assert results.count("\n| 1024 x 120 | 20 ms | 12 |") == 1
+    assert results.count("\n| 1024 x 120 | 20 ms † | 12 |") == 1
+    best, names = measured.published()
+    lossy = [f"{best[(neurons, 1920), 'lossy'].edges_per_second / 1e12:.0f}" for neurons in (1024, 4096, 16384, 65536)]
+    assert lossy == ["64", "192", "411", "351"]
+    assert {row.kind for row in best.values()} == {"GPU"}
+    assert {row.lossy for (_, kind), row in best.items() if kind != "lossy"} == {False}
+    assert f" | {' | '.join(names.values())} | to solution † |" in results
 
 
 def test_tables_of_other_records(measured, tmp_path, monkeypatch):
@@ -84,6 +93,6 @@ def test_tables_of_other_records(measured, tmp_path, monkeypatch):
     assert rows["calls"][0] == "| 1 | 1 ms | 2 | 3 |"
     assert rows["threads"][:2] == ["| 1 | 400 ms | 1.00 |", "| 2 | 200 ms | 2.00 |"]
     assert rows["unstructured"][0] == "| time with all reductions, relative to none | 1.00 (1.00 to 1.00) |"
-    assert rows["streamed"][0] == "| 1024 x 120 | 500 ms | 0.47 | 3 | 10 s |"
+    assert rows["streamed"][0] == "| 1024 x 120 | 500 ms † | 0.47 | 3 | 10 s |"
     assert rows["plans"][0] == "| dead inputs | 2 | 2 | -5 % | -15 % | +4 % |"
     assert rows["models"][0] == "| transformer small 256 tokens | dense | 1.1 ms | 3.3 ms | 3.00 | 446.5 |"
