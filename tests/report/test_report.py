@@ -198,7 +198,7 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def rendered(output, folders, *, figures=False, published=False):
+def rendered(output, folders, *, figures=False, published=False, **more):
     """The page of these folders.
 
     Args:
@@ -213,7 +213,7 @@ def rendered(output, folders, *, figures=False, published=False):
         table.write_text("".join([head, *lines[::12]]), "utf-8")
     none = mock.patch.object(pages, "drawings", return_value={})
     with contextlib.nullcontext() if figures else none:
-        report.render(folders, output, table)
+        report.render(folders, output, table, **more)
     return Page(output.read_text("utf-8"))
 
 
@@ -432,11 +432,8 @@ def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
     there["created"] = "2026-03-04T05:06:07Z"
     alone = shown([here]).text
     assert "A CPU, 2 cores, 20" not in alone
-    (tmp_path / "results/records").mkdir(parents=True)
-    (tmp_path / "results/measured/h200").mkdir(parents=True)
-    (tmp_path / "results/records/here.json").write_text(json.dumps(here))
-    (tmp_path / "results/measured/h200/2026.jsonl").write_text(f"{json.dumps(there)}\n")
-    assert main(["report", str(tmp_path / "results"), "-o", str(tmp_path / "both.html")]) == 0
+    names = [str(path) for path in stored(tmp_path, here, there)]
+    assert main(["report", *names, "-o", str(tmp_path / "both.html")]) == 0
     page = Page((tmp_path / "both.html").read_text("utf-8"))
     assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in page.text
     assert f"A CPU, 2 cores, {here['created'][:10]}" in page.text
