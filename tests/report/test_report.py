@@ -24,10 +24,11 @@ from spdnn.common.statistics import interval
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
-from spdnn.records.run_record import RunRecord
+from spdnn.records.run_record import RunRecord, Verdict
 from spdnn.records.time_to_solution import solution
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
+from spdnn.report.cases.values import headline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.drawing import saved, style
@@ -407,6 +408,34 @@ def test_a_verdict_beside_a_record(case, passed, told):
     page = shown([record], [(case, made_verdict(passed=passed))])
     assert [sentence for sentence in told if sentence not in page.text] == []
     assert (record["edges_per_second"]["median"] in page.values) == passed
+
+
+SAMPLE = {"kind": "oracle", "source": "float64 oracle", "seed": 0}
+OFFICIAL = {"kind": "official", "source": "official list", "inputs": 60_000, "checked": 60_000, "seed": None}
+
+
+@pytest.mark.parametrize(
+    ("truths", "told"),
+    [
+        ([(230, 60_000)], "Compared: 230 of 60,000 inputs with a float64 reference (1 case)."),
+        (
+            [(1822, 60_000), (230, 60_000)],
+            "Compared: at least 230 of 60,000 inputs with a float64 reference (2 cases).",
+        ),
+        ([(5, 5), (60_000, 60_000)], "Compared: all inputs with a float64 reference (2 cases)."),
+        ([OFFICIAL], "Compared: all 60,000 inputs with the official list of categories (1 case)."),
+        (
+            [OFFICIAL, (1, 9)],
+            "Compared: all 60,000 inputs with the official list of categories (1 case); 1 of 9 inputs with a float64 "
+            "reference (1 case).",
+        ),
+    ],
+)
+def test_the_page_says_first_how_many_inputs_were_compared(truths, told):
+    given = [one if one is OFFICIAL else SAMPLE | dict(zip(("checked", "inputs"), one, strict=True)) for one in truths]
+    verdicts = [typed(made_verdict() | {"truth": truth}, Verdict) for truth in given]
+    text = headline(collect([Part(verdicts=[(f"case-{k}", one) for k, one in enumerate(verdicts)])]))["text"]
+    assert text.endswith("passed verification. " + told)
 
 
 def test_no_records():
