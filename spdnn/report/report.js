@@ -154,7 +154,6 @@
     if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
     if (row.dataset.busy === "1") cell.append(made("br"), made("span", "busy machine", { class: "mark busy" }));
     if (row.dataset.repeats === "1") cell.append(made("br"), made("span", "one repeat", { class: "mark" }));
-    if (row.dataset.who === "published") cell.append(made("br"), made("span", row.dataset.label, { class: "soft" }));
   }
 
   function copied(row, unit) {

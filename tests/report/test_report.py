@@ -423,10 +423,10 @@ OFFICIAL = {"kind": "official", "source": "official list", "inputs": 60_000, "ch
             "Compared: at least 230 of 60,000 inputs with a float64 reference (2 cases).",
         ),
         ([(5, 5), (60_000, 60_000)], "Compared: all inputs with a float64 reference (2 cases)."),
-        ([OFFICIAL], "Compared: all 60,000 inputs with the official list of categories (1 case)."),
+        ([OFFICIAL], "Compared: all 60,000 inputs with the official categories (1 case)."),
         (
             [OFFICIAL, (1, 9)],
-            "Compared: all 60,000 inputs with the official list of categories (1 case); 1 of 9 inputs with a float64 "
+            "Compared: all 60,000 inputs with the official categories (1 case); 1 of 9 inputs with a float64 "
             "reference (1 case).",
         ),
     ],

@@ -12,7 +12,7 @@ from spdnn.report.common.collection import Collection, once
 from spdnn.verify import evidence
 
 COMPARED = {
-    "official": "the official list of categories",
+    "official": "the official categories",
     "oracle": "a float64 reference",
     "file": "a file of categories",
 }  # with what, by the kind of truth

@@ -55,8 +55,9 @@ def _points(row: dict, labels: Mapping[str, str]) -> Iterator[tuple]:
 def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narrow: bool = False):
     rows, machines = values["rows"], values["machines"]
     used = {name for _, name, *_ in points}
-    columns = 2 if narrow else (len(used) if len(used) <= WIDEST_LEGEND else 3)
-    plot, axes = canvas(1.2 + 0.24 * len(rows) + 0.3 * (math.ceil(len(used) / columns) - 1), narrow=narrow)
+    columns = 1 if narrow else (len(used) if len(used) <= WIDEST_LEGEND else 3)
+    lines = math.ceil(len(used) / columns) - 1
+    plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.2 if narrow else 0.3) * lines, narrow=narrow)
     keys, palette = [row["key"] for row in rows], colours()
     marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
     for row in rows:
