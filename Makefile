@@ -17,10 +17,9 @@ define needed
 @command -v $${CXX:-g++} >/dev/null || { echo "spdnn: a C++ compiler is needed; $${CXX:-g++} is missing (install g++, or name another: CXX=clang++)" >&2; exit 1; }
 endef
 
-.PHONY: docs wheel run clean-results test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
+.PHONY: docs wheel run test test-full test-torch fuzz gpu-check sanitize screenshot setup lint clean help
 help:
 	@echo "make run     set up, run the default workflow, say where the report is (CORES=$(CORES))"
-	@echo "make clean-results  remove what runs left in results/, which every page shows (not downloads, nor results/measured/)"
 	@echo "make test    set up, then lint, check the workflow, run the tests: each behaviour once"
 	@echo "make test-full   make test, and then the rest: every architecture, engine, number of ranks, Slurm"
 	@echo "make test-torch  the tests of spdnn.torch, in $(TORCH), which holds PyTorch (some gigabytes)"
@@ -36,10 +35,6 @@ help:
 run: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES) $(ARGS)
 	@echo "report: $(CURDIR)/results/report.html"
-
-# Pages gather the records of every configuration until then. Downloads, and records that are committed, stay.
-clean-results:
-	@find results -mindepth 1 -maxdepth 1 ! -name README.md ! -name measured ! -name data -exec rm -rf {} +
 
 test: lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/run.py $(ARGS)

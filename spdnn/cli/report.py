@@ -16,7 +16,7 @@ def add(page) -> None:
         default=["results"],
         metavar="RECORDS",
         help="record files (.json, or .jsonl: one on each line), folders of them, or a workflow's results/ (default: "
-        "results, all that is there)",
+        "results, of which the cases of its last configuration are shown)",
     )
     page.add_argument("-o", "--output", default="report.html", metavar="report.html", help="default: report.html")
     page.add_argument("--csv", type=Path, metavar="all.csv", help="all records as a table too, a line each")
@@ -24,6 +24,13 @@ def add(page) -> None:
         "--any-code",
         action="store_true",
         help="mix records of all versions of the code (default: of each machine, those of its newest record's)",
+    )
+    page.add_argument(
+        "--other-records",
+        nargs="+",
+        default=[],
+        metavar="RECORDS",
+        help="records of other runs, which the page shows as a group of their own and in no other number",
     )
     page.add_argument(
         "--figures",
@@ -38,22 +45,16 @@ def _report(chosen) -> None:
     from spdnn.common.errors import InputError
     from spdnn.report.rendering import render
 
-    folders = folders_of(chosen.records)
+    folders, others = folders_of(chosen.records), chosen.other_records
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(chosen.records)}: no record there")
     options = {"figures": chosen.figures, "table": chosen.csv, "any_code": chosen.any_code}
+    options["others"] = dict(zip(others, folders_of(others), strict=True))
     count = render(folders, Path(chosen.output), **options)
     print(f"{chosen.output}: {count} records")
 
 
 def folders_of(names: list[str]) -> list:
     """The folders of records behind the arguments RECORDS, each with the cases that were to be run."""
-    from spdnn.report.common.cases import read_cases
-    from spdnn.report.rendering import Folder
-
-    folders = []
-    for name in names:
-        files, cases = record_files(name), Path(name, "cases.json")
-        folders.append(Folder(files.records, files.verdicts, read_cases(cases) if cases.is_file() else ()))
-    return folders
+    return [record_files(name) for name in names]

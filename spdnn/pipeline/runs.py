@@ -16,13 +16,12 @@ import sys
 import threading
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from spdnn.common import endings
-from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.errors import Unavailable
 from spdnn.common.processes import Process, parsed, process
-from spdnn.records.files import read_record, read_verdict
 
 SNAKEMAKE = Path(".snakemake")
 TOLD = 5  # names of files that a sentence has
@@ -100,33 +99,6 @@ def check_executor(name: str) -> None:
             "executor slurm: Slurm is not installed here, for there is no sbatch; start this where jobs are sent from, "
             "or run it here, without --executor and --workflow-profile: snakemake --cores N"
         )
-
-
-def left(results: Path, cases: Collection[str]) -> list[str]:
-    """Paths of what other configurations and machines left in `results`: records of other cases than `cases`, the
-    verdicts on these (`verdict.json`), and `measured/`, sorted.
-    """
-    records = [path for path in sorted(results.glob("records/*.json")) if path.stem not in cases]
-    verdicts = [results / "runs" / path.stem / "verdict.json" for path in records]
-    measured = sorted(results.glob("measured/*/*.jsonl"))
-    return [str(path) for path in (*records, *filter(Path.exists, verdicts), *measured)]
-
-
-def sound(paths: Iterable[str | Path]) -> list[Path]:
-    """Those of the paths that `left` gives which can be read; of others, such as of an older spdnn, a warning each."""
-    kept, bad = [], set()
-    for path in map(Path, paths):
-        case = path.parent.name if path.name == "verdict.json" else path.stem
-        try:
-            if path.suffix == ".json" and case not in bad:
-                (read_verdict if path.name == "verdict.json" else read_record)(path)
-            kept += [path] if case not in bad else []
-        except InputError as error:
-            bad.add(case)
-            print(
-                f"spdnn: warning: the page leaves it out, and make clean-results removes it: {error}", file=sys.stderr
-            )
-    return kept
 
 
 def _take_up(others: dict[Path, Process | None], results: Path) -> None:

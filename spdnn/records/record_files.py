@@ -1,31 +1,48 @@
 """The files behind an argument RECORDS of `spdnn report` and `spdnn compare`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from spdnn.common.errors import InputError
+from spdnn.records.cases import read_cases
 
 
-class RecordFiles(NamedTuple):
-    """Paths of run and operation records, and of verdicts, each in the folder that is named as its case."""
+class Folder(NamedTuple):
+    """The files of one folder of records.
 
-    records: list[Path]
-    verdicts: list[Path]
+    Attributes:
+        records: of run records and of operation records (.json: one; .jsonl: one on each line); each holds the
+            verdict that allowed it.
+        verdicts: passed or failed; the case of each is the name of its folder.
+        expected: names of cases that were to be run, where a workflow wrote them down.
+    """
+
+    records: Sequence[Path]
+    verdicts: Sequence[Path] = ()
+    expected: Sequence[str] = ()
 
 
-def record_files(name: str | Path) -> RecordFiles:
-    """The files at `name`: a file, a folder of files, or a workflow's results/ (with `records` or cases.json in it).
+def record_files(name: str | Path) -> Folder:
+    """The files at `name`: a file, a folder of files, or a workflow's results/ (with cases.json in it).
+
+    Of a workflow's results/ these are the files of its last configuration: what earlier ones left there, and what was
+    put there by hand, has to be named by itself (results/records).
 
     Raises:
-        InputError: neither a record nor a verdict is there.
+        InputError: neither a record nor a verdict is there, or a list of cases that is not sound.
     """
     name = Path(name)
-    if (name / "records").is_dir() or (name / "cases.json").is_file():
-        records, verdicts = sorted((name / "records").glob("*.json")), sorted(name.glob("runs/*/verdict.json"))
-        records += sorted([*name.glob("measured/*/*.jsonl"), *name.glob("peers/*.json"), *name.glob("ops/*.jsonl")])
+    verdicts, expected = [], []
+    if (name / "cases.json").is_file():
+        configured = read_cases(name / "cases.json")
+        expected = configured.cases
+        records = [path for case in expected if (path := name / "records" / f"{case}.json").is_file()]
+        verdicts = [path for case in expected if (path := name / "runs" / case / "verdict.json").is_file()]
+        records += sorted(name.glob("peers/*.json")) if configured.peers else []
+        records += sorted(name.glob("ops/*.jsonl")) if configured.ops else []
     else:
         records = sorted([*name.glob("*.json"), *name.glob("*.jsonl")]) if name.is_dir() else [name]
-        verdicts = []
     if not (records or verdicts) or not all(path.is_file() for path in records):
         raise InputError(f"{name}: no record there")
-    return RecordFiles(records, verdicts)
+    return Folder(records, verdicts, expected)

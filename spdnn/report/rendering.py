@@ -5,9 +5,10 @@ The page depends on these files alone. Nothing is written unless all of it can b
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.common.files import check_target, replacing, together, write_text
@@ -15,7 +16,7 @@ from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
-from spdnn.records.record_files import record_files
+from spdnn.records.record_files import Folder, record_files
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
@@ -28,22 +29,6 @@ if TYPE_CHECKING:
 NARROW = 5.5  # inches
 
 
-class Folder(NamedTuple):
-    """The files of one folder of records.
-
-    Attributes:
-        records: of run records and of operation records (.json: one; .jsonl: one on each line); each holds the
-            verdict that allowed it.
-        verdicts: passed or failed; the case of each is the name of its folder. A failed verdict is shown as a
-            failure, and takes every number of its case, in this folder, off the page.
-        expected: names of cases that were to be run.
-    """
-
-    records: Sequence[Path]
-    verdicts: Sequence[Path] = ()
-    expected: Sequence[str] = ()
-
-
 def render(
     folders: Sequence[Folder],
     output: Path,
@@ -52,24 +37,30 @@ def render(
     figures: Path | None = None,
     table: Path | None = None,
     any_code: bool = False,
+    others: Mapping[str, Folder] | None = None,
 ) -> int:
     """Write the page to `output`: the same bytes for the same records of the same origins; the number of records.
 
     Args:
-        folders: of one machine or several; their records are merged.
+        folders: of one machine or several; their records are merged. A failed verdict is shown as a failure, and takes
+            every number of its case, in its folder, off the page.
         output: an .html file in a folder that exists.
         baselines_path: the table of published results; by default, the project's.
         figures: a folder for every figure as a file too (`figure_files.write_figures`).
         table: a file for all records as CSV, a line each.
         any_code: mix records of all digests of code.
+        others: records that are shown as a group of their own, by its name, and are in no other number of the page.
 
     Raises:
         InputError: a record, verdict or table that is not sound, an output that is one of them, or a folder of
             figures that holds something else. Nothing is written then.
         Unavailable: a package the report needs is absent.
     """
-    _check_targets(folders, output, figures)
+    others = others or {}
+    _check_targets([*folders, *others.values()], output, figures)
     everything = contents(folders, baselines_path, any_code)
+    named = {name: contents([folder], baselines_path, any_code=True) for name, folder in others.items()}
+    everything = replace(everything, others=named)
     shown = page.values(everything)
     drawings = page.drawings(shown, png=figures is not None)
     text = page.text(everything, shown, drawings)
@@ -133,7 +124,7 @@ def load_records(*paths: str | Path) -> "pandas.DataFrame":
         import pandas
     except ImportError as error:
         raise Unavailable(f"load_records needs pandas: {install('report')}") from error
-    folders = [Folder(*record_files(path)) for path in paths or ("results",)]
+    folders = [record_files(path) for path in paths or ("results",)]
     everything = contents(folders, any_code=True)
     return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 

@@ -125,8 +125,9 @@
     reduced: (row) => row.dataset.series === "reduced",
     like: (row) => row.dataset.series === "like",
     plain: (row) => row.dataset.series === "plain",
-    one: (row) => row.dataset.who === "published" && row.dataset.devices === "one device",
-    any: (row) => row.dataset.who === "published",
+    one: (row) => row.dataset.reductions === "published, exact" && row.dataset.devices === "one device",
+    any: (row) => row.dataset.reductions === "published, exact",
+    lossy: (row) => row.dataset.reductions === "published, lossy",
   };
 
   // Of ours, runs on the official inputs come before others; in a table's order, the first of equals stays.
@@ -151,7 +152,8 @@
       cell.append(made("br"), soft);
     }
     if (row.dataset.comparable === "0") cell.append(made("br"), made("span", "other inputs", { class: "mark" }));
-    if (row.dataset.reductions === "published, lossy") cell.append(" ", made("span", "lossy", { class: "mark" }));
+    if (row.dataset.busy === "1") cell.append(made("br"), made("span", "busy machine", { class: "mark busy" }));
+    if (row.dataset.repeats === "1") cell.append(made("br"), made("span", "one repeat", { class: "mark" }));
   }
 
   function copied(row, unit) {
@@ -159,13 +161,12 @@
     return made("data", cell.dataset.text ?? cell.textContent, { value: cell.value, "data-unit": unit });
   }
 
-  function summarize(matching, chosen) {
+  function summarize(matching) {
     for (const line of twelve) {
       const own = matching.filter((row) => row.dataset.network === line.dataset.network);
       const tops = {};
       for (const [group, belongs] of Object.entries(GROUPS)) {
-        const lossy = chosen.reductions === "published, lossy";
-        tops[group] = best(own.filter((row) => belongs(row) && (lossy || row.dataset.reductions !== "published, lossy")));
+        tops[group] = best(own.filter(belongs));
         const cell = line.querySelector(`[data-group="${group}"]`);
         if (cell) fill(cell, tops[group]);
       }
@@ -185,7 +186,11 @@
     const kept = new Set(matching);
     for (const row of all("#ours tbody tr, #published tbody tr")) row.hidden = names.length > 0 && !kept.has(row);
     for (const line of twelve) line.hidden = chosen.network !== "" && line.dataset.network !== chosen.network;
-    summarize(matching, chosen);
+    summarize(matching);
+    for (const one of all("#twelve [data-filtered]")) {
+      one.dataset.text ??= one.textContent;
+      one.textContent = names.length ? one.dataset.filtered : one.dataset.text;
+    }
     const count = `${matching.length} of ${rows.length} figures`;
     filters.querySelector("output").textContent = names.length ? count : "";
   }

@@ -8,6 +8,7 @@ from spdnn.report.cases.section import SECTION as CASES
 from spdnn.report.limits.section import SECTION as LIMITS
 from spdnn.report.networks.section import SECTION as NETWORKS
 from spdnn.report.operations.section import SECTION as OPERATIONS
+from spdnn.report.others.section import SECTION as OTHERS
 from spdnn.report.overview.section import SECTION as OVERVIEW
 from spdnn.report.own.section import SECTION as OWN
 from spdnn.report.peers.section import SECTION as PEERS
@@ -18,5 +19,6 @@ from spdnn.report.schedules.section import SECTION as SCHEDULES
 from spdnn.report.times.section import SECTION as TIMES
 
 SECTIONS = [
-    OVERVIEW, OWN, NETWORKS, TIMES, LIMITS, REDUCTIONS, SCALING, SCHEDULES, PEERS, CALLS, OPERATIONS, CASES, PROVENANCE,
+    OVERVIEW, OWN, NETWORKS, TIMES, LIMITS, REDUCTIONS, SCALING, SCHEDULES, PEERS, CALLS, OPERATIONS, CASES,
+    OTHERS, PROVENANCE,
 ]  # fmt: skip

@@ -5,7 +5,7 @@ This page must not pass for the page of a whole run.
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from spdnn.common.errors import SpdnnError
@@ -16,17 +16,28 @@ from spdnn.report.rendering import Folder, render
 RESULTS = Path("results")
 
 
-def report_unfinished(cases: Sequence[str], stale: Collection[str], others: Iterable[str], baselines: str) -> None:
+def report_unfinished(
+    cases: Sequence[str],
+    stale: Collection[str],
+    comparisons: Iterable[str],
+    others: Mapping[str, Folder],
+    baselines: str,
+) -> None:
     """As `render_unfinished`, with its sentence on standard error. It raises nothing, which would hide the failure."""
     try:
-        sentence = render_unfinished(RESULTS, cases, stale, map(Path, others), Path(baselines))
+        sentence = render_unfinished(RESULTS, cases, stale, map(Path, comparisons), others, Path(baselines))
     except (SpdnnError, OSError) as error:
         sentence = f"there is no page of this run, which failed: {error}"
     print(f"spdnn: {sentence}", file=sys.stderr, flush=True)
 
 
 def render_unfinished(
-    results: Path, cases: Sequence[str], stale: Collection[str], others: Iterable[Path], baselines: Path
+    results: Path,
+    cases: Sequence[str],
+    stale: Collection[str],
+    comparisons: Iterable[Path],
+    others: Mapping[str, Folder],
+    baselines: Path,
 ) -> str:
     """Render `results`/report.html, remove `results`/figures, and return a sentence on what the page holds.
 
@@ -36,8 +47,8 @@ def render_unfinished(
     Args:
         cases: that the configuration asks for.
         stale: outputs that the run was to make and did not: what is there under such a name is of an earlier run.
-        others: files and folders of records that are of none of these cases, and verdicts of cases that have one
-            (`verdict.json`); they need not be there.
+        comparisons: files and folders of records that the run makes besides its cases; they need not be there.
+        others: records of other runs by the name of their group, as `render` takes them.
         baselines: the table of published results.
 
     Raises:
@@ -52,11 +63,9 @@ def render_unfinished(
     verdicts = made(results / "runs" / case / "verdict.json" for case in cases)
     records = made(results / "records" / f"{case}.json" for case in cases)
     page, failed = results / "report.html", [path.parent.name for path in verdicts if not read_verdict(path).passed]
-    others = made(others)
-    judged = [path for path in others if path.name == "verdict.json"]
-    records += [path for path in others if path not in judged]
+    records += made(comparisons)
     remove_figures(results / "figures")
-    render([Folder(records, [*verdicts, *judged], cases)], page, baselines)
+    render([Folder(records, verdicts, cases)], page, baselines, others=others)
     before = baselines.stat().st_mtime - 1
     os.utime(page, (before, before))
     counts = [f"{len(verdicts) - len(failed)} of {len(cases)} cases passed verification"]

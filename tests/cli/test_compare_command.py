@@ -16,6 +16,7 @@ from operation_cases import made_operation
 
 from spdnn.cli import main
 from spdnn.cli.compare_table import COLOURS, PLAIN, columns, cut
+from spdnn.records.cases import write_cases
 from spdnn.records.comparison import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
 from tests.report.test_report import made_record, made_verdict
 
@@ -209,6 +210,7 @@ def test_a_workflows_results(tmp_path, before, capsys):
     for case, passed in (("halved", True), ("wrong", False)):
         (results / "runs" / case).mkdir(parents=True)
         (results / "runs" / case / "verdict.json").write_text(json.dumps(made_verdict(passed=passed)))
+    write_cases(results / "cases.json", ["halved", "wrong"], [], [])
     text = shown(capsys, results, before)
     assert "1 pair: 1 no difference beyond noise" in text
     assert "Failed verification in A, 1 case: wrong." in text

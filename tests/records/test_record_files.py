@@ -3,6 +3,7 @@
 import pytest
 
 from spdnn.common.errors import InputError
+from spdnn.records.cases import write_cases
 from spdnn.records.record_files import record_files
 
 
@@ -14,7 +15,7 @@ def made(folder, *names):
 
 def found(folder, name="."):
     files = record_files(folder / name)
-    return [[str(path.relative_to(folder)) for path in paths] for paths in files]
+    return [[str(path.relative_to(folder)) for path in paths] for paths in files[:2]]
 
 
 def test_a_file_stands_for_itself(tmp_path):
@@ -27,21 +28,32 @@ def test_a_folder_stands_for_its_records(tmp_path):
     assert found(tmp_path) == [["a.jsonl", "b.json"], []]
 
 
-def test_results_stand_for_records_and_verdicts(tmp_path):
-    made(tmp_path, "records/b.json", "records/a.json", "ops/operations.jsonl", "measured/gpu/1.jsonl", "other.json")
+EARLIER = ("records/before.json", "runs/before/verdict.json", "measured/gpu/1.jsonl", "other.json")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "records"),
+    [
+        ({}, []),
+        ({"peers": True}, ["peers/1.json"]),
+        ({"peers": True, "ops": True}, ["peers/1.json", "ops/operations.jsonl"]),
+    ],
+)
+def test_results_stand_for_the_last_configuration_alone(tmp_path, kinds, records):
+    """Not for what an earlier one left, nor for records of other machines that lie there."""
+    made(tmp_path, "records/b.json", "records/a.json", "peers/1.json", "ops/operations.jsonl", *EARLIER)
     made(tmp_path, "runs/a/verdict.json", "runs/b/verdict.json", "runs/b/samples.json")
-    records = ["records/a.json", "records/b.json", "measured/gpu/1.jsonl", "ops/operations.jsonl"]
-    assert found(tmp_path) == [records, ["runs/a/verdict.json", "runs/b/verdict.json"]]
-
-
-def test_results_without_a_record_are_known_by_their_cases(tmp_path):
-    made(tmp_path, "cases.json", "runs/a/verdict.json")
-    assert found(tmp_path) == [[], ["runs/a/verdict.json"]]
+    cases = ["b", "a", "absent"]
+    write_cases(tmp_path / "cases.json", cases, [], [], **kinds)
+    verdicts = ["runs/b/verdict.json", "runs/a/verdict.json"]
+    assert found(tmp_path) == [["records/b.json", "records/a.json", *records], verdicts]
+    assert record_files(tmp_path).expected == cases
+    assert found(tmp_path, "records") == [["records/a.json", "records/b.json", "records/before.json"], []]
 
 
 def test_verdicts_alone_are_something(tmp_path):
     made(tmp_path, "runs/a/verdict.json")
-    (tmp_path / "records").mkdir()
+    write_cases(tmp_path / "cases.json", ["a"], [], [])
     assert found(tmp_path) == [[], ["runs/a/verdict.json"]]
 
 

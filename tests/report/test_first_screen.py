@@ -46,7 +46,7 @@ def test_what_is_seen_first(opened, twelve):
         assert (box["y"] + box["height"] if width == 1440 else box["y"] + 200) < height
         assert visit.check("width") == []
         assert visit.page.locator(".tiles > div").count() == 4
-        assert "times the rate of the best published on one device" in visit.page.locator("h1").inner_text()
+        assert "times the best published exact rate on one GPU" in visit.page.locator("h1").inner_text()
         assert len(visit.text().split()) < WORDS
     assert twelve.stat().st_size < BYTES
 

@@ -157,14 +157,17 @@ def test_each_filter_keeps_what_it_says(visit):
 def test_runs_with_reductions_never_enter_the_column_without(visit):
     page = visit.page
     line = page.locator('#twelve tr[data-network="1024-120"]')
-    assert "lossy" not in line.inner_text()
+    heads = page.locator("#twelve thead")
+    assert "one GPU" in heads.inner_text()
     page.select_option("#filters [name=reductions]", "on: dead inputs")
     assert line.locator('[data-group="plain"]').inner_text() == "–"
     page.select_option("#filters [name=reductions]", "none")
     assert line.locator('[data-group="like"]').inner_text() == "–"
     assert line.locator('[data-group="plain"] [title*="no reductions"]').count() == 1
-    page.select_option("#filters [name=reductions]", "published, lossy")  # seen only when asked for, and marked
-    assert "lossy" in line.locator('[data-group="any"]').inner_text()
+    page.select_option("#filters [name=reductions]", "published, lossy")  # in a column of their own
+    assert line.locator('[data-group="any"]').inner_text() == "–"
+    assert line.locator('[data-group="lossy"] [title*="SNICIT"]').count() == 1
+    assert "GPU" not in heads.inner_text()  # a filter chooses the hardware
 
 
 def test_units_change_numbers_and_their_names_and_back(visit):

@@ -24,10 +24,11 @@ from spdnn.common.statistics import interval
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
 from spdnn.records.published import SPANS, read_baselines
-from spdnn.records.run_record import RunRecord
+from spdnn.records.run_record import RunRecord, Verdict
 from spdnn.records.time_to_solution import solution
 from spdnn.report import page as pages
 from spdnn.report import rendering as report
+from spdnn.report.cases.values import headline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.drawing import saved, style
@@ -198,7 +199,7 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def rendered(output, folders, *, figures=False, published=False):
+def rendered(output, folders, *, figures=False, published=False, **more):
     """The page of these folders.
 
     Args:
@@ -213,7 +214,7 @@ def rendered(output, folders, *, figures=False, published=False):
         table.write_text("".join([head, *lines[::12]]), "utf-8")
     none = mock.patch.object(pages, "drawings", return_value={})
     with contextlib.nullcontext() if figures else none:
-        report.render(folders, output, table)
+        report.render(folders, output, table, **more)
     return Page(output.read_text("utf-8"))
 
 
@@ -409,6 +410,34 @@ def test_a_verdict_beside_a_record(case, passed, told):
     assert (record["edges_per_second"]["median"] in page.values) == passed
 
 
+SAMPLE = {"kind": "oracle", "source": "float64 oracle", "seed": 0}
+OFFICIAL = {"kind": "official", "source": "official list", "inputs": 60_000, "checked": 60_000, "seed": None}
+
+
+@pytest.mark.parametrize(
+    ("truths", "told"),
+    [
+        ([(230, 60_000)], "Compared: 230 of 60,000 inputs with a float64 reference (1 case)."),
+        (
+            [(1822, 60_000), (230, 60_000)],
+            "Compared: at least 230 of 60,000 inputs with a float64 reference (2 cases).",
+        ),
+        ([(5, 5), (60_000, 60_000)], "Compared: all inputs with a float64 reference (2 cases)."),
+        ([OFFICIAL], "Compared: all 60,000 inputs with the official categories (1 case)."),
+        (
+            [OFFICIAL, (1, 9)],
+            "Compared: all 60,000 inputs with the official categories (1 case); 1 of 9 inputs with a float64 "
+            "reference (1 case).",
+        ),
+    ],
+)
+def test_the_page_says_first_how_many_inputs_were_compared(truths, told):
+    given = [one if one is OFFICIAL else SAMPLE | dict(zip(("checked", "inputs"), one, strict=True)) for one in truths]
+    verdicts = [typed(made_verdict() | {"truth": truth}, Verdict) for truth in given]
+    text = headline(collect([Part(verdicts=[(f"case-{k}", one) for k, one in enumerate(verdicts)])]))["text"]
+    assert text.endswith("passed verification. " + told)
+
+
 def test_no_records():
     page = shown()
     assert "Nothing was run" in page.text
@@ -432,11 +461,8 @@ def test_runs_of_other_machines_have_their_device_and_date(tmp_path):
     there["created"] = "2026-03-04T05:06:07Z"
     alone = shown([here]).text
     assert "A CPU, 2 cores, 20" not in alone
-    (tmp_path / "results/records").mkdir(parents=True)
-    (tmp_path / "results/measured/h200").mkdir(parents=True)
-    (tmp_path / "results/records/here.json").write_text(json.dumps(here))
-    (tmp_path / "results/measured/h200/2026.jsonl").write_text(f"{json.dumps(there)}\n")
-    assert main(["report", str(tmp_path / "results"), "-o", str(tmp_path / "both.html")]) == 0
+    names = [str(path) for path in stored(tmp_path, here, there)]
+    assert main(["report", *names, "-o", str(tmp_path / "both.html")]) == 0
     page = Page((tmp_path / "both.html").read_text("utf-8"))
     assert "NVIDIA H<200> (A CPU, 2 cores), 2026-03-04" in page.text
     assert f"A CPU, 2 cores, {here['created'][:10]}" in page.text

@@ -7,6 +7,7 @@ import pytest
 from spdnn.records.files import write_record
 from spdnn.report import page
 from spdnn.report.common.figure_files import write_figures
+from spdnn.report.rendering import Folder
 from spdnn.report.unfinished import render_unfinished, report_unfinished
 from tests.report.test_figure_files import made
 from tests.report.test_report import BASELINES, made_record, made_verdict, stored_verdict
@@ -30,7 +31,7 @@ def results(tmp_path, monkeypatch):
 
 
 def test_what_was_made_is_on_the_page_and_what_is_missing_is_named(results):
-    told = render_unfinished(results, CASES, {str(results / "records/wrong.json")}, [], BASELINES)
+    told = render_unfinished(results, CASES, {str(results / "records/wrong.json")}, [], {}, BASELINES)
     assert told.endswith("is of a run that failed: 2 of 4 cases passed verification, 1 failed (wrong), 1 missing")
     page = (results / "report.html").read_text()
     for case in CASES:
@@ -40,7 +41,7 @@ def test_what_was_made_is_on_the_page_and_what_is_missing_is_named(results):
 
 def test_what_an_earlier_run_left_is_not_of_this_one(results):
     stale = {str(results / name) for name in ("records/late.json", "runs/late/verdict.json", "records/wrong.json")}
-    told = render_unfinished(results, CASES, stale, [], BASELINES)
+    told = render_unfinished(results, CASES, stale, [], {}, BASELINES)
     assert "1 of 4 cases passed verification, 1 failed (wrong), 2 missing" in told
 
 
@@ -48,14 +49,22 @@ def test_records_of_no_case_are_shown_where_they_are_made(results):
     peers, ops = results / "peers", results / "ops/operations.jsonl"
     peers.mkdir()
     write_record(peers / "one.json", made_record("a-peer"))
-    render_unfinished(results, CASES, set(), [peers, ops], BASELINES)
+    render_unfinished(results, CASES, set(), [peers, ops], {}, BASELINES)
     assert "a-peer" in (results / "report.html").read_text()
-    render_unfinished(results, CASES, {str(peers)}, [peers, ops], BASELINES)
+    render_unfinished(results, CASES, {str(peers)}, [peers, ops], {}, BASELINES)
     assert "a-peer" not in (results / "report.html").read_text()
 
 
+def test_records_of_other_runs_are_a_group_of_their_own(results):
+    named = {"peers": Folder([results / "records/late.json"])}
+    render_unfinished(results, ["good", "absent"], set(), [], named, BASELINES)
+    page = (results / "report.html").read_text()
+    assert "1 case run, and it passed verification; 1 case missing" in page
+    assert "Runs of peers" in page
+
+
 def test_it_never_passes_for_a_whole_page(results):
-    render_unfinished(results, CASES, set(), [], BASELINES)
+    render_unfinished(results, CASES, set(), [], {}, BASELINES)
     assert not (results / "figures").exists()
     assert os.stat(results / "report.html").st_mtime < os.stat(BASELINES).st_mtime
 
@@ -67,7 +76,7 @@ def test_it_never_passes_for_a_whole_page(results):
 def test_what_stands_in_the_way_is_one_line(results, monkeypatch, capsys, spoilt, sentence):
     monkeypatch.chdir(results.parent)
     (results / spoilt).write_text("{")
-    report_unfinished(CASES, set(), [], str(BASELINES))
+    report_unfinished(CASES, set(), [], {}, str(BASELINES))
     told = capsys.readouterr().err
     assert told.startswith("spdnn: there is no page of this run, which failed: ")
     assert sentence in told

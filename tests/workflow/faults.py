@@ -29,8 +29,8 @@ from spdnn.formats.inputs import read_inputs
 from spdnn.formats.readers import open_network
 from spdnn.measure.record import read_samples
 from spdnn.measure.run import read_result
+from spdnn.records.cases import read_cases
 from spdnn.records.files import read_operations, read_record, read_verdict
-from spdnn.report.common.cases import read_cases
 from spdnn.sources.catalog import read_sources
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,15 +21,15 @@ import psutil
 import pytest
 import scipy.sparse as sp
 import yaml
-from children import ended, finished, started, until
+from children import ended, started, until
 
 from spdnn.cli import main
 from spdnn.common import processes
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins
 from spdnn.pipeline import config
+from spdnn.records.cases import read_cases
 from spdnn.records.files import read_operations, read_record
-from spdnn.report.common.cases import read_cases
 
 pytestmark = pytest.mark.xdist_group("workflow")
 full = pytest.mark.full("workflow")
@@ -229,7 +229,7 @@ def test_depths_share_networks_and_changed_repeats_run_inference_again(whole, se
 
 
 def test_the_cases_of_the_configuration_are_written_down(whole, settings):
-    assert read_cases(whole / "results/cases.json") == CASES
+    assert read_cases(whole / "results/cases.json").cases == CASES
     told = json.loads((whole / "results/cases.json").read_text())
     assert told["command"].endswith(f"/config/smoke.yaml {settings[-1]}")
     assert [Path(path).name for path in told["configfiles"]] == ["smoke.yaml", "settings.yaml"]
@@ -274,11 +274,12 @@ onstart:
 """
 
 
-def test_another_configuration_of_a_deployment_adds_to_the_page(copied, settings):
+def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, settings):
     """As a module of Snakemake, with a case of its own settings; on as many threads as nobody has."""
     folder = copied()
     (folder / "Snakefile").write_text(MODULE.format(root=ROOT))
     (folder / "results/records/of-before.json").write_text("{}")  # of an older version, say
+    shutil.copytree(folder / "results/records", folder / "results/measured", ignore=lambda *_: ["of-before.json"])
     item = "{neurons: 1024, layers: 3, engines: cpu, count: 100, reductions: dead, threads: 999, ranks: 1}"
     given = ["neurons=[]", "networks=[]", "peers=null", "ops=null", f"cases=[{item}]"]
     words = [BIN / "snakemake", "--directory", folder, "--snakefile", folder / "Snakefile", "--cores", "2"]
@@ -290,9 +291,14 @@ def test_another_configuration_of_a_deployment_adds_to_the_page(copied, settings
     asked = {rule.removeprefix("spdnn_") for rule in jobs(text)} - {"total", "all"}
     assert asked == {"prepare", "infer", "verify", "benchmark", "report"}
     case = "unstructured-1024-3.digits-1024-first-100.cpu.dead.t999"
-    assert read_cases(folder / "results/cases.json") == [case]
+    assert read_cases(folder / "results/cases.json").cases == [case]
     page = (folder / "results/report.html").read_text()
-    assert all(name in page for name in (*CASES, case, "Peers in the same run", "Sparse operations for deep learning"))
+    assert "1 case run, and it passed verification." in page
+    assert not any(name in page for name in (*CASES, "Peers in the same run", "Other records"))
+    passed(folder, *words[7:], "other_records=[results/measured]")
+    page = (folder / "results/report.html").read_text()
+    assert "1 case run, and it passed verification." in page
+    assert "Runs of results/measured: 4" in page
     (folder / "results/records/of-before.json").unlink()
     words = shlex.split(records_of(folder)[case]["environment"]["command"])
     assert "Nothing to be done" in passed(folder, "--dry-run", *words[3:])
@@ -309,16 +315,6 @@ def test_an_environment_of_conda_is_made_of_the_checkout_wherever_snakemake_runs
     first, second = told.read_text().splitlines()
     assert first == f"{ROOT} -m pip install --require-hashes -r envs/run.txt"
     assert second.startswith(f"{ROOT} -m pip ")
-
-
-def test_clean_results_leaves_downloads_and_what_is_committed(tmp_path):
-    kept = ["README.md", "measured/machine/runs.jsonl", "data/mnist/images.gz"]
-    for name in (*kept, "records/a.json", "runs/a/verdict.json", "report.html", ".hidden"):
-        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "results" / name).touch()
-    assert finished(["make", "-C", tmp_path, "-f", ROOT / "Makefile", "clean-results"])[0] == 0
-    left = {str(path.relative_to(tmp_path / "results")) for path in tmp_path.glob("results/**/*") if path.is_file()}
-    assert left == set(kept)
 
 
 def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):
@@ -362,7 +358,7 @@ def failed(copied, settings):
     given = [*settings, "--config", "partition=[cyclic,static]", own]
     launcher = ["--set-resources", f'infer_ranks:mpi="{folder}/launcher --mpi=pmi2"']
     passed(folder, *given, "--dry-run")
-    assert read_cases(folder / "results/cases.json") == CASES  # a dry run writes nothing down
+    assert read_cases(folder / "results/cases.json").cases == CASES  # a dry run writes nothing down
     status, text = snakemake(folder, *given, *launcher, "--keep-going")
     assert status == 1, text
     assert "Traceback" not in text
@@ -380,7 +376,7 @@ def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
     failures += [DOUBTFUL.format(count=400, ranks=f".r2-{name}") for name in ("cyclic", "static")]
     told = re.search(r"^spdnn: results/report.html is of a run that failed: (.*)$", text, re.MULTILINE)[1]
     assert told == f"4 of 12 cases passed verification, 3 failed ({', '.join(failures)}), 5 missing"
-    assert len(read_cases(folder / "results/cases.json")) == 12
+    assert len(read_cases(folder / "results/cases.json").cases) == 12
     assert set(records_of(folder)) == set(CASES)
     page = (folder / "results/report.html").read_text()
     assert "199 categories are not in the truth" in page

@@ -2,7 +2,6 @@
 import re
 import shlex
 import sys
-from glob import glob
 from pathlib import Path
 
 from snakemake.common.configfile import load_configfile
@@ -14,6 +13,7 @@ from spdnn.pipeline import config as settings
 from spdnn.pipeline import estimates, runs
 from spdnn.reductions.registry import parse_reductions
 from spdnn.engines.registry import ENGINES, engine, usable_cores
+from spdnn.records.record_files import record_files
 from spdnn.common.tables import table
 from spdnn.common.errors import SpdnnError
 from spdnn.common.provenance import code_digest
@@ -30,6 +30,7 @@ try:
         known = engine(case.engine, usable=False)
         runner = known if ELSEWHERE and known.on_device else engine(case.engine)
         parse_reductions(case.reductions, runner.offers)
+    OTHERS = {name: record_files(name) for name in config["other_records"]}
 except SpdnnError as error:
     raise WorkflowError(str(error))
 # As a command in the folder of the run names them.

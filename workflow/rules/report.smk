@@ -1,11 +1,11 @@
-# run records, those of other configurations and machines + published baselines -> report.html and its figures, and both
-# in `snakemake --report`. Runs where Snakemake does: it takes seconds.
+# run records of this configuration, those that `other_records` names + published baselines -> report.html and its
+# figures, and both in `snakemake --report`. Runs where Snakemake does: it takes seconds.
 rule report:
     input:
         records=expand("results/records/{case}.json", case=CASES),
-        others=runs.left(Path("results"), CASES),
-        peers=["results/peers"] if PEERS else sorted(glob("results/peers/*.json")),
-        ops=["results/ops/operations.jsonl"] if OPS else glob("results/ops/*.jsonl"),
+        peers=["results/peers"] if PEERS else [],
+        ops=["results/ops/operations.jsonl"] if OPS else [],
+        others=[str(path) for files in OTHERS.values() for path in (*files.records, *files.verdicts)],
         baselines=str(table("baselines.csv")),
     output:
         page=report(
@@ -28,6 +28,7 @@ rule report:
         "../../envs/spdnn.yaml"
     params:
         cases=list(CASES),
+        others=list(OTHERS),
         code=code_digest("spdnn.report.rendering"),
     script:
         "../scripts/report.py"
@@ -35,12 +36,15 @@ rule report:
 
 # What is to run is written down before anything runs, so that whatever ends it, a page can tell what is missing.
 onstart:
-    from spdnn.report.common.cases import write_cases
+    from spdnn.records.cases import write_cases
 
     runs.end_with_jobs()
     try:
         runs.check_executor(workflow.executor_plugin.name)
-        write_cases("results/cases.json", CASES, workflow.overwrite_configfiles, ["snakemake", *sys.argv[1:]])
+        command = ["snakemake", *sys.argv[1:]]
+        write_cases(
+            "results/cases.json", CASES, workflow.overwrite_configfiles, command, peers=bool(PEERS), ops=bool(OPS)
+        )
     except SpdnnError as error:
         raise WorkflowError(str(error))
 
@@ -53,6 +57,4 @@ onerror:
 
         workflow.persistence.cleanup_metadata(rules.report.output.page)
         given = rules.report.input
-        report_unfinished(
-            list(CASES), not_made(), [*runs.sound(given.others), *given.peers, *given.ops], given.baselines
-        )
+        report_unfinished(list(CASES), not_made(), [*given.peers, *given.ops], OTHERS, given.baselines)

@@ -1,21 +1,20 @@
-"""Rule report: one page from all records."""
+"""Rule report: one page from all records of the configuration."""
 
 from pathlib import Path
 
 from spdnn.pipeline.jobs import logged
 
 with logged(snakemake.log[0]):
-    from spdnn.pipeline.runs import sound
+    from spdnn.records.record_files import record_files
     from spdnn.report.rendering import Folder, render
 
-    given = snakemake.input
-    paths = [Path(path) for path in (*given.records, *sound(given.others), *given.peers, *given.ops)]
-    verdicts = [path for path in paths if path.name == "verdict.json"]
-    records = [path for path in paths if path not in verdicts and not path.is_dir()]
-    records += [file for path in paths if path.is_dir() for file in sorted(path.glob("*.json"))]
+    given, params = snakemake.input, snakemake.params
+    records = [Path(path) for path in (*given.records, *given.ops)]
+    records += [path for folder in given.peers for path in sorted(Path(folder).glob("*.json"))]
     render(
-        [Folder(records, verdicts, expected=snakemake.params.cases)],
+        [Folder(records, expected=params.cases)],
         Path(snakemake.output.page),
-        Path(snakemake.input.baselines),
+        Path(given.baselines),
         figures=Path(snakemake.output.figures),
+        others={name: record_files(name) for name in params.others},
     )

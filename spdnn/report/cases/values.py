@@ -11,6 +11,12 @@ from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
 from spdnn.verify import evidence
 
+COMPARED = {
+    "official": "the official categories",
+    "oracle": "a float64 reference",
+    "file": "a file of categories",
+}  # with what, by the kind of truth
+
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None where nothing was run, and nothing was to be."""
@@ -47,7 +53,7 @@ def headline(collection: Collection) -> dict:
     cases, missing, operations = _cases(collection), collection.missing, len(collection.operations)
     failed = [row["case"] for row in cases if not row["passed"]]
     return {
-        "text": _ending(cases, failed, missing, operations),
+        "text": _ending(cases, failed, missing, operations) + _compared([row["verdict"] for row in cases]),
         "state": "failed" if failed else "missing" if missing else "empty" if collection.empty else "passed",
         "cases": len(cases),
         "passed": len(cases) - len(failed),
@@ -74,6 +80,23 @@ def _case(case: str, verdict: Verdict, number: int | None) -> dict:
         "origin": None,
         "lacks": [],
     }
+
+
+def _compared(verdicts: Sequence[Verdict]) -> str:
+    """How many inputs were compared, and with what; where cases differ, of the one with the smallest share."""
+    parts = []
+    for kind, truth in COMPARED.items():
+        several = [one.truth for one in verdicts if one.truth.kind == kind]
+        if not several:
+            continue
+        least = min(several, key=lambda one: (one.checked / max(one.inputs, 1), one.inputs))
+        same = len({(one.checked, one.inputs) for one in several}) == 1
+        if least.checked == least.inputs:
+            count = f"all {least.inputs:,} inputs" if same else "all inputs"
+        else:
+            count = f"{'' if same else 'at least '}{least.checked:,} of {least.inputs:,} inputs"
+        parts.append(f"{count} with {truth} ({words.plural(len(several), 'case')})")
+    return f" Compared: {'; '.join(parts)}." if parts else ""
 
 
 def _ending(cases: Sequence[dict], failed: Sequence[str], missing: Sequence[str], operations: int) -> str:

@@ -48,6 +48,7 @@ class Collection:
         operation_baselines: the published figures of operations.
         origins: by seal, of run records that were made or repeated here (records/ledger.py).
         other_code: run records that are not shown with the others, for newer ones of their machine are of other code.
+        others: records of other runs, by the name of their group; nothing else here has them.
     """
 
     records: Sequence[RunRecord]
@@ -59,6 +60,7 @@ class Collection:
     operation_baselines: Sequence[OperationBaseline]
     origins: Mapping[str, str] = field(default_factory=dict)
     other_code: Sequence[RunRecord] = ()
+    others: "Mapping[str, Collection]" = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:

@@ -16,7 +16,7 @@ from spdnn.report.common import words
 from spdnn.taskgraph.calibration import decomposition_of
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
-LIKE_FOR_LIKE = ["dead"]  # what published systems leave out as well
+LIKE_FOR_LIKE = ["dead"]  # what the fastest exact published systems leave out as well
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 

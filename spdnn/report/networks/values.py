@@ -7,12 +7,14 @@ import re
 from collections.abc import Sequence
 
 from spdnn.problem import challenge
-from spdnn.records.published import DEVICES, Baseline
+from spdnn.records.published import DEVICES, KINDS, Baseline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
+from spdnn.report.common.run_rows import threads
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 SERIES = ("reduced", "like", "plain")  # ours: with reductions, like for like with published systems, without any
+PUBLISHED = {"one": "one device", "any": "any", "lossy": "any"}  # exact on one device and on any, lossy; the devices
 
 
 def values(collection: Collection) -> dict | None:
@@ -25,6 +27,9 @@ def values(collection: Collection) -> dict | None:
         "own": official,
         "series": [name for name in SERIES if any(row[name] for row in rows)],
         "twelve": rows,
+        "machines": machines(rows),
+        "devices": PUBLISHED,
+        "hardware": {name: hardware(rows, name) for name in PUBLISHED},
         "published": published(collection.baselines),
     }
 
@@ -34,20 +39,19 @@ def twelve(collection: Collection) -> list[dict]:
     """A row for each official network, run or not.
 
     Each has the best of ours of each of SERIES, runs on the official inputs before others and quiet machines before
-    busy ones, and the best exact published figures on one device and on any (`best`), each with its `label`; None where
-    there is none. Ratios of our rates over published ones are in `times`, by (one of SERIES, devices), where the two
-    are fair to set side by side: on the official inputs, with no more left out than published systems leave out.
+    busy ones, and of each of PUBLISHED the fastest (`best`), each with its `label`; None where there is none. Ratios of
+    our rates over exact published ones are in `times`, by (one of SERIES, devices), where the two are fair to set side
+    by side: on the official inputs, with no more left out than the fastest exact systems leave out.
     """
     rows = []
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
         own = [run for run in collection.own if run["official_size"] == size]
-        exact = [
-            row for row in collection.baselines
-            if (row.neurons, row.layers) == size and row.edges_per_second and not row.lossy
-        ]  # fmt: skip
+        timed = [row for row in collection.baselines if (row.neurons, row.layers) == size and row.edges_per_second]
+        exact, lossy = ([row for row in timed if row.lossy == kind] for kind in (False, True))
         ours = {name: _ours(own, name) for name in SERIES}
         best = {"one": _fastest(exact, DEVICES[:1]), "any": _fastest(exact, DEVICES)}
+        best["lossy"] = _fastest(lossy, DEVICES)
         rows.append(
             {
                 "key": key(*size),
@@ -60,11 +64,27 @@ def twelve(collection: Collection) -> list[dict]:
                 "times": {
                     (name, devices): one["rate"].median / figure.edges_per_second
                     for name, one in ours.items() for devices, figure in best.items()
-                    if name != "reduced" and one and one["comparable"] and figure
+                    if name != "reduced" and devices != "lossy" and one and one["comparable"] and figure
                 },
             }
         )  # fmt: skip
     return rows
+
+
+def hardware(rows: Sequence[dict], name: str) -> str:
+    """What the best published figures of the rows ran on, of one of PUBLISHED: "one GPU", "up to 768 GPUs"."""
+    best = [row["best"][name] for row in rows if row["best"][name]]
+    if not best:
+        return PUBLISHED[name]
+    kinds = " or ".join(kind for kind in KINDS if any(one.kind == kind for one in best))
+    most = max((int(one.devices) for one in best if one.devices.isdecimal()), default=1)
+    return f"one {kinds}" if most == 1 else f"up to {most:,} {kinds}s"
+
+
+def machines(rows: Sequence[dict]) -> str:
+    """What our runs in the rows ran on."""
+    runs = [row[name] for row in rows for name in SERIES if row[name]]
+    return words.listed(sorted({f"{run['hardware']}, {threads(run)}" for run in runs}), 2, "; ")
 
 
 def key(neurons: int, layers: int) -> str:

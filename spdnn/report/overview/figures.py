@@ -1,19 +1,22 @@
 """The figure of the first screen: every network, ours and the best published."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
+from spdnn.report.common import words
 from spdnn.report.common.drawing import RECORD, Figure
 from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic, name_rows, ticked
 from spdnn.report.networks.values import SERIES
 
-# (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow.
+# (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow, with their hardware.
 WIDEST_LEGEND = 4  # entries in one line of it
 MARKS = (
     ("reduced", "ours, with reductions", "*", 0),
     ("like", "ours, like for like", "D", 1),
     ("plain", "ours, no reductions", "P", 4),
-    ("one", "best published, one device", "o", 2),
-    ("any", "best published, any", "^", 3),
+    ("one", "best published, exact, {}", "o", 2),
+    ("any", "best published, exact, {}", "^", 3),
+    ("lossy", "best published, lossy, {}", "v", 5),
 )
 
 
@@ -22,41 +25,45 @@ def figures(values: dict) -> Iterator[Figure]:
     rows = values["rows"]
     if not rows:
         return
-    points = [point for row in rows for point in _points(row)]
+    labels = {name: label.format(values["hardware"].get(name)) for name, label, _, _ in MARKS}
+    points = [point for row in rows for point in _points(row, labels)]
     yield Figure(
         "overview",
         "Every network: TeraEdges/s of ours and of the best published",
-        "TeraEdges/s, logarithmic. Like for like: official inputs, only dead inputs left out, as published systems do. "
-        "Pale: other inputs than the challenge's.",
-        _plot(rows, points),
+        f"TeraEdges/s, logarithmic; ours on {values['machines']}. Like for like: official inputs, only dead inputs "
+        "left out, as the fastest exact published systems do; lossy ones give approximate values. "
+        "Pale: other inputs than the challenge's. 1×: one repeat.",
+        _plot(values, labels, points),
         ("network", "who", "TeraEdges/s", "label", "comparable"),
-        [(row["key"], label, rate / 1e12, text, same) for row, _, label, rate, text, same, _ in points],
-        {f"{RECORD}{number}": text for *_, text, _, number in points if number is not None},
-        _plot(rows, points, True),
+        [(row["key"], label, rate / 1e12, text, same) for row, _, label, rate, text, same, *_ in points],
+        {f"{RECORD}{number}": text for *_, text, _, number, _ in points if number is not None},
+        _plot(values, labels, points, True),
     )
 
 
-def _points(row: dict) -> Iterator[tuple]:
-    """(row, series, label, rate, text, whether on the challenge's inputs, number of a record)."""
-    for name, label, _, _ in MARKS:
+def _points(row: dict, labels: Mapping[str, str]) -> Iterator[tuple]:
+    """(row, series, label, rate, text, whether on the challenge's inputs, number of a record, of one repeat)."""
+    for name, label in labels.items():
         if name in SERIES and (run := row[name]):
             rate = run["rate"].median
             text = f"{run['case']}: {rate / 1e12:.4g} TeraEdges/s"
-            yield row, name, label, rate, text, run["comparable"], run["number"]
+            yield row, name, label, rate, text, run["comparable"], run["number"], run["repeats"] == 1
         elif name not in SERIES and (best := row["best"][name]):
-            yield row, name, label, best.edges_per_second, row["label"][name], True, None
+            yield row, name, label, best.edges_per_second, row["label"][name], True, None, False
 
 
-def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
+def _plot(values: dict, labels: Mapping[str, str], points: Sequence[tuple], narrow: bool = False):
+    rows, machines = values["rows"], values["machines"]
     used = {name for _, name, *_ in points}
-    columns = 2 if narrow else (len(used) if len(used) <= WIDEST_LEGEND else 3)
-    plot, axes = canvas(1.2 + 0.24 * len(rows) + 0.3 * (columns < len(used)), narrow=narrow)
+    columns = 1 if narrow else (len(used) if len(used) <= WIDEST_LEGEND else 3)
+    lines = math.ceil(len(used) / columns) - 1
+    plot, axes = canvas(1.2 + 0.24 * len(rows) + (0.2 if narrow else 0.3) * lines, narrow=narrow)
     keys, palette = [row["key"] for row in rows], colours()
     marks = {name: (mark, palette[hue]) for name, _, mark, hue in MARKS}
     for row in rows:
         rates = [rate / 1e12 for one, _, _, rate, *_ in points if one is row]
         axes.plot([min(rates), max(rates)], [keys.index(row["key"])] * 2, color="#9aa1ab", linewidth=1, zorder=1)
-    for row, name, _, rate, _, same, number in points:
+    for row, name, _, rate, _, same, number, once in points:
         mark, colour = marks[name]
         ours = name in SERIES
         axes.scatter(
@@ -65,17 +72,20 @@ def _plot(rows: Sequence[dict], points: Sequence[tuple], narrow: bool = False):
             linewidths=0.6 if ours else 1.6, alpha=None if same else 0.45, zorder=3,
             gid=None if number is None else f"{RECORD}{number}",
         )  # fmt: skip
+        if once:
+            at = rate / 1e12, keys.index(row["key"])
+            axes.annotate("1×", at, (0, 5), textcoords="offset points", ha="center", fontsize=7, color=INK)
     logarithmic(axes, "x")
     ticked(axes.xaxis, [rate / 1e12 for _, _, _, rate, *_ in points])
-    axes.set_xlabel("TeraEdges/s", loc="left")
+    axes.set_xlabel(f"TeraEdges/s{chr(10) if narrow else '; '}ours: {words.printable(machines, 60)}", loc="left")
     name_rows(plot, axes, [f"{row['neurons']:,} × {row['layers']:,}" for row in rows])
     handles = [
         line(
-            label.replace("best ", "") if narrow else label, linestyle="", marker=mark, markersize=8,
+            labels[name].replace("best ", "") if narrow else labels[name], linestyle="", marker=mark, markersize=8,
             markeredgecolor=INK if name in SERIES else palette[hue],
             markerfacecolor=palette[hue] if name in SERIES else "#ffffff",
         )
-        for name, label, mark, hue in MARKS if name in used
+        for name, _, mark, hue in MARKS if name in used
     ]  # fmt: skip
     plot.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False,
                 columnspacing=0.8, handletextpad=0.1, fontsize=8 if narrow else 10)  # fmt: skip

@@ -1,7 +1,7 @@
 """The first screen: one claim that holds, four numbers, and every network in one figure.
 
-The claim compares with published systems only like for like: the official inputs, and no work left out but that of
-dead inputs, which published systems leave out as well. Where no run is that, it says what its rate is of.
+The claim compares with exact published systems only like for like: the official inputs, and no work left out but that
+of dead inputs, which the fastest of these leave out as well. Where no run is that, it says what its rate is of.
 """
 
 import math
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.networks.values import SERIES, twelve
+from spdnn.report.common.run_rows import threads
+from spdnn.report.networks.values import PUBLISHED, SERIES, hardware, machines, twelve
 
 PRESET = "config/like-for-like.yaml"
 
@@ -19,7 +20,8 @@ def values(collection: Collection) -> dict | None:
 
     Returns:
         claim, lead: a sentence and what it is of; numbers: (label, number, unit, what it is of) of up to three; rows:
-        of the twelve networks that were run, as `twelve` has them; busy: how many runs were on a busy machine.
+        of the twelve networks that were run, as `twelve` has them; machines, hardware: what ours and the best
+        published ran on; busy: how many runs were on a busy machine.
     """
     if not collection.own:
         return None
@@ -30,17 +32,11 @@ def values(collection: Collection) -> dict | None:
         "lead": lead,
         "numbers": _numbers(collection.own, rows),
         "rows": rows,
+        "machines": machines(rows),
+        "hardware": {name: hardware(rows, name) for name in PUBLISHED},
         "busy": sum(bool(run["busy"]) for run in collection.own),
         "runs": len(collection.own),
     }
-
-
-def ratios(rows: Sequence[dict], devices: str) -> list[float]:
-    """Our rates like for like ÷ the best published on `devices`, of the rows that have both."""
-    return [
-        row["like"]["rate"].median / row["best"][devices].edges_per_second
-        for row in rows if row["like"] and row["like"]["comparable"] and row["best"][devices]
-    ]  # fmt: skip
 
 
 def _mean(numbers: Sequence[float]) -> float:
@@ -49,14 +45,19 @@ def _mean(numbers: Sequence[float]) -> float:
 
 def _compared(rows: Sequence[dict]) -> tuple[str, str] | None:
     """Like for like, on the official inputs."""
-    if not (times := ratios(rows, "one")):
+    rows = [row for row in rows if ("like", "one") in row["times"]]
+    if not rows:
         return None
+    times = [row["times"]["like", "one"] for row in rows]
     mean, low, high = (words.significant(value, 2) for value in (_mean(times), min(times), max(times)))
-    claim = f"Like for like, {mean} times the rate of the best published on one device"
+    claim = f"Like for like, {mean} times the best published exact rate on {hardware(rows, 'one')}"
     span = (
         f"geometric mean of {words.plural(len(times), 'network')}, {low} to {high}" if len(times) > 1 else "one network"
     )
-    lead = f"{span}; official inputs, and only dead inputs left out, as published systems do."
+    ours = machines([{**dict.fromkeys(SERIES), "like": row["like"]} for row in rows])
+    lead = f"{span}; official inputs, and only dead inputs left out. Ours: {ours}."
+    if once := sum(row["like"]["repeats"] == 1 for row in rows):
+        lead += f" Of one repeat alone: {once} of {words.plural(len(rows), 'rate')}."
     return claim, lead[0].upper() + lead[1:]
 
 
@@ -71,9 +72,9 @@ def _fastest(rows: Sequence[dict]) -> tuple[str, str] | None:
     if not run["comparable"]:
         told = f"Inputs: {run['inputs']}, not the challenge's, so no ratio to published rates is given."
     else:
-        told = "Official inputs. Published systems leave less work out, so no ratio to them is given "
+        told = "Official inputs. Exact published systems leave less work out, so no ratio to them is given "
         told += f"({PRESET} makes runs like for like)."
-    return claim, told
+    return claim, f"{told} {run['hardware']}, {threads(run)}{_once(run)}."
 
 
 def _own(runs: Sequence[dict]) -> tuple[str, str]:
@@ -83,15 +84,20 @@ def _own(runs: Sequence[dict]) -> tuple[str, str]:
     return f"{rate} inputs a second through {run['name']}", f"{run['network_text']}; {run['reductions']} left out."
 
 
+def _once(run: dict) -> str:
+    return ", one repeat" if run["repeats"] == 1 else ""
+
+
 def _numbers(runs: Sequence[dict], rows: Sequence[dict]) -> list[tuple[str, str, str, str]]:
     """(label, number, unit, what it is of) of up to three."""
     numbers = []
     for name, label in (("reduced", "with reductions"), ("like", "like for like"), ("plain", "no reductions")):
         if ours := [row[name] for row in rows if row[name]]:
             best = max(ours, key=lambda run: (run["comparable"], run["rate"].median))
-            numbers.append((label, words.significant(best["rate"].median / 1e12, 3), "TeraEdges/s", best["name"]))
+            rate = words.significant(best["rate"].median / 1e12, 3)
+            numbers.append((label, rate, "TeraEdges/s", best["name"] + _once(best)))
     best = min(runs, key=lambda run: run["seconds"]["inference"])
-    numbers.append(("inference", words.significant(best["seconds"]["inference"], 3), "s", best["short"]))
+    numbers.append(("inference", words.significant(best["seconds"]["inference"], 3), "s", best["short"] + _once(best)))
     if solved := [run for run in runs if run["solution"]]:
         slowest = max(solved, key=lambda run: run["solution"]["seconds"])
         seconds = words.significant(slowest["solution"]["seconds"], 3)

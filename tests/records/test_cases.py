@@ -5,23 +5,24 @@ import json
 import pytest
 
 from spdnn.common.errors import InputError
-from spdnn.report.common.cases import read_cases, write_cases
+from spdnn.records.cases import read_cases, write_cases
 
 
 def content(**changed):
     good = {"schema": "spdnn-cases", "version": 1, "cases": ["a"], "configfiles": [], "command": "snakemake"}
-    return {**good, **changed}
+    return {**good, "peers": False, "ops": False, **changed}
 
 
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "results/cases.json"  # whose folder is made
-    write_cases(path, ["b", "a"], [tmp_path / "x.yaml"], ["snakemake", "--config", "layers=[1, 2]"])
-    assert read_cases(path) == ["b", "a"]
+    write_cases(path, ["b", "a"], [tmp_path / "x.yaml"], ["snakemake", "--config", "layers=[1, 2]"], ops=True)
+    assert read_cases(path).cases == ["b", "a"]
     told = json.loads(path.read_text())
     assert told["configfiles"] == [str(tmp_path / "x.yaml")]
+    assert (told["peers"], told["ops"]) == (False, True)
     assert told["command"] == "snakemake --config 'layers=[1, 2]'"
     write_cases(path, [], [], ["snakemake"])
-    assert read_cases(path) == []
+    assert read_cases(path).cases == []
 
 
 def test_two_cases_of_one_name_are_refused(tmp_path):

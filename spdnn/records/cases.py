@@ -1,4 +1,4 @@
-"""The list of cases that a workflow is to run, in a file. It is written first, so a page can show what is missing."""
+"""What a workflow is to run, in a file. It is written first: a page shows these cases, and those missing."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -20,6 +20,7 @@ class Cases(Record):
         cases: their names, in the order of the configuration.
         configfiles: as they were given, the last one wins; empty for the default.
         command: that started the workflow.
+        peers, ops: whether it measures other libraries, and sparse operations.
     """
 
     schema: Literal["spdnn-cases"]
@@ -27,15 +28,22 @@ class Cases(Record):
     cases: Annotated[list[Annotated[str, Meta(min_length=1)]], Unique]
     configfiles: list[str]
     command: str
+    peers: bool
+    ops: bool
 
     def __post_init__(self) -> None:
         check_unique("cases", self.cases)
 
 
 def write_cases(
-    path: str | Path, cases: Iterable[str], configfiles: Iterable[str | Path], command: Sequence[str]
+    path: str | Path,
+    cases: Iterable[str],
+    configfiles: Iterable[str | Path],
+    command: Sequence[str],
+    peers: bool = False,
+    ops: bool = False,
 ) -> None:
-    """Write the names of `cases` to `path`, in a folder that is made where there is none.
+    """Write a file of Cases to `path`, in a folder that is made where there is none.
 
     Args:
         configfiles: of the configuration that asks for them, the last one wins; none: the default.
@@ -50,6 +58,8 @@ def write_cases(
         "cases": list(cases),
         "configfiles": [str(file) for file in configfiles],
         "command": shlex.join(command),
+        "peers": peers,
+        "ops": ops,
     }
     text = as_text(content, str(path), indent=1)
     parsed(Cases, text, str(path), "list of cases")
@@ -57,6 +67,6 @@ def write_cases(
     write_text(path, text)
 
 
-def read_cases(path: str | Path) -> list[str]:
-    """The names in the file `path`, in the order of the configuration; InputError when it is not sound."""
-    return parsed(Cases, text_of(path, "list of cases"), str(path), "list of cases").cases
+def read_cases(path: str | Path) -> Cases:
+    """The content of the file `path`; InputError when it is not sound."""
+    return parsed(Cases, text_of(path, "list of cases"), str(path), "list of cases")
