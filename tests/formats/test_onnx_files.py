@@ -104,7 +104,7 @@ def convolutional():
 
 def forked():
     made = mlp()
-    made.last = made.add("Add", reads=[made.add("Relu"), "v0"], name="skip")
+    made.add("Add", reads=[made.last, made.add("Relu")], name="skip")
     return made
 
 
