@@ -494,7 +494,7 @@ def _cast(reader: _Reader, node: _Node) -> None:
 
 def _flatten(reader: _Reader, node: _Node) -> Step:
     shape, axis = reader.shape(node.reads[0]), node.given["axis"]
-    if axis != 1 and (shape is None or axis != -len(shape)):
+    if axis != 1 and (shape is None or axis != -len(shape) or reader.opset < 11):
         raise Unfit(f": from axis {axis}")
     return Step("", "flatten")
 
@@ -554,7 +554,7 @@ def _window(node: _Node, kernel: Sequence[int]) -> dict:
     """Strides and pads (top, left, bottom, right) of a convolution or pooling over height and width."""
     given, padding = node.given, node.given["auto_pad"].decode("utf-8", "replace")
     strides, pads = tuple(given.get("strides", (1, 1))), tuple(given.get("pads", (0, 0, 0, 0)))
-    if padding not in ("NOTSET", "VALID") or (padding == "VALID" and any(pads)):
+    if padding not in ("NOTSET", "VALID") or (padding == "VALID" and "pads" in given):
         raise Unfit(f": padding {shortened(padding, 20)}")
     if not len(kernel) == len(strides) == len(pads) / 2 == 2:
         raise Unfit(": not over height and width")

@@ -1,16 +1,22 @@
 """ONNX models: as ONNX Runtime runs them; and what is refused, by the names of all that is not read."""
 
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import Maker, chain, close, outputs
+from onnx_models import OPERATORS, Maker, chain, close, operator, outputs
 from refusals import refuses
 
 import spdnn
+from spdnn.common.errors import InputError
+from spdnn.engines.program import Program
+from spdnn.formats import onnx_files
 from spdnn.formats.readers import import_network
+
+OPSETS = (7, 9, 10, 11, 12, 13, 14, 18, 22)  # in which some operator changes
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -20,6 +26,23 @@ def test_layers_as_onnx_runtime_runs_them(tmp_path, seed):
     network = spdnn.open_network(path)
     assert close(spdnn.compile(network, threads=1)(x.reshape(len(x), -1)), outputs(path, x))
     assert network.description["source"] == "onnx"
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_an_operator_of_any_opset_is_refused_or_runs_as_onnx_runtime_runs_it(tmp_path, kind):
+    path, read = tmp_path / "a.onnx", Counter()
+    for opset in OPSETS:
+        for seed in range(12):
+            made, x = operator(kind, opset, seed)
+            made.save(path, opset)
+            for compiled in (spdnn.compile, lambda path: Program(onnx_files.read_steps(path))):
+                try:
+                    found = compiled(path)(x)
+                except InputError:
+                    continue
+                assert close(found, outputs(path, x)), (opset, seed)
+                read[opset] += 1
+    assert len(read) > len(OPSETS) / 2
 
 
 def mlp(seed=0):
