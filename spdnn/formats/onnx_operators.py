@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,9 +11,7 @@ from spdnn.formats.state_dicts import normalised
 from spdnn.formats.steps import Step, Unfit, channels, vector
 from spdnn.problem.network import RELU, Activation
 
-if TYPE_CHECKING:
-    from spdnn.formats.onnx_files import Reader
-
+Reader = Any  # that of spdnn/formats/onnx_files.py, which imports this module
 MOST_PADS = 64  # rows or columns of zeros on one side: a file may not say how much memory a call takes
 COUNT = "inputs"  # how many there are, among sizes
 MOST_SIZES = 64
@@ -53,7 +51,7 @@ def as_type(array: np.ndarray, to: int) -> np.ndarray:
     return array.astype(target)
 
 
-def computed_sizes(reader: "Reader", node: Node) -> np.ndarray:
+def computed_sizes(reader: Reader, node: Node) -> np.ndarray:
     """What an operator of SIZES makes of sizes. Raises Unfit."""
     if node.kind == "Shape":
         value, given = node.reads[0], node.given
@@ -78,7 +76,7 @@ def computed_sizes(reader: "Reader", node: Node) -> np.ndarray:
     return found
 
 
-def _slice(reader: "Reader", node: Node, sizes: np.ndarray) -> np.ndarray:
+def _slice(reader: Reader, node: Node, sizes: np.ndarray) -> np.ndarray:
     names = ("starts", "ends", "axes", "steps")
     parts = {name: node.given[name] for name in names if name in node.given}  # before opset 10
     parts |= {name: reader.whole(value) for name, value in zip(names, node.reads[1:], strict=False) if value}
@@ -89,7 +87,7 @@ def _slice(reader: "Reader", node: Node, sizes: np.ndarray) -> np.ndarray:
 
 
 def shape_after(step: Step, before: tuple | None) -> tuple | None:
-    """What a step gives of one input, of what it reads; see "Reader".shape."""
+    """What a step gives of one input, of what it reads; see Reader.shape."""
     if before is None:
         return None
     if step.kind in ("linear", "product"):
@@ -113,7 +111,7 @@ def shape_after(step: Step, before: tuple | None) -> tuple | None:
 # What each operator is, as a Step: reader, node. None: the value that it reads.
 
 
-def _gemm(reader: "Reader", node: Node) -> Step:
+def _gemm(reader: Reader, node: Node) -> Step:
     given, reads = node.given, node.reads
     _rank(reader, reads[0], 2)
     if given["transA"]:
@@ -123,12 +121,12 @@ def _gemm(reader: "Reader", node: Node) -> Step:
     return Step("", "linear", weight, 0.0 if bias is None else vector(bias * given["beta"], len(weight)))
 
 
-def _matmul(reader: "Reader", node: Node) -> Step:
+def _matmul(reader: Reader, node: Node) -> Step:
     rank = _rank(reader, node.reads[0], 2, 3)
     return Step("", "product" if rank == 3 else "linear", _matrix(reader, node.reads[1], turned=True), 0.0)
 
 
-def _rank(reader: "Reader", value: str, *allowed: int) -> int | None:
+def _rank(reader: Reader, value: str, *allowed: int) -> int | None:
     """The dimensions of a value. Raises Unfit: others than are allowed."""
     shape = reader.shape(value)
     if shape is not None and len(shape) + 1 not in allowed:
@@ -136,14 +134,14 @@ def _rank(reader: "Reader", value: str, *allowed: int) -> int | None:
     return None if shape is None else len(shape) + 1
 
 
-def _matrix(reader: "Reader", value: str, turned: bool) -> np.ndarray:
+def _matrix(reader: Reader, value: str, turned: bool) -> np.ndarray:
     weight = reader.numbers(value)
     if weight.ndim != 2:
         raise Unfit(f": a weight of {weight.ndim} dimensions")
     return weight.T if turned else weight
 
 
-def _scale(reader: "Reader", node: Node) -> Step:
+def _scale(reader: Reader, node: Node) -> Step:
     """Add, Sub, Mul, Div with a constant; or an Add of two values."""
     kind, reads = node.kind, node.reads
     which = [reader.is_constant(value) for value in reads]
@@ -174,7 +172,7 @@ def _may_agree(one: tuple, two: tuple) -> bool:
     return len(one) == len(two) and all(None in pair or pair[0] == pair[1] for pair in zip(one, two, strict=True))
 
 
-def _norm(reader: "Reader", node: Node) -> Step:
+def _norm(reader: Reader, node: Node) -> Step:
     parts, shape = [reader.numbers(value).astype(np.float64) for value in node.reads[1:5]], reader.shape(node.reads[0])
     _rank(reader, node.reads[0], 2, 4)
     if node.given.get("training_mode") or node.outputs > 1 or node.given.get("spatial", 1) != 1:
@@ -185,7 +183,7 @@ def _norm(reader: "Reader", node: Node) -> Step:
     return normalised("", *parts, node.given["epsilon"])
 
 
-def _clip(reader: "Reader", node: Node) -> Step | None:
+def _clip(reader: Reader, node: Node) -> Step | None:
     reader.shape(node.reads[0])
     low, high = (
         node.given.get(name)
@@ -202,18 +200,18 @@ def _clip(reader: "Reader", node: Node) -> Step | None:
     return Step("", "activation", activation=RELU if high >= most else Activation("relu", high))
 
 
-def _relu(reader: "Reader", node: Node) -> Step:
+def _relu(reader: Reader, node: Node) -> Step:
     reader.shape(node.reads[0])
     return Step("", "activation", activation=RELU)
 
 
-def _dropout(reader: "Reader", node: Node) -> None:
+def _dropout(reader: Reader, node: Node) -> None:
     """What it reads: a dropout drops in training alone."""
     if len(node.reads) > 2 and node.reads[2] and reader.constant(node.reads[2]).any():
         raise Unfit(": in training")
 
 
-def _cast(reader: "Reader", node: Node) -> None:
+def _cast(reader: Reader, node: Node) -> None:
     """What it reads: sizes stay what they are in whole numbers, and values are float32 here, whatever came in."""
     from onnx import TensorProto
 
@@ -223,14 +221,14 @@ def _cast(reader: "Reader", node: Node) -> None:
         raise Unfit(f": to {TensorProto.DataType.Name(to).lower()}")
 
 
-def _flatten(reader: "Reader", node: Node) -> Step:
+def _flatten(reader: Reader, node: Node) -> Step:
     shape, axis = reader.shape(node.reads[0]), node.given["axis"]
     if axis != 1 and (shape is None or axis != -len(shape) or reader.opset < 11):
         raise Unfit(f": from axis {axis}")
     return Step("", "flatten")
 
 
-def _reshape(reader: "Reader", node: Node) -> Step:
+def _reshape(reader: Reader, node: Node) -> Step:
     """One that is proven to keep the inputs, and to join all else."""
     shape, target = reader.shape(node.reads[0]), reader.sizes(node.reads[1])
     if shape is not None and not _joins(shape, target.tolist(), reader.count, node.given.get("allowzero", 0)):
@@ -248,7 +246,7 @@ def _joins(shape: tuple, target: list, count: int | None, allowzero: int) -> boo
     return (whole and (kept or inputs == -1)) or (kept and width == -1)
 
 
-def _convolution(reader: "Reader", node: Node) -> Step:
+def _convolution(reader: Reader, node: Node) -> Step:
     weight, bias = reader.numbers(node.reads[1]), reader.optional(node.reads, 2)
     _rank(reader, node.reads[0], 4)
     if weight.ndim != 4:
@@ -261,7 +259,7 @@ def _convolution(reader: "Reader", node: Node) -> Step:
     return Step("", "convolution", weight, bias, settings=settings)
 
 
-def _pool(reader: "Reader", node: Node) -> Step:
+def _pool(reader: Reader, node: Node) -> Step:
     given, kind = node.given, node.kind
     _rank(reader, node.reads[0], 4)
     if kind == "ReduceMean":
@@ -294,7 +292,7 @@ def _window(node: Node, kernel: Sequence[int]) -> dict:
     return {"strides": strides, "pads": pads}
 
 
-def _softmax(reader: "Reader", node: Node) -> Step:
+def _softmax(reader: Reader, node: Node) -> Step:
     """Over one axis; before opset 13 over it and all after it."""
     shape, axis = reader.shape(node.reads[0]), node.given["axis"]
     rank = len(shape or ()) + 1
@@ -304,7 +302,7 @@ def _softmax(reader: "Reader", node: Node) -> Step:
     return Step("", "softmax", settings={"log": node.kind == "LogSoftmax", "axes": tuple(axes)})
 
 
-KINDS: dict[str, Callable[["Reader", Node], Step | None]] = {
+KINDS: dict[str, Callable[[Reader, Node], Step | None]] = {
     "Gemm": _gemm, "MatMul": _matmul, "Conv": _convolution, "BatchNormalization": _norm, "Clip": _clip, "Relu": _relu,
     "Flatten": _flatten, "Reshape": _reshape, "Dropout": _dropout, "Cast": _cast, "Softmax": _softmax,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _scale), "LogSoftmax": _softmax,

@@ -136,7 +136,8 @@ class _Reader:
         names = list(node.target._schema.arguments)
         given = {one.name: one.default_value for one in names if one.has_default_value()}
         given |= dict(zip((one.name for one in names), reads, strict=False)) | node.kwargs
-        if not node.meta["val"].dtype.is_floating_point:
+        gives = node.meta["val"]
+        if not (gives if isinstance(gives, Tensor) else gives[0]).is_floating_point():
             raise Unfit(": of whole numbers")
         step = KINDS[kind](self, given, node)
         if step is None:
