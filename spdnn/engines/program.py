@@ -30,7 +30,7 @@ from spdnn.ops.models.arithmetic import Workers, blas_threads
 DENSE_FROM = 0.3  # the part of weights that are not zero from which a dense product is as fast (measured)
 LEAST_SHARED = 1 << 22  # multiply-adds of a dense product that are worth other threads
 TOGETHER = 2  # images that a thread takes through the model at once
-IMAGES = ("convolution", "pool", "add")  # kinds of steps that no network has
+IMAGES = ("convolution", "pool", "add", "product")  # kinds of steps that no network has
 Run = Callable[..., np.ndarray]  # (backend, value or values) -> value
 
 
@@ -153,7 +153,7 @@ def _start(steps: Sequence[Step]) -> str:
 def _made(step: Step) -> Run:
     """What runs a step: (backend, values) -> value, of features (channels, images, height, width) or rows."""
     low, high = step.activation.low, step.activation.high
-    if step.kind == "linear":
+    if step.kind in ("linear", "product"):
         return _Product(step, np.asarray(step.weight))
     if step.kind == "convolution":
         groups, weight = step.settings["groups"], step.weight
@@ -166,8 +166,13 @@ def _made(step: Step) -> Run:
     if step.kind == "network":
         return lambda run, x: step.weight(x)
     if step.kind == "scale":
-        factor, shift = (np.asarray(one, np.float32) for one in (step.weight, step.bias))
-        return lambda run, x: np.clip(x * _along(factor, x) + _along(shift, x), low, high)
+        center, factor, shift = (np.asarray(one, np.float32) for one in (step.center, step.weight, step.bias))
+
+        def run_scale(run, x: np.ndarray) -> np.ndarray:
+            x = x - _along(center, x) if center.any() else x
+            return np.clip(x * _along(factor, x) + _along(shift, x), low, high)
+
+        return run_scale
     if step.kind == "add":
         return lambda run, x, y: np.clip(_alike(x, y) + y, low, high)
     if step.kind == "activation":
@@ -176,7 +181,7 @@ def _made(step: Step) -> Run:
         return lambda run, x: np.clip(_flat(x), low, high)
     if step.kind == "pool":
         return _pooling(step)
-    return lambda run, x: _softmax(x, step.settings["log"])
+    return lambda run, x: _softmax(x, **step.settings)
 
 
 class _Product:
@@ -358,8 +363,9 @@ def _width(wanted: Any, got: Any) -> None:
         raise ValueError(f"{got}, not {wanted}")
 
 
-def _softmax(x: np.ndarray, log: bool) -> np.ndarray:
-    x = x - x.max(axis=-1, keepdims=True)
+def _softmax(x: np.ndarray, log: bool, axes: tuple[int, ...]) -> np.ndarray:
+    axes = tuple(axis - (axis == 1) for axis in axes) if x.ndim == 4 else axes  # channels come first
+    x = x - x.max(axis=axes, keepdims=True)
     shares = np.exp(x)
-    total = shares.sum(axis=-1, keepdims=True)
+    total = shares.sum(axis=axes, keepdims=True)
     return x - np.log(total) if log else shares / total

@@ -165,4 +165,4 @@ def _scale(path, tensors: Mapping, norm: str, own: set[str], outputs: int) -> St
 def normalised(name: str, weight, bias, mean, variance, epsilon: float) -> Step:
     """BatchNorm as a scale: (x - mean) / sqrt(variance + epsilon) * weight + bias; weight and bias may be None."""
     factor = (1.0 if weight is None else weight) / np.sqrt(variance.astype(np.float64) + epsilon)
-    return Step(name, "scale", factor, (0.0 if bias is None else bias) - mean * factor)
+    return Step(name, "scale", factor, 0.0 if bias is None else bias, center=mean)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from spdnn.common.errors import InputError
 from spdnn.common.validation import shortened
@@ -32,11 +33,12 @@ class Step(NamedTuple):
 
     Attributes:
         name: of the layer, for messages.
-        kind: 'linear' (weight (outputs, inputs), bias), 'scale' (x * weight + bias, each of the channels or one
-            number), 'convolution' (weight (outputs, inputs / groups, height, width), bias), 'activation', 'flatten',
-            or another, of which only a compiled model knows.
+        kind: 'linear' (weight (outputs, inputs), bias), 'scale' ((x - center) * weight + bias, each of the channels or
+            one number), 'convolution' (weight (outputs, inputs / groups, height, width), bias), 'activation',
+            'flatten', or another, of which only a compiled model knows: 'product' is a linear one of three dimensions.
         reads, gives: names of values, a tuple and one; None: what the step before gives.
-        settings: of a convolution or pooling, a dictionary.
+        settings: of a convolution, a pooling or a softmax, a dictionary.
+        center: of a scale.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Step(NamedTuple):
     reads: Any = None
     gives: Any = None
     settings: Any = None
+    center: Any = 0.0
 
 
 class Unfit(Exception):
@@ -119,12 +122,25 @@ def vector(array: np.ndarray, size: int) -> np.ndarray:
     return array.ravel()
 
 
-def channels(constant: np.ndarray, rank: int | None) -> np.ndarray:
-    """float64: a constant that is added to a value of that rank, or multiplies it, as a scale has it. Raises Unfit."""
-    if rank == 4 and constant.size > 1:  # (channels, 1, 1), perhaps with a 1 before
-        if constant.shape[-2:] != (1, 1) or constant.ndim not in (3, 4) or constant.shape[:-3] not in ((), (1,)):
-            raise Unfit(f": a constant of shape {str(constant.shape)[:40]}")
-        constant = constant.reshape(-1)
+def channels(constant: np.ndarray, shape: tuple | None) -> np.ndarray:
+    """float64: a constant that is added to a value, or multiplies it, as a scale has it.
+
+    Args:
+        shape: of the value for one input, None where a size is not known; None: not known at all.
+
+    Raises:
+        Unfit: it is no number for each channel, or the value becomes larger.
+    """
+    if shape is not None:
+        said = f": a constant of shape {str(constant.shape)[:40]}"
+        if constant.ndim > len(shape) + 1:
+            raise Unfit(said)
+        if constant.size > 1 and len(shape) == 3:  # (channels, 1, 1), perhaps with a 1 before
+            if constant.shape[-2:] != (1, 1) or constant.ndim not in (3, 4) or constant.shape[:-3] not in ((), (1,)):
+                raise Unfit(said)
+            constant = constant.reshape(-1)
+        if constant.size > 1 and shape[0 if len(shape) == 3 else -1] not in (None, constant.size):
+            raise Unfit(said)
     return vector(constant, constant.size).astype(np.float64)
 
 
@@ -173,15 +189,27 @@ def _joined(one: Step, two: Step) -> Step | None:
         return None
     if two.kind == "activation":
         return one._replace(activation=two.activation, gives=two.gives)
-    if two.kind != "scale" or one.kind not in ("linear", "convolution", "scale"):
+    if two.kind != "scale" or one.kind not in ("linear", "product", "convolution", "scale"):
         return None
-    factor = np.asarray(two.weight, np.float64)
-    sizes = {factor.size, np.size(two.bias), np.size(one.bias), *([np.size(one.weight)] if one.kind == "scale" else [])}
+    sizes = {np.size(part) for part in (two.center, two.weight, two.bias, one.center, one.bias)}
+    sizes |= {np.size(one.weight)} if one.kind == "scale" else {1}
     if not sizes <= {1, max(sizes) if one.kind == "scale" else len(one.weight)}:
         return None
-    weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor)
-    bias = np.asarray(one.bias, np.float64) * factor + two.bias
-    return one._replace(weight=weight, bias=bias, activation=two.activation, gives=two.gives)
+    factor = np.asarray(two.weight, np.float64)
+    follows = {"activation": two.activation, "gives": two.gives}
+    if one.kind != "scale":
+        weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor)
+        return one._replace(
+            weight=weight, bias=(np.asarray(one.bias, np.float64) - two.center) * factor + two.bias, **follows
+        )
+    # What is subtracted stays apart from what multiplies: (x - 1e6) * 3 is not x * 3 - 3e6 in float32.
+    if np.any(two.center):
+        return None
+    if not np.any(one.bias):
+        return one._replace(weight=one.weight * factor, bias=two.bias, **follows)
+    if np.any(one.center) or np.any(np.asarray(one.weight) != 1):
+        return None
+    return one._replace(center=-np.asarray(one.bias), weight=factor, bias=two.bias, **follows)
 
 
 def _scaled(weight: Any, factor: np.ndarray) -> np.ndarray:
@@ -193,7 +221,13 @@ def _scaled(weight: Any, factor: np.ndarray) -> np.ndarray:
 def network_of(path, steps: Iterable[Step], source: str, layers: int | None = None) -> MemoryNetwork:
     """The network of a chain of linear steps, each of which becomes a layer as it comes.
 
-    A scale before a linear step goes into its weights; flattening changes no row.
+    Flattening changes no row. Scales go into weights and biases in float64, where that is as exact in float32:
+
+    * After a layer or between two they meet sums, which are rounded at their own size already. What a scale moves them
+      by is no larger than they and its result are, so the bound of a layer stays: n + 2 roundings (2^-24) of all that
+      its n products and its bias add up to.
+    * Inputs are exact. What is added to them or subtracted stays a layer of its own, with weights of 1 if it comes
+      first, so that x - mean is rounded once. A factor alone goes into weights, each of which is rounded once.
 
     Args:
         source: of the description; layers: how many of the first ones to take.
@@ -203,22 +237,24 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     """
     made: list[Layer] = []
     unfit: list[str] = []
-    before, last = None, None
+    before: list[Step] = []
+    last = None
     for step in joined(steps):
         if step.reads is not None and last is not None and step.reads != (last,):
             unfit.append(f"{step.name!r} reads another layer than the one before it")
         last = step.gives
         if step.kind == "linear":
-            made.append(_layer(path, step, before))
-            before = None
-        elif step.kind == "scale" and before is None and step.activation == IDENTITY:
-            before = step
+            made += _layers(path, step, before, not made)
+            before = []
+        elif step.kind == "scale" and step.activation == IDENTITY:
+            before.append(step)
         elif step.kind != "flatten" or step.activation != IDENTITY:
             unfit.append(f"{step.name!r} ({step.kind})")
-        if len(made) == layers:
+        if layers is not None and len(made) >= layers:
+            made = made[:layers]
             break
     else:
-        unfit += [f"{before.name!r} (no layer follows it)"] if before else []
+        unfit += [f"{one.name!r} (no layer follows it)" for one in before]
     together(path, unfit, "not all of it is layers of a network")
     if not made:
         raise InputError(f"{path}: it has no layer")
@@ -229,13 +265,23 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
     return MemoryNetwork(made, {"source": source, "path": path.name, "sha256": digest})
 
 
-def _layer(path, step: Step, before: Step | None) -> Layer:
+def _layers(path, step: Step, before: Sequence[Step], first: bool) -> list[Layer]:
+    """The layer of a linear step, and those of the scales before it that stay layers, where it is the first."""
     weight, bias, where = step.weight, step.bias, f"{path}: {step.name}"
-    if before is not None:
-        if np.size(before.weight) not in (1, weight.shape[1]) or np.size(before.bias) not in (1, weight.shape[1]):
-            raise InputError(f"{where} takes {weight.shape[1]} inputs, and {before.name!r} gives another number")
-        shift = np.broadcast_to(np.asarray(before.bias, np.float64).ravel(), weight.shape[1])
+    parts = []  # factors and shifts, in order
+    for one in before:
+        for numbers in (one.center, one.weight, one.bias):
+            if np.size(numbers) not in (1, weight.shape[1]):
+                raise InputError(f"{where} takes {weight.shape[1]} inputs, and {one.name!r} gives another number")
+        pairs = ((1.0, -np.asarray(one.center)), (one.weight, one.bias))
+        parts += [tuple(np.broadcast_to(np.ravel(part), weight.shape[1]) for part in pair) for pair in pairs]
+    parts = [(factor, shift) for factor, shift in parts if np.any(shift) or np.any(factor != 1)]
+    made = []
+    while first and parts and (len(parts) > 1 or np.any(parts[0][1])):
+        factor, shift = parts.pop(0)
+        made.append(Layer.from_matrix(sp.diags_array(factor), shift, IDENTITY, f"{path}: {before[0].name}"))
+    for factor, shift in reversed(parts):
         bias = np.asarray(bias, np.float64) + weight @ shift
-        weight = np.asarray(weight, np.float64) * np.asarray(before.weight, np.float64).reshape(1, -1)
+        weight = np.asarray(weight, np.float64) * factor
     bias = bias if np.ndim(bias) == 0 or np.size(bias) > 1 or weight.shape[0] == 1 else np.asarray(bias).ravel()[0]
-    return Layer.from_matrix(weight.T, bias, step.activation, where)
+    return [*made, Layer.from_matrix(weight.T, bias, step.activation, where)]

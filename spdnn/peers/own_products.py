@@ -12,6 +12,7 @@ from spdnn.ops import SparseMatrix
 from spdnn.ops.problems import Problem, Shape
 from spdnn.peers import products
 from spdnn.peers.common import Comparison
+from spdnn.problem.network import summed
 from spdnn.records.operation_record import OperationRecord
 
 
@@ -27,9 +28,7 @@ def read_matrix(path: str | Path) -> SparseMatrix:
     matrix = matrices.read_matrix(path)
     try:
         if scipy.sparse.issparse(matrix):
-            rows = matrix.tocsr()
-            rows.sum_duplicates()
-            return SparseMatrix.from_scipy(rows)
+            return SparseMatrix.from_scipy(summed(matrix, scipy.sparse.csr_array))
         return SparseMatrix.from_dense(matrix)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

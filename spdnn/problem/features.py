@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from spdnn.common import arrays
 from spdnn.common.errors import InputError
 from spdnn.common.shown import Shown
-from spdnn.problem.network import check_sparse
+from spdnn.problem.network import check_sparse, summed
 
 BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
 
@@ -43,8 +43,7 @@ class Inputs(Shown):
     ):
         if sp.issparse(data):
             check_sparse(data, "inputs are not a sound CSR array")
-            data = cast(Any, sp.csr_array(data, copy=True))
-            data.sum_duplicates()
+            data = summed(data, sp.csr_array)
             self.kind, self.neurons, values = "csr", int(data.shape[1]), data.data
         elif data.dtype == np.uint8 and data.ndim == 2 and neurons is not None:
             self.kind, self.neurons, values = "bits", int(neurons), None
@@ -75,7 +74,7 @@ class Inputs(Shown):
 
         Args:
             array: of NumPy, SciPy (sparse), torch, JAX, CuPy, or anything with DLPack or that NumPy takes; rounded to
-                float32.
+                float32, after duplicates of a sparse one were summed in its own type.
 
         Raises:
             InputError: no matrix of real finite numbers.
@@ -87,8 +86,7 @@ class Inputs(Shown):
             raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):
             if sp.issparse(array):
-                rows: Any = sp.csr_array(array).astype(np.float32)
-                rows.sum_duplicates()
+                rows: Any = summed(array, sp.csr_array).astype(np.float32)
                 rows.eliminate_zeros()
                 small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
                 if (rows.data == 1).all() and rows.shape[0] and rows.shape[1] and small:

@@ -185,7 +185,7 @@ class Layer(Shown):
     def from_matrix(cls, matrix: Any, bias: Any = 0.0, activation: Activation = RELU, where: str = "matrix") -> "Layer":
         """A layer from a matrix of shape (inputs, outputs): SciPy's, NumPy's, torch's or any other array.
 
-        Entries that are zero are no edges; duplicate COO entries are summed, as SciPy defines them.
+        Entries that are zero are no edges; duplicates are summed in the matrix's own type, as its toarray() does.
 
         Args:
             matrix: any real dtype; rounded to float32.
@@ -204,8 +204,7 @@ class Layer(Shown):
             raise InputError(f"{where}: weights of type {matrix.dtype} are not real numbers")
         if matrix.dtype == np.float16:  # SciPy has no sparse float16
             matrix = matrix.astype(np.float32)
-        columns: Any = sp.csc_array(matrix, copy=True)
-        columns.sum_duplicates()
+        columns: Any = summed(matrix, sp.csc_array) if sp.issparse(matrix) else sp.csc_array(matrix)
         with np.errstate(over="ignore"):
             columns = columns.astype(np.float32)
         columns.eliminate_zeros()
@@ -296,6 +295,29 @@ def _check_entries(matrix) -> None:
 def _check_range(indices: np.ndarray, size: int) -> None:
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < size:
         raise ValueError(f"an index of {int(indices.min())} or {int(indices.max())} in {size}")
+
+
+def summed(matrix: Any, form: type) -> Any:
+    """A copy of a sound SciPy sparse matrix as `form` (csr_array or csc_array), sorted, each entry there once.
+
+    Duplicates are summed in the matrix's own type and in the order in which they are stored: as toarray() does.
+    """
+    if matrix.format in ("csr", "csc", "bsr"):
+        matrix = matrix.copy()
+        matrix.prune()  # of what lies behind its last entry, for which tocoo() has no row
+    result = form(matrix, copy=True)
+    result.sum_duplicates()
+    if result.nnz == matrix.nnz:
+        return result
+    # SciPy sorts before it sums, and the order of duplicates gets lost: another rounding.
+    lengths, outer = np.diff(result.indptr), 0 if form is sp.csr_array else 1
+    width = result.shape[1 - outer]
+    keys = np.repeat(np.arange(lengths.size), lengths) * width + result.indices
+    entries = matrix.tocoo()
+    places = np.searchsorted(keys, entries.coords[outer].astype(np.int64) * width + entries.coords[1 - outer])
+    result.data = np.zeros(keys.size, result.dtype)
+    np.add.at(result.data, places, entries.data)
+    return result
 
 
 def shared_value(values: np.ndarray) -> np.ndarray | np.float32:

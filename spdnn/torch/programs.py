@@ -136,6 +136,9 @@ class _Reader:
         names = list(node.target._schema.arguments)
         given = {one.name: one.default_value for one in names if one.has_default_value()}
         given |= dict(zip((one.name for one in names), reads, strict=False)) | node.kwargs
+        gives = node.meta["val"]
+        if not (gives if isinstance(gives, Tensor) else gives[0]).is_floating_point():
+            raise Unfit(": of whole numbers")
         step = KINDS[kind](self, given, node)
         if step is None:
             self._same[node.name] = self.value(reads[0])
@@ -179,10 +182,14 @@ def _float(node) -> bool:
 
 
 def _linear(reader: _Reader, given: dict, node) -> Step:
-    if len(_shape(given["input"])) == 4:
-        raise Unfit(" of 4 dimensions")
+    if len(_shape(given["input"])) > 3:
+        raise Unfit(f" of {len(_shape(given['input']))} dimensions")
     bias = reader.optional(given["bias"])
-    return Step("", "linear", reader.constant(given["weight"]), 0.0 if bias is None else bias)
+    return Step("", _product(given["input"]), reader.constant(given["weight"]), 0.0 if bias is None else bias)
+
+
+def _product(value) -> str:
+    return "product" if len(_shape(value)) == 3 else "linear"
 
 
 def _matmul(reader: _Reader, given: dict, node) -> Step:
@@ -192,7 +199,7 @@ def _matmul(reader: _Reader, given: dict, node) -> Step:
     if weight.ndim != 2 or len(_shape(value)) > 3:
         raise Unfit(": of more dimensions")
     if "mat1" not in given:
-        return Step("", "linear", weight.T, 0.0, reads=(reader.value(value),))
+        return Step("", _product(value), weight.T, 0.0, reads=(reader.value(value),))
     if given["alpha"] != 1 or given["beta"] != 1:
         raise Unfit(": alpha or beta")
     bias = vector(reader.constant(given["self"]), weight.shape[1])
@@ -252,7 +259,7 @@ def _scale(reader: _Reader, given: dict, node) -> Step:
         return Step("", "add", reads=tuple(map(reader.value, pair)))
     place = which.index(True)
     value = pair[1 - place]
-    constant = channels(reader.constant(pair[place]), len(_shape(value)))
+    constant = channels(reader.constant(pair[place]), _shape(value)[1:])
     scales = {
         ("add", 0): (1.0, constant), ("add", 1): (1.0, constant), ("sub", 1): (1.0, -constant),
         ("sub", 0): (-1.0, constant), ("mul", 0): (constant, 0.0), ("mul", 1): (constant, 0.0),
@@ -288,9 +295,10 @@ def _pair(sizes: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _softmax(reader: _Reader, given: dict, node) -> Step:
-    if given["dim"] not in (-1, len(_shape(node)) - 1):
+    axis = given["dim"] % len(_shape(node))
+    if not axis:
         raise Unfit(f": over dimension {given['dim']}")
-    return Step("", "softmax", settings={"log": "log" in _operator(node)})
+    return Step("", "softmax", settings={"log": "log" in _operator(node), "axes": (axis,)})
 
 
 KINDS: dict[str, Callable[[_Reader, dict, Any], Step | None]] = {

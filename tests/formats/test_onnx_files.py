@@ -1,16 +1,23 @@
 """ONNX models: as ONNX Runtime runs them; and what is refused, by the names of all that is not read."""
 
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import Maker, chain, close, outputs
+from onnx_models import OPERATORS, Maker, chain, close, operator, outputs
 from refusals import refuses
 
 import spdnn
+from spdnn.common.errors import InputError
+from spdnn.engines.program import Program
+from spdnn.formats import onnx_files
 from spdnn.formats.readers import import_network
+from spdnn.verify import oracle
+
+OPSETS = (7, 9, 10, 11, 12, 13, 14, 18, 22)  # in which some operator changes
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -20,6 +27,56 @@ def test_layers_as_onnx_runtime_runs_them(tmp_path, seed):
     network = spdnn.open_network(path)
     assert close(spdnn.compile(network, threads=1)(x.reshape(len(x), -1)), outputs(path, x))
     assert network.description["source"] == "onnx"
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_an_operator_of_any_opset_is_refused_or_runs_as_onnx_runtime_runs_it(tmp_path, kind):
+    path, read = tmp_path / "a.onnx", Counter()
+    for opset in OPSETS:
+        for seed in range(12):
+            made, x = operator(kind, opset, seed)
+            made.save(path, opset)
+            for compiled in (spdnn.compile, lambda path: Program(onnx_files.read_steps(path))):
+                try:
+                    found = compiled(path)(x)
+                except InputError:
+                    continue
+                assert close(found, outputs(path, x)), (opset, seed)
+                read[opset] += 1
+    assert len(read) > len(OPSETS) / 2
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.13, 0.3), (2000, 10), (5e6, 1e3), (1e6, 1)])
+@pytest.mark.parametrize("order", ["Sub Div", "Add Mul", "Sub", "Sub Div Add", "BatchNormalization", "Mul Sub"])
+def test_inputs_that_are_normalised_lose_no_digits(tmp_path, mean, deviation, order):
+    """The network, its program and the oracle, against the model in float64."""
+    made, path = Maker(8), tmp_path / "a.onnx"
+    center, divisor = (mean + deviation * made.draw(8)).astype(np.float32), deviation * (1 + abs(made.draw(8)))
+    constants = {"Sub": center, "Div": divisor, "Mul": 1 / divisor, "Add": -center}
+    if order == "Mul Sub":
+        constants["Sub"] = center / divisor
+    x = (mean + deviation * made.draw(30, 8)).astype(np.float32)
+    wanted = x.astype(np.float64)
+    for k, kind in enumerate(order.split()):
+        if kind == "BatchNormalization":
+            parts = made.draw(8), made.draw(8), center, (divisor**2).astype(np.float32)
+            weight, bias, center, variance = (one.astype(np.float64) for one in parts)
+            made.add(kind, *parts)
+            wanted = (wanted - center) / np.sqrt(variance + np.float32(1e-5)) * weight + bias
+        else:
+            constant = made.draw(8) if k == 2 else constants[kind].astype(np.float32)
+            made.add(kind, constant)
+            wanted = {"Sub": np.subtract, "Div": np.divide, "Mul": np.multiply, "Add": np.add}[kind](wanted, constant)
+    weights = made.draw(8, 5), made.draw(5, 3)
+    made.add("Gemm", weights[0])
+    made.add("Relu")
+    made.add("Gemm", weights[1])
+    wanted = np.maximum(wanted @ weights[0], 0) @ weights[1]
+    network = spdnn.open_network(made.save(path))
+    assert close(oracle.forward(network, x)[0], wanted, 5e-7)
+    exact = 5e-7 if order != "Mul Sub" else 5e-7 + 2e-7 * mean / deviation  # which loses them in any float32
+    assert close(spdnn.compile(network)(x), wanted, exact)
+    assert close(Program(onnx_files.read_steps(path))(x), wanted, exact)
 
 
 def mlp(seed=0):
@@ -104,7 +161,7 @@ def convolutional():
 
 def forked():
     made = mlp()
-    made.last = made.add("Add", reads=[made.add("Relu"), "v0"], name="skip")
+    made.add("Add", reads=[made.last, made.add("Relu")], name="skip")
     return made
 
 
@@ -147,6 +204,69 @@ def test_models_that_lie(tmp_path):
     model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1]))
     path.write_bytes(model.SerializeToString())
     refuses(r"2 inputs \(x, z\); one is read", spdnn.open_network, path)
+
+
+def retyped(model, kind):
+    model.graph.input[0].type.tensor_type.elem_type = kind
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda model: setattr(model.opset_import[0], "version", 6), "opset 6; 7 to 26 are read"),
+        (lambda model: setattr(model.opset_import[0], "version", 99), "opset 99; 7 to 26 are read"),
+        (lambda model: model.ClearField("opset_import"), "opset not stated; 7 to 26"),
+        (lambda model: model.opset_import.append(helper.make_opsetid("ai.onnx", 11)), "opset 11, 17; 7 to 26"),
+        (
+            lambda model: model.functions.append(
+                helper.make_function("", "Relu", ["a"], ["a"], [], [helper.make_opsetid("", 17)])
+            ),
+            "functions in place of operators",
+        ),
+        (lambda model: retyped(model, TensorProto.DOUBLE), "'fc1' .Gemm: of other numbers than float"),
+        (lambda model: retyped(model, TensorProto.UINT8), "'fc1' .Gemm: of other numbers than float"),
+        (lambda model: model.graph.input[0].type.tensor_type.ClearField("shape"), "'x' has 0 dimensions stated"),
+        (lambda model: model.graph.node.append(model.graph.node[1]), "Relu: it gives 'v1' again"),
+        (lambda model: setattr(model.graph.node[1], "domain", "com.microsoft"), "Relu of com.microsoft"),
+        (lambda model: model.graph.node[1].input.__setitem__(0, "away"), "reads 'away', which nothing before it gives"),
+        (lambda model: setattr(model.graph.initializer[0], "data_type", TensorProto.INT32), "a constant of int32"),
+        (lambda model: setattr(model.graph.node[0].attribute[0], "name", "broadcast"), "attribute broadcast in opset"),
+    ],
+)
+def test_what_is_not_proven_to_be_the_same(tmp_path, change, said):
+    path = mlp().save(tmp_path / "a.onnx")
+    model = onnx.load(path)
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    refuses(said, spdnn.compile, path)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.INT64, TensorProto.DOUBLE, TensorProto.FLOAT16])
+def test_inputs_of_another_type_that_are_cast_first(tmp_path, kind):
+    made = Maker(2, 2)
+    made.add("Flatten")
+    made.add("Cast", to=1)
+    made.add("Gemm", made.draw(4, 3))
+    model = onnx.load(made.save(tmp_path / "a.onnx"))
+    retyped(model, kind)
+    (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+    x = np.arange(12).reshape(3, 2, 2).astype(helper.tensor_dtype_to_np_dtype(kind))
+    assert close(spdnn.compile(tmp_path / "a.onnx")(x.astype(np.float32)), outputs(tmp_path / "a.onnx", x))
+
+
+def test_a_reshape_of_a_stated_number_of_inputs(tmp_path):
+    for target in ([3, -1], [1, -1], [-1, 4]):
+        made = Maker(2, 2)
+        made.add("Reshape", np.array(target))
+        made.add("Gemm", made.draw(4, 3)) if target != [1, -1] else made.add("Relu")
+        model = onnx.load(made.save(tmp_path / "a.onnx"))
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+        (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+        if target == [1, -1]:
+            refuses(r"Reshape: to \[1, -1\]", spdnn.compile, tmp_path / "a.onnx")
+        else:
+            x = made.draw(3, 2, 2)
+            assert close(spdnn.compile(tmp_path / "a.onnx")(x), outputs(tmp_path / "a.onnx", x))
 
 
 def test_without_the_package_onnx(tmp_path, monkeypatch):

@@ -36,9 +36,49 @@ def test_narrow_indices():
     assert index_dtype(65_537) == np.uint32
 
 
-def test_duplicates_of_scipy_are_summed():
-    twice = sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(2, 2))
-    assert Layer.from_matrix(twice).values == 3
+def twice(kind, values, seed=0):
+    """A sparse matrix of 3 x 40 with many entries at each place, unsorted, whose values are drawn from `values`."""
+    random = np.random.default_rng(seed)
+    rows, columns = np.sort(random.integers(0, 3, 400)), random.integers(0, 40, 400)
+    data = random.choice(np.asarray(values), 400)
+    offsets = np.searchsorted(rows, np.arange(4))
+    if kind == "csc":
+        return sp.csr_array((data, columns, offsets), shape=(3, 40)).T
+    if kind == "csr":
+        return sp.csr_array((data, columns, offsets), shape=(3, 40))
+    if kind == "bsr":
+        return sp.bsr_array((np.repeat(data[:, None, None], 2, 2), columns // 2, offsets), shape=(3, 40))
+    return sp.coo_array((data, (rows, columns)), shape=(3, 40))
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [True],
+        np.array([100, 7], np.int8),
+        [(1 << 53) + 1, -(1 << 53)],
+        [1e8, 1.0, -1e8],
+        np.array([1e8, 1, -1e8, 0.1], np.float32),
+    ],
+    ids=["bool", "int8", "int64", "float64", "float32"],
+)
+def test_duplicates_are_summed_in_their_own_type_as_toarray_does(kind, values):
+    for seed in range(4):
+        matrix = twice(kind, values, seed)
+        wanted = matrix.toarray().astype(np.float32)
+        np.testing.assert_array_equal(Layer.from_matrix(matrix).matrix().toarray(), wanted)
+        inputs = Inputs.from_array(matrix)
+        np.testing.assert_array_equal(inputs.dense(np.arange(len(wanted))), wanted)
+        assert inputs.sha256 == Inputs.from_array(sp.csr_array(wanted)).sha256
+        if matrix.dtype == np.float32:
+            np.testing.assert_array_equal(Inputs(matrix).dense(np.arange(len(wanted))), wanted)
+
+
+def test_duplicates_may_pass_float32_where_their_sum_does_not():
+    matrix = sp.csr_array((np.array([1e39, -1e39, 2]), np.array([1, 1, 1]), np.array([0, 3])), shape=(1, 2))
+    assert Layer.from_matrix(matrix).values == 2
+    assert Inputs.from_array(matrix).dense(np.array([0])).tolist() == [[0, 2]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """spdnn.compile(module): PyTorch modules as they are, in inference; what is refused, by the names of all of it."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -135,6 +137,30 @@ def test_what_modules_say_in_other_ways(module):
     with torch.inference_mode():
         for count in (4, 2):
             agree(model(x[:count]), module.eval()(x[:count]))
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("does", [lambda x, mean: (x - mean) / 3, lambda x, mean: (-mean + x) * 0.2 + 1])
+def test_inputs_that_are_normalised_lose_no_digits(image, does):
+    torch.manual_seed(0)
+    mean = 1e6 + torch.randn(4).reshape(-1, *[1, 1] * image)
+    layer = nn.Conv2d(4, 3, 1) if image else nn.Linear(4, 3)
+    module, x = Called(lambda one, x: one(does(x, mean)), layer), 1e6 + torch.randn(5, 4, *[2, 2] * image)
+    found = spdnn.compile(module, example=x)(x)
+    with torch.no_grad():
+        wanted = copy.deepcopy(layer).double()(does(x.double(), mean.double()))
+        agree(found, wanted.float(), 1e-6)
+
+
+def test_what_is_not_read_of_softmax_and_types():
+    layer, x = nn.Conv2d(3, 3, 1), torch.randn(2, 3, 4, 5)
+    for axis in (1, 2, -1):
+        module = Called(lambda one, x, axis=axis: one(x).softmax(axis), layer)
+        with torch.no_grad():
+            agree(spdnn.compile(module, example=x)(x), module(x))
+    refuses("over dimension 0", spdnn.compile, Called(lambda one, x: one(x).softmax(0), layer), example=x)
+    whole = Called(lambda one, x: one((x - 128).float()), nn.Linear(4, 3))  # which wraps in uint8
+    refuses("of whole numbers", spdnn.compile, whole, example=torch.zeros(2, 4, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
