@@ -21,9 +21,10 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from spdnn.cli import main
 from spdnn.common.files import write_text
 from spdnn.common.statistics import ratio_of_medians, ratios
 from spdnn.common.validation import builtins
@@ -63,6 +64,7 @@ def files_of_the_twelve() -> list[Path]:
     return sorted(path for kind in kinds for path in ROOT.glob(f"results/measured/*/{kind}.jsonl"))
 
 
+@cache
 def runs() -> dict[tuple[Size, str], RunRecord]:
     """By ((neurons, layers), kind): the latest record of the twelve on the official inputs, by engine cpu."""
     records, _ = read_all(files_of_the_twelve())
@@ -435,7 +437,9 @@ def rendered(page: str) -> str:
 
 def draw(figure: str, target: Path) -> None:
     """A figure of the report, of the twelve."""
-    command("spdnn", "plot", figure, *files_of_the_twelve(), "-o", target, "--width", "9in", "--style", "page")
+    words = ["plot", figure, *files_of_the_twelve(), "-o", target, "--width", "9in", "--style", "page"]
+    if main([*map(str, words)]):
+        sys.exit(f"{figure} was not drawn")
 
 
 def command(*words: object, place: Path = ROOT) -> None:

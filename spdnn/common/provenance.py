@@ -131,6 +131,7 @@ def environment(command: str, gpu: str | None = None) -> dict:
     }
 
 
+@cache
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
@@ -148,6 +149,7 @@ def cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
+@cache
 def _commit() -> str | None:
     """The commit of the checkout that the package lies in, with -dirty where more than SHOWN differs; None outside."""
     if not shutil.which("git") or not (PACKAGE.parent / ".git").exists():

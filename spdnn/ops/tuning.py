@@ -22,8 +22,7 @@ LEAST_OPERATIONS = 1_000_000  # of one call; below, the default is taken
 ROUNDS = 3  # of timing the candidates alternately, after one that warms up
 FORMAT = 1
 
-_settings: dict[str, Any] = {}
-_read: set[Path | None] = set()
+_known: dict[Path | None, dict[str, Any]] = {}  # the choices of each file that was used
 _lock = threading.Lock()
 
 
@@ -51,12 +50,14 @@ def chosen(key: str, candidates: Sequence[Any], operations: int, seconds: Callab
     if mode == "off" or len(candidates) == 1 or operations < LEAST_OPERATIONS:
         return candidates[0]
     with _lock:
-        _load(mode == "forget")
-        if _settings.get(key) in candidates:
-            return candidates[candidates.index(_settings[key])]  # a file may hold 64.0 or 1, which are 64 and True
-        best = _fastest(candidates, seconds)
-        _settings[key] = best
-        _save()
+        file = path()
+        if file not in _known:
+            _known[file] = {} if mode == "forget" else _kept(file)
+        known = _known[file]
+        if known.get(key) in candidates:
+            return candidates[candidates.index(known[key])]  # a file may hold 64.0 or 1, which are 64 and True
+        known[key] = best = _fastest(candidates, seconds)
+        _save(file, known)
     return best
 
 
@@ -79,19 +80,10 @@ def _fastest(candidates: Sequence[Any], seconds: Callable[[Any], float]) -> Any:
     return candidates[best.index(min(best))]
 
 
-def _load(forget: bool) -> None:
-    """Take what the file holds, once."""
-    if path() in _read:
-        return
-    _read.add(path())
-    if not forget:
-        _settings.update({**_kept(), **_settings})
-
-
-def _kept() -> dict[str, Any]:
+def _kept(file: Path | None) -> dict[str, Any]:
     """What the file holds; a broken one, or one of another format, holds nothing."""
     try:
-        content = json.loads(path().read_text(encoding="utf-8")) if path() else {}
+        content = json.loads(file.read_text(encoding="utf-8")) if file else {}
         if content.get("format") == FORMAT:
             return {key: _frozen(value) for key, value in content["choices"].items()}
     except (OSError, ValueError, AttributeError, KeyError, RecursionError):
@@ -99,15 +91,15 @@ def _kept() -> dict[str, Any]:
     return {}
 
 
-def _save() -> None:
+def _save(file: Path | None, known: dict[str, Any]) -> None:
     """Keep all choices, with those that other processes kept meanwhile; where nothing can be written, they last as long
     as the process."""
-    if not path():
+    if not file:
         return
     try:
-        path().parent.mkdir(parents=True, exist_ok=True)
-        choices = {**_kept(), **_settings}
-        write_text(path(), json.dumps({"format": FORMAT, "choices": choices}, indent=1, sort_keys=True) + "\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        choices = {**_kept(file), **known}
+        write_text(file, json.dumps({"format": FORMAT, "choices": choices}, indent=1, sort_keys=True) + "\n")
     except (OSError, SpdnnError):
         pass
 

@@ -21,8 +21,6 @@ from spdnn.ops.cuda import CudaBackend
 def no_choices_kept(monkeypatch, tmp_path):
     """Settings are found anew in each test, and none is left in the user's cache."""
     monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
-    monkeypatch.setattr(tuning, "_settings", {})
-    monkeypatch.setattr(tuning, "_read", set())
     monkeypatch.setattr(device_module, "LEAD_BYTES", 1 << 12)
 
 

@@ -1,15 +1,17 @@
 """Run under mpiexec by test_ranks.py: inference on these ranks against the same on one, in one process.
 
-    mpiexec -n R python compare.py [--every] [--collide] [--batches] [--only PROBLEM,...] ENGINE...
+    mpiexec -n R python compare.py [--every] [--hard] [--only PROBLEM,...] ENGINE...
 
 Prints `same N...` on rank 0 when all N comparisons were. --every: each partition with each set of reductions; else
-those that `covered` says. --collide: all rows have one hash, so that only their values tell equal ones. --batches:
-small ones, and weights streamed where they can be.
+those that `covered` says. --hard: some of them with equal hashes of all rows, so that only their values tell equal
+ones, and some in small batches; a line for each.
 """
 
 import argparse
+import contextlib
 import faulthandler
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -110,29 +112,15 @@ def check(what, name, got, told, alone):
     np.testing.assert_array_equal(np.sum([one["survivors"] for one in per_rank], axis=0), got.survivors, what)
 
 
-def main(arguments):
-    parser = argparse.ArgumentParser()
-    for name in ("--every", "--collide", "--batches"):
-        parser.add_argument(name, action="store_true")
-    parser.add_argument("--only", type=lambda text: text.split(","))
-    parser.add_argument("engines", nargs="+")
-    given = parser.parse_args(arguments)
-    ranks, done, moved, merged = world(), 0, 0, 0
-    row_exchange.EXCHANGE = row_exchange.MOVE = 0  # so that rows move in problems as small as these
-    plan.SEARCH, plan.SEARCH_ROW, identical.SETTLED = 0, 0, 1.0  # and equal ones are searched for
-    measure.ceilings, gather.TRIES, gather.LARGE = lambda *_: None, 1, 8  # nothing here is about time
-    if given.collide:
-        for rows in (CpuRows, SpgemmRows):
-            rows.hashes = lambda self: np.zeros(self.count, np.uint64)
-    if given.batches:
-        plan.batches = lambda *_: (64, False)
-        spgemm_plan.batches = lambda network, inputs, options, panel, shared: (64, shared)
-    for name in given.engines:
+def compared(ranks, engines, only=None, every=False):
+    """Compare all problems, or `only` some, on some engines, and print how many were the same."""
+    done = moved = merged = 0
+    for name in engines:
         offered = len(engine(name).offers)
         offers = ["none", *(["dead"] if offered > 1 else []), *(["all"] if offered else [])]
         for what, network, inputs in problems():
-            for reductions in offers if not given.only or what in given.only else ():
-                partitions = PARTITIONS if given.every else covered(what, reductions == offers[-1])
+            for reductions in offers if not only or what in only else ():
+                partitions = PARTITIONS if every else covered(what, reductions == offers[-1])
                 try:
                     engine(name).prepare(network, parse_reductions(reductions, engine(name).offers))
                 except Unsuitable:
@@ -148,6 +136,28 @@ def main(arguments):
                         merged += told.distribution.rows_merged_across_ranks
     if ranks.rank == 0:
         print(f"same {done}, {moved} rows moved, {merged} merged across ranks")
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser()
+    for name in ("--every", "--hard"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("engines", nargs="+")
+    given, ranks = parser.parse_args(arguments), world()
+    row_exchange.EXCHANGE = row_exchange.MOVE = 0  # so that rows move in problems as small as these
+    plan.SEARCH, plan.SEARCH_ROW, identical.SETTLED = 0, 0, 1.0  # and equal ones are searched for
+    measure.ceilings, gather.TRIES, gather.LARGE = lambda *_: None, 1, 8  # nothing here is about time
+    if not given.hard:
+        compared(ranks, given.engines, given.only, given.every)
+    else:
+        with contextlib.ExitStack() as patched:
+            for rows in (CpuRows, SpgemmRows):
+                patched.enter_context(patch.object(rows, "hashes", lambda self: np.zeros(self.count, np.uint64)))
+            compared(ranks, given.engines, ("sorted", "twins"))
+        few = patch.object(plan, "batches", lambda *_: (64, False))
+        with few, patch.object(spgemm_plan, "batches", lambda network, inputs, options, panel, shared: (64, shared)):
+            compared(ranks, given.engines, ("sorted",))
 
 
 if __name__ == "__main__":

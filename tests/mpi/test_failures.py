@@ -34,7 +34,7 @@ IN_FILE = ["--network", "net.npz", *STATED, "--inputs", "in.npy"]
     [
         (["--network", "none.safetensors", "--inputs", "in.npy"], r"none\.safetensors: there is no such network"),
         ([*IN_FILE, "--engine", "warp"], r"engine 'warp' is not known"),
-        ([*IN_FILE, "--memory", "1MB"], "is too small for the 3 ranks"),
+        ([*IN_FILE, "--memory", "1MB"], "is too small for the 2 ranks"),
         ([*IN_FILE, "--record", "no/run.json"], r"no does not exist"),
         (["--network", "big.npz", *STATED, "--inputs", "in.npy", "--reductions", "none"], "layer 1 passed the range"),
         pytest.param(["--network", "net.npz", *STATED, "--inputs", "wide.npy"], r"inputs of 7 neurons", marks=full),
@@ -43,7 +43,7 @@ IN_FILE = ["--network", "net.npz", *STATED, "--inputs", "in.npy"]
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_once(folder, arguments, sentence):
-    status, out, told = mpiexec(3, *SPDNN, "infer", *arguments, "--threads", "1", "--categories", "out.txt")
+    status, out, told = mpiexec(2, *SPDNN, "infer", *arguments, "--threads", "1", "--categories", "out.txt")
     assert status == 1, told
     assert len(sentences(told)) == 1, told
     assert re.search(rf"^spdnn: rank \d on \S+: .*{sentence}", sentences(told)[0])
@@ -53,7 +53,7 @@ def test_a_mistake_is_told_once(folder, arguments, sentence):
     assert sorted(path.name for path in folder.iterdir()) == FILES
     if "1MB" in arguments:  # what is said to be needed is enough
         needed = re.search(r"need about ([\d,]+)", told)[1].replace(",", "")
-        status, _, told = mpiexec(3, *SPDNN, "infer", *IN_FILE, "--threads", "1", "--memory", needed)
+        status, _, told = mpiexec(2, *SPDNN, "infer", *IN_FILE, "--threads", "1", "--memory", needed)
         assert status == 0, told
 
 
@@ -75,11 +75,11 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", [["engines"], pytest.param(["network", "info", "net.npz", *STATED], marks=full)])
 def test_what_is_of_one_process_refuses_several(folder, command):
-    status, out, told = mpiexec(3, *SPDNN, *command)
+    status, out, told = mpiexec(2, *SPDNN, *command)
     assert status == 1
     assert not out
     assert sentences(told) == [
-        "spdnn: 3 processes were started, and this command takes one; challenge and infer take more"
+        "spdnn: 2 processes were started, and this command takes one; challenge and infer take more"
     ]
 
 
@@ -188,10 +188,10 @@ def test_a_rank_that_never_comes_ends_all(tmp_path):
         "command = 'challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1'\n"
         "sys.exit(3 if os.environ['PMI_RANK'] == '1' else main(command.split()))\n"
     )
-    status, _, told = mpiexec(3, sys.executable, tmp_path / "program.py", SPDNN_CONNECT_SECONDS="2")
+    status, _, told = mpiexec(3, sys.executable, tmp_path / "program.py", SPDNN_CONNECT_SECONDS="1")
     assert status
     first, *_ = sentences(told)  # and of another rank that began earlier
-    assert "of 3 ranks not all were there within 2 s" in first
+    assert "of 3 ranks not all were there within 1 s" in first
     status, _, told = mpiexec(2, *SPDNN, "infer", *IN_FILE, SPDNN_CONNECT_SECONDS="soon")
     assert status == 1
     assert "SPDNN_CONNECT_SECONDS is 'soon'" in told

@@ -1,6 +1,7 @@
 """Inference on several ranks: the same as on one, whatever the engine, the partition and the number of ranks."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -32,39 +33,39 @@ OTHERS = 3
 
 
 def same(ranks, *given):
-    """Run the comparisons; (how many, rows that moved, rows merged across ranks)."""
+    """Run the comparisons; of each line: (how many, rows that moved, rows merged across ranks)."""
     status, out, told = mpiexec(ranks, sys.executable, COMPARE, *given)
     assert status == 0, told
-    words = out.replace(",", "").split()
-    assert words[0] == "same", out
-    return int(words[1]), int(words[2]), int(words[5])
+    assert all(line.startswith("same ") for line in out.splitlines()), out
+    return [tuple(map(int, re.findall(r"\d+", line))) for line in out.splitlines()]
 
 
 @pytest.mark.parametrize(("ranks", "engines"), [(3, ["cpu", "spgemm"]), pytest.param(8, ["cpu"], marks=full)])
 def test_our_engines_give_the_same_bits(ranks, engines):
-    compared, moved, merged = same(ranks, *engines)
+    ((compared, moved, merged),) = same(ranks, *engines)
     assert compared == len(engines) * (COVERED + 2 * OTHERS)
     assert moved > 50
     assert merged > 10
 
 
+def test_equal_hashes_and_several_batches_change_nothing():
+    lines = same(2, "--hard", "cpu", "spgemm")
+    assert len(lines) == 2
+    for compared, moved, _ in lines:
+        assert compared > 8
+        assert moved > 10
+
+
 @full
 def test_every_partition_with_every_reduction():
-    assert same(2, "--every", "cpu", "spgemm")[0] == 2 * 8 * 3 * 3
-
-
-@pytest.mark.parametrize(("option", "only"), [("--collide", "sorted,twins"), ("--batches", "sorted")])
-def test_equal_hashes_and_several_batches_change_nothing(option, only):
-    compared, moved, _ = same(2, option, f"--only={only}", "cpu", "spgemm")
-    assert compared > 8
-    assert moved > 10
+    assert same(2, "--every", "cpu", "spgemm")[0][0] == 2 * 8 * 3 * 3
 
 
 @pytest.mark.parametrize(
     ("ranks", "only"), [(2, "sorted,revived"), pytest.param(4, "sorted,few inputs,twins", marks=full)]
 )
 def test_the_rungs_of_the_ladder_and_the_oracle_too(ranks, only):
-    compared, moved, _ = same(ranks, f"--only={only}", "tiled", "csr", "reference", "scipy")
+    ((compared, moved, _),) = same(ranks, f"--only={only}", "tiled", "csr", "reference", "scipy")
     assert compared > 20
     assert moved > 20
 
@@ -74,7 +75,7 @@ def test_the_rungs_of_the_ladder_and_the_oracle_too(ranks, only):
 @pytest.mark.needs("mkl")
 @pytest.mark.needs("jax")
 def test_other_libraries_too():
-    compared, moved, _ = same(3, "--only=sorted,few inputs,revived", "graphblas", "mkl", "jax")
+    ((compared, moved, _),) = same(3, "--only=sorted,few inputs,revived", "graphblas", "mkl", "jax")
     assert compared >= 20
     assert moved > 30
 
@@ -166,12 +167,12 @@ def test_rank_0_alone_tells_how_far_it_is(problem, tmp_path):
         f"--categories={tmp_path}/categories",
     ]
     given = [*SPDNN, "infer", *where, "--threads=1", "--partition=static"]
-    status, _, told = mpiexec(3, *given, SPDNN_PROGRESS="lines=0")
+    status, _, told = mpiexec(2, *given, SPDNN_PROGRESS="lines=0")
     assert status == 0
     assert (tmp_path / "categories").read_bytes() == (problem / "one.categories").read_bytes()
     lines = [line for line in told.splitlines() if line.startswith("inference")]
-    assert all(line.startswith("inference on rank 0 of 3: ") for line in lines)
-    assert lines[0].endswith(": layer 0 of 30, 30 of 30 inputs left")
+    assert all(line.startswith("inference on rank 0 of 2: ") for line in lines)
+    assert lines[0].endswith(": layer 0 of 30, 45 of 45 inputs left")
     assert sum("done in" in line for line in lines) == 1
     status, out, told = mpiexec(2, *given, SPDNN_PROGRESS="on")
     assert (status, out) == (1, "")
@@ -182,13 +183,13 @@ def test_two_nodes_have_a_leader_each(problem, tmp_path):
     command = [*SPDNN, "infer", *stores(problem), "--threads", "1"]
     command += ["--record", tmp_path / "run.json"]
     there = ["-env", "SLURMD_NODENAME", "b", *command]
-    with launched(2, "-env", "SLURMD_NODENAME", "a", *command, ":", "-n", "3", *there) as process:
+    with launched(1, "-env", "SLURMD_NODENAME", "a", *command, ":", "-n", "2", *there) as process:
         status, _, told = ended(process)
     assert status == 0, told
     told = builtins(read_record(tmp_path / "run.json").distribution)
     assert told["nodes"] == 2
     assert [(one["host"], one["local_rank"]) for one in told["per_rank"]] == [
-        ("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2),
+        ("a", 0), ("b", 0), ("b", 1),
     ]  # fmt: skip
     leaders = [one["local_rank"] == 0 for one in told["per_rank"]]
     assert [one["prepare_seconds"] > 0 for one in told["per_rank"]] == leaders
@@ -223,13 +224,13 @@ def test_stores_are_staged_once_a_node_and_the_copies_are_gone_at_the_end(proble
 
 @pytest.fixture
 def sorted_inputs(tmp_path_factory, mnist_file):
-    """A folder with the network 1024 x 120 and the official inputs, sorted by their ones; made once."""
+    """A folder with the network 1024 x 120 and a quarter of the official inputs, sorted by their ones; made once."""
     folder = tmp_path_factory.getbasetemp() / "sorted-by-ones"
     if not folder.exists():
         folder.mkdir()
-        inputs = mnist_inputs(1024, mnist_file)
-        order = np.argsort(np.bitwise_count(inputs.data).sum(axis=1, dtype=np.int64), kind="stable")
-        write_inputs(folder / "sorted.safetensors", Inputs(inputs.data[order], 1024))
+        data = mnist_inputs(1024, mnist_file).data[::4]
+        order = np.argsort(np.bitwise_count(data).sum(axis=1, dtype=np.int64), kind="stable")
+        write_inputs(folder / "sorted.safetensors", Inputs(data[order], 1024))
         write_network(folder / "net.safetensors", RadixNet(1024, 120), formula_ok=True)
     return folder
 
@@ -259,8 +260,8 @@ def test_an_adversarial_order_is_balanced_from_the_first_exchange_on(sorted_inpu
 
 def test_weights_are_in_memory_once_a_node(problem, tmp_path):
     """What three ranks hold together, shared memory counted once, against what two hold: no weights are added."""
-    write_network(tmp_path / "deep.safetensors", RadixNet(1024, 960), formula_ok=True)
-    weights, held = RadixNet(1024, 960).nbytes, {}
+    write_network(tmp_path / "deep.safetensors", RadixNet(1024, 480), formula_ok=True)
+    weights, held = RadixNet(1024, 480).nbytes, {}
     for ranks in (2, 3):
         where = [*stores(problem, tmp_path / "deep.safetensors"), "--reductions", "dead"]
         status, _, told = mpiexec(

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 from spdnn import ops
-from spdnn.ops import tuning
 
 
 @pytest.fixture(autouse=True)
 def tuned_file(tmp_path, monkeypatch):
     """A file of tuned tiles of this test's own."""
     monkeypatch.setenv("SPDNN_TUNED", str(tmp_path / "tuned.json"))
-    monkeypatch.setattr(tuning, "_settings", {})
-    monkeypatch.setattr(tuning, "_read", set())
     return tmp_path / "tuned.json"
 
 

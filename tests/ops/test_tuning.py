@@ -1,6 +1,7 @@
 """The measured choice of a tile: the fastest, once, kept; and never a fault of its file."""
 
 import json
+import shutil
 from unittest.mock import Mock
 
 import pytest
@@ -37,15 +38,18 @@ def test_the_fastest_is_chosen_and_known_from_then_on(clock, tuned_file):
     assert json.loads(tuned_file.read_text())["choices"] == {"key": [32, True]}
 
 
-def test_what_was_found_is_read_again(clock, monkeypatch):
+def test_what_was_found_is_read_again(clock, monkeypatch, tuned_file):
     tuning.chosen("key", SETTINGS, LARGE, clock)
     calls = clock.calls
-    monkeypatch.setattr(tuning, "_settings", {})
-    monkeypatch.setattr(tuning, "_read", set())
+
+    def as_in_another_process(name):
+        """The file by a name that was not read yet."""
+        monkeypatch.setenv("SPDNN_TUNED", str(shutil.copy(tuned_file, tuned_file.with_name(name))))
+
+    as_in_another_process("read.json")
     assert tuning.chosen("key", SETTINGS, LARGE, clock) == (32, True)
     assert clock.calls == calls
-    monkeypatch.setattr(tuning, "_settings", {})
-    monkeypatch.setattr(tuning, "_read", set())
+    as_in_another_process("forgotten.json")
     monkeypatch.setenv("SPDNN_TUNING", "forget")
     tuning.chosen("key", SETTINGS, LARGE, clock)
     assert clock.calls == 2 * calls
