@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import container, images, inputs, matrices, onnx_files, store, text, torch_files
+from spdnn.formats import container, images, inputs, matrices, onnx_files, store, tensors, text, torch_files
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -34,9 +34,9 @@ def open_network(
     given. Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
 
     Args:
-        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, .npz, .pt,
-            .pth); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz,
-            .npz, a folder of either, a .txt list).
+        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, the index of
+            several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of
+            them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
         bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
             default, official for text and 0 for others.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
@@ -139,13 +139,15 @@ def _kind(path: Path) -> str:
         if named and others:
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
         return "text" if named else "matrices"
+    if path.name.endswith(tensors.INDEX) or torch_files.is_one(path):
+        return "matrices"
     if container.is_store(path):
         return "store"
     if path.name.endswith(ARCHIVES):
         return "text"
     if path.suffix == ".onnx":
         return "onnx"
-    if path.name.endswith((*matrices.LAYERS, *torch_files.ENDINGS, ".txt", ".safetensors")):
+    if path.name.endswith((*matrices.LAYERS, ".txt", ".safetensors")):
         return "matrices"
     raise InputError(
         f"{path}: a network is a store (.safetensors, .json), a model (.onnx), n{{N}}-l{{k}}.tsv files (a folder, "

@@ -23,13 +23,13 @@ def test_a_file_stands_for_itself(tmp_path):
 
 
 def test_a_folder_stands_for_its_records(tmp_path):
-    made(tmp_path, "b.json", "a.jsonl", "notes.txt", "below/c.json")
+    made(tmp_path, "b.json", "a.jsonl", "notes.txt", "below/c.json", "._b.json", ".a.jsonl")
     assert found(tmp_path) == [["a.jsonl", "b.json"], []]
 
 
 def test_results_stand_for_records_and_verdicts(tmp_path):
     made(tmp_path, "records/b.json", "records/a.json", "ops/operations.jsonl", "measured/gpu/1.jsonl", "other.json")
-    made(tmp_path, "runs/a/verdict.json", "runs/b/verdict.json", "runs/b/samples.json")
+    made(tmp_path, "runs/a/verdict.json", "runs/b/verdict.json", "runs/b/samples.json", "records/._a.json")
     records = ["records/a.json", "records/b.json", "measured/gpu/1.jsonl", "ops/operations.jsonl"]
     assert found(tmp_path) == [records, ["runs/a/verdict.json", "runs/b/verdict.json"]]
 
