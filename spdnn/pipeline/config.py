@@ -97,7 +97,9 @@ def check(config: dict, schema: str | Path) -> dict:
         check_no_url(path)
         if {"{", "}"} <= set(path):
             said = shortened(repr(path))
-            raise InputError(f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names")
+            raise InputError(
+                f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names"
+            )
     names = [own["name"] for own in checked["networks"]]
     if len(set(names)) != len(names):
         raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")

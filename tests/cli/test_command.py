@@ -374,7 +374,7 @@ def test_a_user_without_a_home_has_records(files):
             status, _, told = finished([*command, *words, "--threads", "1", "--record", str(record)])
             assert status == 0, told
             assert read_record(record).verdict.passed
-        status, out, told = finished([*command, "record", "check", str(record)])
+        status, _, told = finished([*command, "record", "check", str(record)])
         assert (status, told) == (0, "")
         status, _, told = finished([*command, "challenge", "--neurons", "1024", "--layers", "1"])
         assert status == 1
