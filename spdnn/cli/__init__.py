@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import shutil
 import sys
@@ -90,8 +91,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     On several ranks, an error of one ends all of them.
     """
+    if arguments is None:
+        _open_streams()
     with clean_on_terminate(own=arguments is None):
-        return _run(arguments)
+        try:
+            return _run(arguments)
+        finally:
+            if arguments is None:
+                _discard_output()
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -112,7 +119,12 @@ def _run(arguments: list[str] | None) -> int:
         except Exception:
             check_ended()  # a library may swallow what a signal raised, and fail in its own way
             raise
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise SpdnnError(f"standard output cannot be written to ({error.strerror}); all else is done") from error
         if connected():
             connected().barrier(patient=True)  # rank 0 verifies and writes; what ends it ends all
         return status
@@ -133,6 +145,27 @@ def _run(arguments: list[str] | None) -> int:
                 traceback.print_exc()
             connected().abort(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
         raise
+
+
+def _open_streams() -> None:
+    """Make standard streams that take whatever a command writes, so that no output is lost for a line of text.
+
+    A stream that was closed (`>&-`) is /dev/null, which no other file may be in place of. What its encoding does not
+    have (a name in ASCII) is escaped. To a file or pipe, text goes in large parts, whatever PYTHONUNBUFFERED says.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(line_buffering=False, write_through=False)
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
@@ -159,15 +192,14 @@ def _failed(sentence: str | None, status: int) -> int:
         tell_and_end(sentence or "standard output was closed", status)
     if sentence:
         print(f"spdnn: {sentence}", file=sys.stderr)
-    if status == 1:
-        _discard_output()
     return status
 
 
 def _discard_output() -> None:
-    """Point standard output at nothing where it cannot be written to, so that it does not fail once more at the end."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Point a standard stream at nothing where it cannot be written to, so that Python does not fail at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import cache_folder, sha256
 from spdnn.common.provenance import package_digest
 from spdnn.engines.base import Prepared
@@ -43,7 +43,10 @@ class Cache:
     """
 
     def __init__(self, used: bool = True):
-        self.folder = cache_folder() / "made" if used else None
+        self.folder = None
+        if used:
+            with contextlib.suppress(Unavailable):  # no home folder: nothing is kept
+                self.folder = cache_folder() / "made"
         self.taken: list[str] = []
         self._kept: list[tuple[Path, int, Callable[[Path], None]]] = []
 
@@ -95,9 +98,11 @@ class Cache:
         return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
 
     def _take(self, part: str, path: Path | None, read: Callable[[Path], Content | None]) -> Content | None:
-        if path is None or not path.exists():
+        if path is None:
             return None
         try:
+            if not path.exists():
+                return None
             content = read(path)
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))  # it was used, and not changed
         except (OSError, InputError):  # damaged, or removed by another process

@@ -11,7 +11,7 @@ from spdnn.common.errors import InputError
 def host(value: Any, what: str) -> np.ndarray:
     """`value` as a NumPy array, on the same memory where that is possible.
 
-    bfloat16, which NumPy has no name for, becomes float32.
+    bfloat16, which NumPy has no name for, becomes float32; numbers of another byte order become this machine's.
 
     Raises:
         InputError: it is no array; the sentence starts with `what`.
@@ -27,7 +27,12 @@ def host(value: Any, what: str) -> np.ndarray:
         array = np.from_dlpack(value) if _dlpack_alone(value) else np.asarray(value)
     except Exception as error:  # of any type: what is asked is another library's
         raise InputError(f"{what} is no array ({' '.join(str(error).split())[:200]})") from error
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else native(array)
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """An array in this machine's byte order: itself where it is."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def like(array: np.ndarray, value: Any) -> Any:

@@ -4,6 +4,7 @@ Readers of every format open files here. Bytes, members and sizes are limited be
 so is time: what is left to do is in proportion to the bytes of the file.
 """
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -62,13 +63,15 @@ def refused(path, sentence: str) -> Iterator[None]:
 def brief(error: BaseException) -> str:
     """What an error says, in at most LONGEST printable characters of one line."""
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, UnicodeDecodeError):
+        said = f"it is no text: byte {error.object[error.start]:#04x} at {error.start}"
     return "".join(c if c.isprintable() else "?" for c in said[:LONGEST])
 
 
 def listing(folder: Path) -> list[Path]:
-    """All that lies in a folder, in any order."""
+    """What lies in a folder, in any order, without hidden files: a Mac leaves ._l1.npz beside l1.npz."""
     with reading(folder):
-        return list(folder.iterdir())
+        return [path for path in folder.iterdir() if not path.name.startswith(".")]
 
 
 def plain_file(path: Path) -> bool:
@@ -165,7 +168,7 @@ def whole(path, most: int = MOST, any_name: bool = False) -> bytes:
 
 
 def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
-    """The text (UTF-8) of a file that should be a `what` of that form; it is never packed.
+    """The text of a file that should be a `what` of that form, as `decoded` has it; it is never packed.
 
     Raises:
         InputError: no such file, no plain file, too long, or no text.
@@ -175,7 +178,30 @@ def text(path, what: str, form: str = "JSON", most: int = TEXT) -> str:
         if (size := checked(path).stat().st_size) > most:
             raise InputError(f"{size:,} bytes, more than {most:,}")
     with sound(f"{path}: {sentence}"):
-        return path.read_text(encoding="utf-8")
+        return decoded(path.read_bytes(), "strict")
+
+
+def decoded(content: bytes, errors: str = "replace") -> str:
+    """Text that is UTF-8, or UTF-16 where it begins with that byte order mark; without the mark.
+
+    Args:
+        errors: what becomes of bytes that are no text, as bytes.decode takes it.
+    """
+    utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if utf16 else "utf-8-sig", errors)
+
+
+def lines(path) -> Iterator[tuple[int, str]]:
+    """(number from 1, text without blanks at its ends) of each line of a text file, gzip or not.
+
+    Raises:
+        InputError: as `whole`; or the file is no text.
+    """
+    content = decoded(whole(path, TEXT))
+    if "\0" in content:
+        raise InputError(f"{path}: this is no text file: it holds zero bytes")
+    for number, line in enumerate(content.splitlines(), 1):
+        yield number, line.strip()
 
 
 def unpacked(content: bytes, where: str) -> bytes:

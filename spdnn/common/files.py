@@ -3,14 +3,16 @@
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from spdnn.common import endings
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 
+URL = re.compile(r"[a-z][a-z0-9+.-]+:(?=/)", re.IGNORECASE)
 _together: tuple[contextlib.ExitStack, list] | None = None  # of the block of `together` that is under way
 
 
@@ -158,6 +160,8 @@ def check_target(path: str | os.PathLike) -> Path:
             raise InputError(f"{path} is a folder; name a file to write")
         if target.exists() and not target.is_file():
             raise InputError(f"{path} is not a plain file, and would be replaced by one; name another")
+        if not target.parent.is_dir():
+            check_no_url(path)
         _check_parent(target)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
@@ -172,9 +176,9 @@ def _check_parent(target: Path) -> None:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Write `text` (UTF-8) to `path`, whole or not at all."""
+    """Write `text` (UTF-8; parts of a file's name that are no text are escaped) to `path`, whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def sha256(path: str | os.PathLike) -> str:
@@ -187,14 +191,25 @@ def sha256(path: str | os.PathLike) -> str:
 
 def existing(path: str | os.PathLike, what: str) -> Path:
     """`path` as a Path when it exists, else one sentence that names `what` is missing."""
-    full = Path(path)
+    try:
+        full = Path(path)
+    except TypeError as error:
+        raise InputError(f"a {type(path).__name__} is no path of a {what}") from error
     try:
         there = full.exists()
     except OSError as error:
         raise InputError(f"{str(full)[:200]}: {error.strerror}") from error
     if not there:
+        check_no_url(path)
         raise InputError(f"{full}: there is no such {what}")
     return full
+
+
+def check_no_url(path: str | os.PathLike) -> None:
+    """Raise InputError where a path that does not exist is a URL; as a Path, it has lost a slash."""
+    if URL.match(text := os.fspath(path)):
+        name = text if "://" in text else text.replace(":/", "://", 1)
+        raise InputError(f"{name[:200]}: this is a URL, and files are named by their paths; download it first")
 
 
 def _sentence(error: OSError, target: Path) -> SpdnnError:
@@ -204,6 +219,13 @@ def _sentence(error: OSError, target: Path) -> SpdnnError:
 
 
 def cache_folder() -> Path:
-    """Where downloads and what is made of them are kept by default: $SPDNN_DATA, or ~/.cache/spdnn."""
+    """Where downloads and what is made of them are kept by default: $SPDNN_DATA, or ~/.cache/spdnn.
+
+    Raises:
+        Unavailable: the user has no home folder, as in a container whose user id has no name.
+    """
     folder = os.environ.get("SPDNN_DATA")
-    return Path(folder) if folder else Path.home() / ".cache" / "spdnn"
+    try:
+        return Path(folder) if folder else Path.home() / ".cache" / "spdnn"
+    except RuntimeError as error:
+        raise Unavailable("this user has no home folder; SPDNN_DATA must name one for downloads") from error

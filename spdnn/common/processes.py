@@ -1,6 +1,7 @@
 """Which process is meant, on any machine that shares a folder, and whether it is gone, for its number comes again."""
 
 import os
+import re
 import socket
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,7 @@ class Process(NamedTuple):
 def parsed(text: str) -> Process | None:
     """The process of a line of text; None: the line tells of none."""
     host, boot, number, start, *more = (*text.split(), "", "", "", "")
-    whole = number.isascii() and number.isdigit() and start.isascii() and start.isdigit() and not any(more)
+    whole = all(re.fullmatch(r"[0-9]{1,18}", text) for text in (number, start)) and not any(more)
     return Process(host, boot, int(number), int(start)) if whole else None
 
 

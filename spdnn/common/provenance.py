@@ -157,7 +157,7 @@ def _commit() -> str | None:
 
     def git(*arguments: str) -> str | None:
         run = subprocess.run(
-            ["git", "-C", str(PACKAGE.parent), *arguments], capture_output=True, text=True, check=False
+            ["git", "-C", str(PACKAGE.parent), *arguments], capture_output=True, errors="replace", check=False
         )
         return run.stdout.strip() if run.returncode == 0 else None
 

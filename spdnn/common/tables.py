@@ -56,7 +56,7 @@ def rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, str],
         InputError: it cannot be read, has other columns, or a row has more or fewer cells.
     """
     try:
-        with open(door.checked(path, "table"), newline="", encoding="utf-8") as stream:
+        with open(door.checked(path, "table"), newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
             if tuple(next(reader, ())) != columns:
                 raise InputError(f"{path} line 1: the columns must be {','.join(columns)}")

@@ -16,6 +16,7 @@ import msgspec
 from spdnn.common.errors import InputError
 
 LARGEST = 2**63 - 1  # of any whole number
+WHOLE = re.compile(r"\d{1,18}", re.ASCII)  # the text of one, which fits; Python reads no text past 4,300 digits
 END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 180  # of what is wrong, besides where: a line and a field

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import socket
 import stat
 import sys
@@ -23,6 +24,7 @@ from spdnn.common.errors import InputError, SpdnnError, Unavailable, install
 # How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
 SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
 FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
@@ -45,15 +47,15 @@ def launched() -> int:
         value = os.environ.get("SLURM_STEP_NUM_TASKS", os.environ.get("SLURM_NTASKS"))
     if value is None:
         return 1
-    if not value.isdigit() or int(value) < 1:
-        raise InputError(f"the launcher says that it started {value!r} processes; it must be a number from 1")
+    if not NUMBER.fullmatch(value) or int(value) < 1:
+        raise InputError(f"the launcher says that it started {value[:40]!r} processes; it must be a number from 1")
     return int(value)
 
 
 def launched_rank() -> int:
     """This process's rank as the launcher tells it, before MPI is started; 0 without one."""
     value = next((os.environ[name] for name in RANKS if name in os.environ), "0")
-    return int(value) if value.isdigit() else 0
+    return int(value) if NUMBER.fullmatch(value) else 0
 
 
 class World:

@@ -1,14 +1,11 @@
 """Lists of categories, one a line as the challenge's truth: the numbers, from 1, of the surviving inputs."""
 
-import re
-
 import numpy as np
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
+from spdnn.common.validation import WHOLE
 from spdnn.formats import lines
-
-NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def read_categories(path) -> np.ndarray:
@@ -21,11 +18,10 @@ def read_categories(path) -> np.ndarray:
         InputError: `path:line: ...` for what is not a whole number from 1, or is there twice; no such file.
     """
     first: dict[int, int] = {}
-    for line, text in enumerate(door.whole(path, door.TEXT).decode("utf-8", "replace").splitlines(), 1):
-        text = text.strip()
+    for line, text in door.lines(path):
         if not text:
             continue
-        if not NUMBER.fullmatch(text) or int(text) < 1:
+        if not WHOLE.fullmatch(text) or int(text) < 1:
             raise InputError(f"{path}:{line}: {lines.shown(text)} is not a category; one is a whole number from 1")
         if int(text) in first:
             raise InputError(f"{path}:{line}: category {int(text)} is given twice, first in line {first[int(text)]}")

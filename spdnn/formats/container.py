@@ -8,6 +8,7 @@ be a file of its own, in JSON.
 Source: the format of the safetensors package, whose readers take these files (tests/formats/test_tensors.py).
 """
 
+import codecs
 import contextlib
 import io
 import json
@@ -311,9 +312,9 @@ def write_record(path, form: str, record: dict) -> None:
 
 
 def begins(path: Path) -> bytes:
-    """The first 8 bytes of a file. Raises InputError when it cannot be read."""
+    """The first bytes of a file, behind a byte order mark. Raises InputError when it cannot be read."""
     with door.reading(path), open(door.checked(path), "rb") as file:
-        return file.read(8)
+        return file.read(8).removeprefix(codecs.BOM_UTF8)
 
 
 def is_store(path: Path) -> bool:
@@ -331,4 +332,4 @@ def _text(path: Path) -> str:
         content = file.read(MOST_HEADER + 1)
     if len(content) > MOST_HEADER:
         raise InputError(f"{path}: the file is damaged or no store: a record of more than {MOST_HEADER} bytes")
-    return content.decode("utf-8", "replace")
+    return door.decoded(content)

@@ -41,7 +41,7 @@ def read_names(path, classes: int) -> list[str]:
         InputError: another number of them, one that is empty, too long, not printable or there twice.
     """
     path = files.existing(path, "list of class names")
-    names = [text for _, text in _lines(path)]
+    names = [text for _, text in door.lines(path)]
     for number, name in enumerate(names, 1):
         if not 1 <= len(name) <= LONGEST or not name.isprintable():
             raise InputError(f"{path}:{number}: {lines.shown(name)} is no name of a class: 1 to {LONGEST} characters")
@@ -52,14 +52,9 @@ def read_names(path, classes: int) -> list[str]:
     return names
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
-    content = door.whole(path, door.TEXT).decode("utf-8", "replace")
-    return [(number, text.strip()) for number, text in enumerate(content.splitlines(), 1)]
-
-
 def _text(path: Path) -> np.ndarray:
     labels = []
-    for number, text in _lines(path):
+    for number, text in door.lines(path):
         if lines.INTEGER.fullmatch(text):
             labels.append(int(text))
         elif text and not (number == 1 and path.suffix == ".csv"):

@@ -5,6 +5,7 @@ be amiss and leaves every other block to the slow one, which finds the line at f
 with it.
 """
 
+import codecs
 import itertools
 import re
 from collections.abc import Iterator
@@ -78,6 +79,7 @@ def parse(block: bytes, where: str, form: Form, first_line: int = 1) -> tuple[np
         InputError: `where:line: ...` of the first line that is not as `form` says: fields missing or too
             many, not a number, a number out of range, a value that is NaN, infinite or too large for float32.
     """
+    block = block.removeprefix(codecs.BOM_UTF8) if first_line == 1 else block
     table = _fast(block, form)
     if table is None:
         table = _slow(block, where, form, first_line)

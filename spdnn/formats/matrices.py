@@ -5,8 +5,10 @@ natural order, or a .txt list of files. As inputs, it is count x neurons. Nothin
 .npz may hold too, are read in state_dicts.py.
 """
 
+import codecs
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -21,12 +23,13 @@ from spdnn.formats import lines, state_dicts, steps, torch_files
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
 from spdnn.formats.steps import Stated, Step
-from spdnn.formats.tensors import Archive, Safetensors, read_array
+from spdnn.formats.tensors import INDEX, Archive, Safetensors, Shards, read_array
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import MemoryNetwork, check_indices
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
+PART = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$", re.ASCII)  # as Hugging Face's libraries number files
 UNSOUND = "this is no sound .npz file of plain numbers"
 BANNER = "%%matrixmarket"
 ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
@@ -45,7 +48,7 @@ def read_network(
     Args:
         path: .mtx, .mtx.gz, .npz (one layer each), .txt (a path a line, from the list's folder), or a folder whose .mtx
             or .npz files are the layers in natural order (l2 before l10); or a state dict: .safetensors, .npz with
-            names that end with `weight`, .pt, .pth.
+            names that end with `weight`, .pt, .pth; or the index of several .safetensors files.
         bias: a number for all layers, or a list of one number or vector for each; 0 by default. Not for a state dict
             with biases.
         clip: YMAX of a clipped ReLU, or None for a plain ReLU.
@@ -67,16 +70,20 @@ def read_network(
     tensors = _state_dict(path)
     if tensors is not None:
         stated = stated._replace(last=_last(path, tensors, last))
-        kind = path.suffix.removeprefix(".").replace("npz", "state dict").replace("pth", "pt")
+        kind = {Archive: "state dict", torch_files.TorchFile: "pt"}.get(type(tensors), "safetensors")
         return steps.network_of(path, state_dicts.read_steps(path, tensors, stated), kind, layers)
     return steps.network_of(path, _read_steps(path, stated, layers), "matrices", layers)
 
 
 def _state_dict(path: Path) -> Mapping | None:
     """The tensors of a state dict, or None where a file holds something else."""
+    if path.name.endswith(INDEX):
+        return Shards(path)
     if path.suffix == ".safetensors":
+        if PART.search(path.name):
+            raise InputError(f"{path}: this is one file of several; name their index, model{INDEX}")
         return Safetensors(path)
-    if path.suffix in torch_files.ENDINGS:
+    if torch_files.is_one(path):
         return torch_files.TorchFile(path)
     if path.suffix == ".npz" and not path.is_dir() and state_dicts.is_one(archive := Archive(path)):
         return archive
@@ -171,12 +178,12 @@ def _sources(path: Path) -> list[Path]:
     if path.suffix != ".txt":
         return [path]
     listed = []
-    for number, line in enumerate(door.whole(path, door.TEXT).decode("utf-8", "replace").splitlines(), 1):
-        if not line.strip():
+    for number, line in door.lines(path):
+        if not line:
             continue
-        file = path.parent / line.strip()
+        file = path.parent / line
         if not file.name.endswith(LAYERS):
-            raise InputError(f"{path}:{number}: {lines.shown(line.strip())} is not a .mtx, .mtx.gz or .npz file")
+            raise InputError(f"{path}:{number}: {lines.shown(line)} is not a .mtx, .mtx.gz or .npz file")
         with door.reading(f"{path}:{number}: {file}"):
             there = file.is_file()
         if not there:
@@ -189,7 +196,7 @@ def _sources(path: Path) -> list[Path]:
 
 def _matrix_market(content: bytes, where: str):
     """The matrix in the text of a .mtx file; ours to parse, since SciPy's reader lets much pass."""
-    stream = io.BytesIO(content)
+    stream = io.BytesIO(content.removeprefix(codecs.BOM_UTF8))
     banner = stream.readline().decode("utf-8", "replace").lower().split()
     if len(banner) != 5 or banner[:2] != [BANNER, "matrix"]:
         raise InputError(f"{where}:1: this is not Matrix Market; it begins with '%%MatrixMarket matrix ...'")

@@ -4,6 +4,7 @@ Whatever a model holds that no Step says is named, all of it in one sentence. We
 ones are, in one beside it.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from spdnn.common import door
 from spdnn.common.errors import InputError, Unavailable, install
-from spdnn.common.validation import shortened
+from spdnn.common.validation import WHOLE, quoted, shortened
 from spdnn.formats.onnx_operators import KINDS, MOST_SIZES, SIZES, Node, as_type, computed_sizes, shape_after
 from spdnn.formats.steps import Step, Unfit, needed, network_of, together
 from spdnn.problem.network import MemoryNetwork
@@ -264,12 +265,20 @@ class Reader:
         """The bytes of a tensor in a file beside the model's."""
         entries = {one.key: one.value for one in tensor.external_data}
         name = entries.get("location", "")
-        if Path(name).name != name or name in ("", ".", ".."):
-            raise InputError(f"{self._path}: weights in {shortened(name, 40)!r}; they may be in its own folder alone")
-        file = door.checked(self._path.parent / name, "file of its weights")
-        offset, size = int(entries.get("offset", 0)), file.stat().st_size
+        folder = Path(os.path.realpath(self._path.parent))
+        file = Path(os.path.realpath(folder / name))
+        if not name or Path(name).is_absolute() or not file.is_relative_to(folder):
+            raise InputError(
+                f"{self._path}: weights in {shortened(name, 40)!r}; they must be in the model's own folder, and no link"
+                " may lead out of it"
+            )
+        size = door.checked(file, "file of its weights").stat().st_size
+        for key in {"offset", "length"} & set(entries):
+            if not WHOLE.fullmatch(entries[key]):
+                raise InputError(f"{self._path}: the {key} of its weights is {quoted(entries[key])}, no whole number")
+        offset = int(entries.get("offset", 0))
         length = int(entries.get("length", size - offset))
-        if offset < 0 or length < 0 or offset + length > size:
+        if length < 0 or offset + length > size:
             raise InputError(
                 f"{self._path}: {length} bytes of weights at {offset} of {shortened(name, 40)}, which has {size}"
             )

@@ -7,7 +7,18 @@ from typing import Final, Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import container, foreign, images, inputs, matrices, onnx_files, store, text, torch_files
+from spdnn.formats import (
+    container,
+    foreign,
+    images,
+    inputs,
+    matrices,
+    onnx_files,
+    store,
+    tensors,
+    text,
+    torch_files,
+)  # fmt: skip
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -34,9 +45,9 @@ def open_network(
     given. Official text has ReLU after its last layer. Other files hold weights alone, and `last` must be given.
 
     Args:
-        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, .npz, .pt,
-            .pth); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of them); matrices (.mtx, .mtx.gz,
-            .npz, a folder of either, a .txt list).
+        path: a store (.safetensors; a formula: .json); an ONNX model (.onnx); a state dict (.safetensors, the index of
+            several, .npz, .pt, .pth, .pth.tar); text layers (a folder of n{N}-l{k}.tsv, or a .tar, .tar.gz, .tgz of
+            them); matrices (.mtx, .mtx.gz, .npz, a folder of either, a .txt list).
         bias: one number for all layers, or a list of a number or a vector for each, where the format has none; by
             default, official for text and 0 for others.
         clip: YMAX, None for a plain ReLU, or 'usual': 32 for text, none for other formats.
@@ -134,6 +145,8 @@ def _kind(path: Path) -> str:
     """'store', 'text', 'onnx' or 'matrices'."""
     if not path.is_dir() and container.is_store(path):
         return "store"
+    if path.name.endswith(tensors.INDEX) or (path.is_file() and torch_files.is_one(path)):
+        return "matrices"
     foreign.refuse(path)
     if path.is_dir():
         names = [file.name for file in door.listing(path)]
@@ -146,7 +159,7 @@ def _kind(path: Path) -> str:
         return "text"
     if path.suffix == ".onnx":
         return "onnx"
-    if path.name.endswith((*matrices.LAYERS, *torch_files.ENDINGS, ".txt", ".safetensors")):
+    if path.name.endswith((*matrices.LAYERS, ".txt", ".safetensors")):
         return "matrices"
     raise InputError(
         f"{path}: a network is a store (.safetensors, .json), a model (.onnx), n{{N}}-l{{k}}.tsv files (a folder, "

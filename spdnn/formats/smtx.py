@@ -4,6 +4,7 @@ Three lines: `rows, columns, nonzeros`; the rows + 1 offsets; the columns of the
 Source: Gale, Zaharia, Young, Elsen, "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-A.
 """
 
+import codecs
 import re
 
 import numpy as np
@@ -32,7 +33,7 @@ def read(path) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
 def parse(content: bytes, where: str) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
     """What `read` gives, of a file's content; errors begin with `where`."""
     try:
-        lines = content.decode("ascii").split("\n")
+        lines = content.removeprefix(codecs.BOM_UTF8).decode("ascii").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: it cannot be read as a .smtx file ({door.brief(error)})") from error
     while lines and not lines[-1].strip():

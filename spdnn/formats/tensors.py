@@ -1,4 +1,4 @@
-"""Named arrays in a .safetensors or an .npz file: read one at a time, written whole or not at all."""
+"""Named arrays in .safetensors or .npz files: read one at a time, written whole or not at all."""
 
 import math
 import zipfile
@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import door, files
+from spdnn.common import arrays, door, files
 from spdnn.common.errors import InputError
-from spdnn.common.validation import shortened
+from spdnn.common.validation import json_of, quoted, shortened
 from spdnn.formats import container
 
 TYPES = ("F16", "BF16", "F32", "F64")
 KINDS = "biufcSU"  # of the arrays that NumPy may read, of fixed size and without Python objects
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as NumPy writes; others may take any memory to unpack
 ENDINGS = (".safetensors", ".npz")
+INDEX = ".safetensors.index.json"
 
 
 class Safetensors(Mapping):
@@ -47,6 +48,44 @@ class Safetensors(Mapping):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+
+class Shards(Mapping):
+    """The tensors of several .safetensors files beside an index, model.safetensors.index.json, by name.
+
+    The index is a JSON object whose `weight_map` names the file of each tensor, as Hugging Face's libraries write it.
+
+    Raises:
+        InputError: no such index, a file that is not in its folder, or a tensor that is not in its file; and as
+            Safetensors.
+    """
+
+    def __init__(self, path):
+        self.path = files.existing(path, "index of .safetensors files")
+        index = json_of(door.text(self.path, "file index"), str(self.path), "file index")
+        names = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
+            raise InputError(f"{self.path}: its weight_map must name the .safetensors file of each tensor")
+        shards = {}
+        for file in set(names.values()):
+            if Path(file).name != file:
+                raise InputError(f"{self.path}: {quoted(file)} must be a file in the folder of the index")
+            shards[file] = Safetensors(self.path.parent / file)
+        self._shard_of = {name: shards[file] for name, file in names.items()}
+        if absent := [name for name, file in names.items() if name not in shards[file]]:
+            raise InputError(f"{self.path}: {names[absent[0]]} has no tensor {quoted(absent[0])}")
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shard_of[name].shape(name)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._shard_of[name][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shard_of)
+
+    def __len__(self) -> int:
+        return len(self._shard_of)
 
 
 class Archive(Mapping):
@@ -86,12 +125,12 @@ class Archive(Mapping):
         return array.astype(np.float32) if array.dtype == np.float16 else array
 
     def any(self, name: str) -> np.ndarray:
-        """An array of any type, as it is stored."""
+        """An array of any type, as it is stored, but in this machine's byte order."""
         if name not in self._names:
             raise KeyError(name)
         self.shape(name)
         with door.sound(f"{self.path}: {shortened(name, 30)} cannot be read"):
-            return self._file[name]
+            return arrays.native(self._file[name])
 
     def shape(self, name: str) -> tuple[int, ...]:
         """As the header of an array has it. Raises InputError: it is damaged, or its bytes cannot hold the array."""
@@ -111,7 +150,7 @@ class Archive(Mapping):
 
 
 def read_array(path) -> np.ndarray:
-    """The array in a .npy file, as it is stored.
+    """The array in a .npy file, as it is stored, but in this machine's byte order.
 
     Raises:
         InputError: no sound .npy file, or an array of anything but numbers.
@@ -120,7 +159,7 @@ def read_array(path) -> np.ndarray:
     with door.sound(f"{path}: this is no sound .npy file of plain numbers"), open(path, "rb") as stream:
         check_header(stream, path.stat().st_size)
         stream.seek(0)
-        return np.lib.format.read_array(stream, allow_pickle=False)
+        return arrays.native(np.lib.format.read_array(stream, allow_pickle=False))
 
 
 def check_header(stream, size: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.common.threads import in_order
+from spdnn.common.validation import quoted
 from spdnn.formats import checks, lines, staging
 from spdnn.formats.archive import Archive, Folder, Member
 from spdnn.kernels import dispatch
@@ -95,8 +96,8 @@ class TextNetwork(Network):
             raise InputError(f"{layers} layers asked for; a network has at least 1")
         for one in bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]:
             with np.errstate(over="ignore"):
-                if np.ndim(one) or not np.isfinite(np.float32(one)):
-                    raise InputError(f"bias {one}: it must be a finite number")
+                if np.ndim(one) or np.asarray(one).dtype.kind not in "fiub" or not np.isfinite(np.float32(one)):
+                    raise InputError(f"bias {quoted(one)}: it must be a finite number")
         self.path = files.existing(path, "network")
         self._source = Folder(self.path) if self.path.is_dir() else Archive(self.path)
         self._bias, self._clip, self._layers, self._last = bias, clip, layers, last

@@ -11,6 +11,7 @@ import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ from spdnn.common.errors import InputError
 from spdnn.common.validation import shortened
 
 ENDINGS = (".pt", ".pth")
+OTHERS = (".tar", ".ckpt", ".bin")  # that other files have, too
+ZIP, PICKLE = b"PK\x03\x04", b"\x80\x02"  # the beginnings of what torch writes, and wrote before 1.6
 TYPES = {
     "FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "BFloat16Storage": "BF16",
     "LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "<i1", "ByteStorage": "<u1",
@@ -34,6 +37,14 @@ OPCODES = (
     "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
     "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS",
 )  # fmt: skip
+
+
+def is_one(path: Path) -> bool:
+    """Whether a file is torch's: by the ending of its name, or by its content where others use that ending."""
+    if path.name.endswith(OTHERS) and not path.is_dir():
+        with door.opened(path) as stream:
+            return stream.read(4).startswith((ZIP, PICKLE))
+    return path.name.endswith(ENDINGS)
 
 
 class _Kind(NamedTuple):

@@ -6,6 +6,7 @@ The oracle is slow, so it judges no more inputs than some seconds allow, drawn a
 from msgspec.structs import replace
 
 from spdnn.common.errors import InputError
+from spdnn.common.validation import WHOLE, quoted
 from spdnn.measure.run import not_official, official
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -14,7 +15,7 @@ from spdnn.problem.result import Result
 from spdnn.records.run_record import Judged, Verdict
 from spdnn.verify import verdict as verify
 
-ORACLE_EDGES = 1e10  # some ten seconds of oracle on one core
+ORACLE_EDGES = 1e9  # work that the oracle may do by default, as config/config.yaml has it: some 3 s on one core
 
 
 def judge(
@@ -92,9 +93,9 @@ def named_truth(text: str, count: int | None) -> verify.Truth:
     """
     if text.startswith("official:"):
         width = text.removeprefix("official:")
-        if not width.isdigit():
+        if not WHOLE.fullmatch(width):
             raise InputError(
-                f"truth {text!r}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
+                f"truth {quoted(text)}: it must be official:N with N one of {', '.join(map(str, challenge.WIDTHS))}"
             )
         return verify.official(int(width), count)
     return verify.from_file(text, count)

@@ -44,7 +44,8 @@ def operand(value: Any, name: str, dtypes: tuple = DTYPES, dimensions: tuple[int
     array = result.array
     if array.dtype not in dtypes:
         offered = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
-        raise InputError(f"{name} is of {array.dtype}; it must be of {offered}")
+        order = "" if array.dtype.isnative else " in this machine's byte order"
+        raise InputError(f"{name} is of {array.dtype}; it must be of {offered}{order}")
     if dimensions is not None and array.ndim not in dimensions:
         allowed = " or ".join(str(number) for number in dimensions)
         raise InputError(f"{name} has {array.ndim} dimensions; it must have {allowed}")

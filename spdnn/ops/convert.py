@@ -42,7 +42,7 @@ def of_scipy(matrix, dtype, index_bits: int | None) -> tuple[Topology, np.ndarra
 
     if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
         raise InputError(f"{type(matrix).__name__} is no SciPy sparse matrix of two dimensions")
-    check_sparse(matrix, "this SciPy matrix is damaged")
+    matrix = check_sparse(matrix, "this SciPy matrix is damaged")
     if matrix.format in ("csr", "csc", "bsr") and len(matrix.indices) > matrix.indptr[-1]:
         matrix = matrix.copy()
         matrix.prune()  # of what lies behind its last entry, for which tocoo() has no row

@@ -3,12 +3,14 @@
 import difflib
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from spdnn.common.errors import InputError
+from spdnn.common.files import check_no_url
 from spdnn.common.validation import LONGEST_SENTENCE, shortened
 from spdnn.engines.registry import engine
 from spdnn.problem import challenge
@@ -91,6 +93,13 @@ def check(config: dict, schema: str | Path) -> dict:
     if errors:
         raise InputError(f"config: {_sentence(errors[0], rules)}")
     checked = _listed(config, rules) | {"cases": [_listed(item, rules) for item in config["cases"]]}
+    for key, path in _paths(checked):
+        check_no_url(path)
+        if {"{", "}"} <= set(path):
+            said = shortened(repr(path))
+            raise InputError(
+                f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names"
+            )
     names = [own["name"] for own in checked["networks"]]
     if len(set(names)) != len(names):
         raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
@@ -100,6 +109,15 @@ def check(config: dict, schema: str | Path) -> dict:
     for part in _parts(checked):
         _check_part(part)
     return checked
+
+
+def _paths(config: dict) -> Iterator[tuple[str, str]]:
+    """(key, path) of what a checked configuration names of the user's own files."""
+    for own in config["networks"]:
+        yield from ((f"networks.{key}", own[key]) for key in ("path", "inputs", "truth") if own.get(key))
+    for above, key in (("fetch", "mnist"), ("ops", "dlmc")):
+        if path := (config[above] or {}).get(key):
+            yield f"{above}.{key}", path
 
 
 def _listed(config: dict, rules: dict) -> dict:
@@ -225,7 +243,9 @@ def _number(value):
         return [_number(item) for item in value]
     if isinstance(value, dict):
         return {key: _number(item) for key, item in value.items()}
-    if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", value, re.ASCII | re.IGNORECASE):
+    if isinstance(value, str) and re.fullmatch(
+        r"-?\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,3})?", value, re.ASCII | re.IGNORECASE
+    ):
         value = float(value) if set(value.lower()) & set(".e") else int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

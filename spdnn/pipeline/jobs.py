@@ -17,8 +17,11 @@ def logged(log: str) -> Iterator[None]:
     The sentence goes to the log and to the terminal, and progress (spdnn/common/progress.py) to the log.
     """
     sys.stderr.flush()
-    terminal = os.fdopen(os.dup(2), "w")
-    with clean_on_terminate(own=True), open(log, "w", encoding="utf-8", buffering=1) as stream:
+    terminal = os.fdopen(os.dup(2), "w", errors="backslashreplace")  # as standard error
+    with (
+        clean_on_terminate(own=True),
+        open(log, "w", encoding="utf-8", errors="backslashreplace", buffering=1) as stream,
+    ):
         os.dup2(stream.fileno(), 2)
         try:
             progress_output.begin()

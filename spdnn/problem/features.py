@@ -81,7 +81,7 @@ class Inputs(Shown):
         """
         array = array if sp.issparse(array) else arrays.host(array, "the array of inputs")
         if sp.issparse(array):
-            check_sparse(array, "inputs are not a sound sparse matrix")
+            array = check_sparse(array, "inputs are not a sound sparse matrix")
         if array.dtype.kind not in "fiub":
             raise InputError(f"inputs of type {array.dtype} are not real numbers")
         with np.errstate(over="ignore"):

@@ -9,8 +9,9 @@ import abc
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 from spdnn.common import arrays, door, progress
 from spdnn.common.errors import InputError
 from spdnn.common.shown import Shown, counted
+from spdnn.common.validation import quoted
 
 NARROW_WIDTH = 65_536  # widest layer input that uint16 indices can number
 
@@ -189,13 +191,13 @@ class Layer(Shown):
 
         Args:
             matrix: any real dtype; rounded to float32.
-            bias: a number or a vector of `outputs` numbers; rounded to float32.
+            bias: a number or a vector of `outputs` numbers, rounded to float32; None is 0.
 
         Raises:
             InputError: not a matrix, complex, NaN or infinite (also after rounding), or a bias of another length.
         """
         if sp.issparse(matrix):
-            check_sparse(matrix, f"{where}: this sparse matrix is damaged")
+            matrix = check_sparse(matrix, f"{where}: this sparse matrix is damaged")
         else:
             matrix = arrays.host(matrix, f"{where}: the matrix")
             if matrix.ndim != 2:
@@ -210,11 +212,11 @@ class Layer(Shown):
         columns.eliminate_zeros()
         columns.sort_indices()
         inputs, outputs = columns.shape
-        try:
-            with np.errstate(over="ignore"):
-                bias = np.asarray(arrays.host(bias, f"{where}: the bias"), dtype=np.float32)
-        except (TypeError, ValueError):
-            raise InputError(f"{where}: bias {bias!r} is not a number or a vector of numbers") from None
+        given = arrays.host(0.0 if bias is None else bias, f"{where}: the bias")
+        if given.dtype.kind not in "fiub":
+            raise InputError(f"{where}: bias {quoted(bias)} is not a number or a vector of numbers")
+        with np.errstate(over="ignore"):
+            bias = np.asarray(given, dtype=np.float32)
         bias = bias[()] if bias.ndim == 0 else np.ascontiguousarray(bias)
         return cls(
             inputs,
@@ -236,15 +238,18 @@ def check_sparse(matrix: Any, what: str) -> Any:
 
 
 def check_indices(matrix: Any) -> Any:
-    """A SciPy sparse matrix or array itself, when none of its indices lies outside: SciPy and ours would follow them.
+    """A SciPy sparse matrix or array, when none of its indices lies outside: SciPy and ours would follow them.
 
-    SciPy's own check passes over offsets that end at 0, and knows only some of the formats.
+    SciPy's own check passes over offsets that end at 0, and knows only some of the formats. Values of another byte
+    order, of which SciPy converts only some formats, become this machine's.
 
     Raises:
         ValueError: it is damaged; what is wrong.
     """
     if matrix.ndim != 2:
         raise ValueError(f"it has {matrix.ndim} dimensions")
+    if not matrix.dtype.isnative:
+        matrix = matrix.astype(np.float32 if matrix.dtype == ">f2" else matrix.dtype.newbyteorder("="))
     rows, columns = matrix.shape
     if matrix.format in ("csr", "csc"):
         by_row = matrix.format == "csr"
@@ -509,13 +514,17 @@ def from_matrices(matrices: Sequence, bias: Any = 0.0, clip: float | None = None
 
     Args:
         matrices: one a layer, widths chaining.
-        bias: one number for all layers, or a list with a number or a vector for each layer.
+        bias: one number for all layers, or a list with a number, a vector or None (0) for each layer.
         clip: YMAX of a clipped ReLU in every layer, or None for a plain ReLU.
         last: activation of the last layer, 'relu' (as the others) or 'none' (logits).
 
     Raises:
-        InputError: see Layer.from_matrix; or another number of biases than of layers.
+        InputError: see Layer.from_matrix; no list of matrices, or another number of biases than of layers.
     """
+    if isinstance(matrices, (str, PathLike)):
+        raise InputError(f"matrices {quoted(matrices)}: they are a list of matrices; spdnn.open_network reads files")
+    if not isinstance(matrices, Iterable) or getattr(matrices, "ndim", None) == 2:
+        raise InputError(f"matrices is a {type(matrices).__name__}; it must be a list of matrices, one for each layer")
     matrices = list(matrices)
     if not matrices:
         raise InputError("a network needs at least one layer; the list of matrices is empty")

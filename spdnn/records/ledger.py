@@ -8,6 +8,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from spdnn.common.errors import Unavailable
 from spdnn.common.files import cache_folder
 from spdnn.records.run_record import RunRecord
 
@@ -18,7 +19,7 @@ _BYTES = 1 << 26  # of the list that are read, its end
 
 def note(record: RunRecord, word: str) -> None:
     """Add a sealed record to the list, as `made` or `repeated`; where nothing can be written, it is not known here."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, Unavailable):
         path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -31,7 +32,7 @@ def note(record: RunRecord, word: str) -> None:
 def origins() -> dict[str, str]:
     """MADE or REPEATED by the seal of the record; of all others, it is GIVEN."""
     known: dict[str, str] = {}
-    with contextlib.suppress(OSError), open(_path(), "rb") as file:
+    with contextlib.suppress(OSError, Unavailable), open(_path(), "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _BYTES))
         for line in file.read(_BYTES).decode("ascii", "replace").splitlines():
             seal, _, word = line.partition(" ")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spdnn.common.errors import InputError
+from spdnn.common.files import check_no_url
 from spdnn.records.cases import read_cases
 
 
@@ -32,7 +33,7 @@ def record_files(name: str | Path) -> Folder:
     Raises:
         InputError: neither a record nor a verdict is there, or a list of cases that is not sound.
     """
-    name = Path(name)
+    named, name = name, Path(name)
     verdicts, expected = [], []
     if (name / "cases.json").is_file():
         configured = read_cases(name / "cases.json")
@@ -43,6 +44,9 @@ def record_files(name: str | Path) -> Folder:
         records += sorted(name.glob("ops/*.jsonl")) if configured.ops else []
     else:
         records = sorted([*name.glob("*.json"), *name.glob("*.jsonl")]) if name.is_dir() else [name]
+    if name.is_dir():
+        records = [path for path in records if not path.name.startswith(".")]  # a Mac's ._ files, among others
     if not (records or verdicts) or not all(path.is_file() for path in records):
+        check_no_url(named)
         raise InputError(f"{name}: no record there")
     return Folder(records, verdicts, expected)

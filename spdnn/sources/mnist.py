@@ -28,6 +28,7 @@ They are compiled (spdnn/kernels/cpu/resize.cpp).
 The formula comes from a comparison with the official images, whose bits it gives at every size.
 """
 
+import contextlib
 import hashlib
 import math
 import os
@@ -39,7 +40,7 @@ from pathlib import Path
 import numpy as np
 
 from spdnn.common import door
-from spdnn.common.errors import InputError, SpdnnError
+from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import cache_folder, existing
 from spdnn.common.progress import Stage
 from spdnn.kernels import dispatch
@@ -77,8 +78,10 @@ def locate_mnist(path: str | os.PathLike | None = None, folder: str | os.PathLik
 
 def downloaded_mnist() -> Path | None:
     """The file that `locate_mnist` fetched before, not checked again; None where there is none."""
-    path = cache_folder() / read_sources()[NAME].path
-    return path if path.is_file() else None
+    with contextlib.suppress(OSError, Unavailable):  # no home folder, or one that may not be read
+        path = cache_folder() / read_sources()[NAME].path
+        return path if path.is_file() else None
+    return None
 
 
 def read_idx(path: str | os.PathLike, sha256: str | None = challenge.MNIST_SHA256) -> np.ndarray:

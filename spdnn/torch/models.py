@@ -181,7 +181,8 @@ def _judged(
 ) -> tuple[Row, nn.Module | None]:
     """The row of a layer, and what replaces it."""
     weight = getattr(layer, "weight_orig", layer.weight)
-    size = (len(weight), weight[0].numel()) if len(weight) else (0, 0)
+    lazy = nn.parameter.is_lazy(weight)  # it has no shape
+    size = (len(weight), weight[0].numel()) if not lazy and len(weight) else (0, 0)
 
     def left(reason: str, sparsity: float = 0.0, *times: float) -> tuple[Row, None]:
         return Row(name, type(layer).__name__, size, sparsity, False, reason, *times), None
@@ -210,6 +211,8 @@ def _judged(
 
 def _reason(layer: nn.Module, weight: Tensor, min_size: int, owners: dict[int, set[nn.Module]]) -> str | None:
     """Why a layer cannot be replaced; None: it can."""
+    if nn.parameter.is_lazy(weight):
+        return f"a {type(layer).__name__} has no weights before its first call; call the model once"
     if type(layer) not in KINDS:
         return f"a {type(layer).__name__} may mean more than its base class"
     if isinstance(layer, nn.Conv2d) and (why := unsuitable(layer)):

@@ -212,6 +212,8 @@ def unsuitable(module: nn.Conv2d) -> str | None:
 def masked_weight(module: nn.Module) -> tuple[np.ndarray, np.ndarray]:
     """(weights, which of them stay), (out, in): those of torch's mask, or without one those that are not zero."""
     weight, mask = getattr(module, "weight_orig", module.weight), getattr(module, "weight_mask", None)
+    if nn.parameter.is_lazy(weight):
+        raise InputError(f"a {type(module).__name__} has no weights before its first call; call it once")
     dense = weight.detach().cpu().flatten(1)
     if dense.dtype not in library.DTYPES:
         raise InputError(f"its weights are of {dense.dtype}; they must be float32 or float16")

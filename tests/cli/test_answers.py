@@ -44,8 +44,11 @@ def infer(files, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize("labels", ["y.npy", "y.npz", "y.csv", "y.txt"])
-def test_labels_of_every_kind(infer, labels):
+@pytest.mark.parametrize("labels", ["y.npy", "y.npz", "y.csv", "y.txt", "mark.txt", "windows.csv"])
+def test_labels_of_every_kind(infer, files, labels):
+    lines = (files / "y.txt").read_text()
+    (files / "mark.txt").write_text(lines, encoding="utf-8-sig")
+    (files / "windows.csv").write_text(lines, encoding="utf-16")
     status, out, _ = infer("--labels", labels)
     assert status == 0
     assert "survivors   40 of 40 inputs\n" in out
@@ -108,6 +111,7 @@ def test_the_first_inputs_take_the_first_labels(infer):
         (["--labels", "nowhere.npy"], "nowhere.npy: there is no such file of labels"),
         (["--labels", "net.safetensors"], "labels are .npy, .npz, .csv or .txt files"),
         (["--labels", "x.npy"], "x.npy: of shape (40, 20); one whole number for each input is needed"),
+        (["--labels", "array.txt"], "array.txt: this is no text file"),
         (["--labels", "short.txt"], "short.txt: 3 labels for 40 inputs"),
         (["--labels", "words.csv"], "words.csv:2: 'cat' is not a label; one is a whole number"),
         (["--labels", "y.npy", "--classes", "short.txt"], "short.txt: 3 names; the network has 6 outputs"),
@@ -119,6 +123,7 @@ def test_the_first_inputs_take_the_first_labels(infer):
 )
 def test_mistakes_are_one_sentence(arguments, sentence, infer, files):
     (files / "short.txt").write_text("0\n1\n2\n")
+    (files / "array.txt").write_bytes((files / "y.npy").read_bytes())
     (files / "words.csv").write_text("label\ncat\n")
     (files / "twice.txt").write_text("a\na\n")
     (files / "odd.txt").write_text("\x1b[2J\n")

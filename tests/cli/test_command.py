@@ -246,6 +246,9 @@ MISTAKES = [
     (["network", "info", "nowhere.safetensors"], "there is no such network"),
     (["verify", "--categories", "nowhere.txt", "--truth", "official:1024"], "there is no such list of categories"),
     (["report", "nowhere.json", "-o", "x.html"], "nowhere.json: no record there"),
+    (["report", "https://example.org/r.json"], "https://example.org/r.json: this is a URL, and files are named by"),
+    (["network", "info", "https://example.org/a.onnx"], "https://example.org/a.onnx: this is a URL"),
+    ([*CHALLENGE, "--record", "https://example.org/r.json"], "https://example.org/r.json: this is a URL"),
 ]
 
 
@@ -316,6 +319,66 @@ def test_sizes(text, size):
     from spdnn.cli.arguments import size as parsed
 
     assert parsed(text) == size
+
+
+ALL_CLOSED = ">&- 2>&- <&-"
+STREAMS = [  # (redirections, environment, status, what is said on standard error)
+    *((closed, {}, 0, "") for closed in (">&-", "2>&-", "<&-", ALL_CLOSED, "2>/dev/full", ">/dev/null 2>&-")),
+    (">/dev/full", {}, 1, "standard output cannot be written to (No space left on device); all else is done"),
+    ("1</dev/null", {}, 1, "standard output cannot be written to (Bad file descriptor); all else is done"),
+    (">/dev/full", {"PYTHONUNBUFFERED": "1"}, 1, "standard output cannot be written to (No space left on device)"),
+    *(("", {"PYTHONIOENCODING": encoding}, 0, "") for encoding in ("ascii", "latin-1", "utf-8:strict")),
+    ("", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, 0, ""),
+]
+
+
+@pytest.mark.parametrize(("streams", "environment", "status", "said"), STREAMS)
+def test_what_standard_streams_cannot_take_costs_no_record(files, streams, environment, status, said):
+    """Streams that are closed, full or of an encoding without the letters of names; the record is written."""
+    net, names = "net \u2013 \u00b5\u00d7.safetensors", "a\n\u00b5\n" + "\n".join(map(str, range(38)))
+    (files / "net.safetensors").rename(files / net)
+    (files / "names.txt").write_text(names, encoding="utf-8")
+    os.rename(files / "x.npy", os.fsencode(files / "x") + b"\xff.npy")
+    (files / "y.txt").write_text("1\n" * 300)
+    words = f"infer --network '{net}' --inputs x*.npy --labels y.txt --classes names.txt --threads 1 --record run.json"
+    command = f"'{sys.executable}' -m spdnn {words} {streams}"
+    done, out, told = finished(["bash", "-c", command], cwd=files, env=os.environ | environment, errors="replace")
+    assert (done, "" if not said else said in told) == (status, "" if not said else True)
+    assert bool(said or not told), told
+    assert "Traceback" not in out + told
+    assert read_record(files / "run.json").verdict.passed
+    report = f"'{sys.executable}' -m spdnn report run.json -o '\u00b5.html' --csv all.csv {streams}"
+    done, out, told = finished(["bash", "-c", report], cwd=files, env=os.environ | environment, errors="replace")
+    assert (done, "Traceback" in told) == (status, False)
+    assert (files / "all.csv").exists()
+
+
+@pytest.mark.parametrize("streams", [">/dev/full", "| true", ">&-", "2>/dev/full >&2"])
+def test_help_ends_quietly_where_nobody_reads_it(streams):
+    done, _, told = finished(["bash", "-c", f"set -o pipefail; '{sys.executable}' -m spdnn --help {streams}"])
+    assert (done, told) == (0, "")
+
+
+def test_a_user_without_a_home_has_records(files):
+    """As in a container whose user id has no name; and with a home that may not be read."""
+    (files / "home").mkdir(mode=0)
+    for home in ("", f"HOME={files}/home"):
+        command = ["unshare", "--user", "--map-user=12345", "--map-group=12345", "env", "-i", *([home] if home else [])]
+        command += [sys.executable, "-m", "spdnn"]
+        if subprocess.run([*command[:6], "true"], capture_output=True, check=False).returncode:
+            pytest.skip("no user namespaces here")
+        challenge_ = ["challenge", "--neurons", "1024", "--layers", "1", "--inputs", "digits", "--count", "4"]
+        for words in (["infer", *map(str, given(files))], challenge_):
+            record = files / "run.json"
+            record.unlink(missing_ok=True)
+            status, _, told = finished([*command, *words, "--threads", "1", "--record", str(record)])
+            assert status == 0, told
+            assert read_record(record).verdict.passed
+        status, _, told = finished([*command, "record", "check", str(record)])
+        assert (status, told) == (0, "")
+        status, _, told = finished([*command, "challenge", "--neurons", "1024", "--layers", "1"])
+        assert status == 1
+        assert "Traceback" not in told
 
 
 def test_python_m_spdnn_is_quiet_when_piped(tmp_path):

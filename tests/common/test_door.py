@@ -44,6 +44,17 @@ def test_gzip_that_holds_far_more_than_it_is(tmp_path):
     refuses("a.gz: it holds more than 4 bytes", door.whole, path, 4)
 
 
+def test_text_has_no_byte_order_mark(tmp_path):
+    path = tmp_path / "a.txt"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        path.write_text(" é\n\n2", encoding=encoding)
+        assert door.text(path, "list") == " é\n\n2"
+        assert list(door.lines(path)) == [(1, "é"), (2, ""), (3, "2")]
+    path.write_bytes(b"\x93NUMPY\x01\x00")
+    refuses(r"a\.txt: it is not a list in JSON \(it is no text: byte 0x93 at 0\)", door.text, path, "list")
+    refuses(r"a\.txt: this is no text file", list, door.lines(path))
+
+
 def test_what_a_library_raises_is_one_short_sentence():
     with pytest.raises(InputError) as caught, door.sound("a.npz: damaged"):
         raise SyntaxError("\x00\x1b[31m" + "x" * 999 + "\nmore")

@@ -36,8 +36,9 @@ def test_no_seeking_from_the_end():
 
 
 def test_natural_order():
-    names = ["l10", "l2", "l1", "a10b2", "a10b1", "", "l", "2", "10"]
-    assert sorted(names, key=natural) == ["", "2", "10", "a10b1", "a10b2", "l", "l1", "l2", "l10"]
+    names = ["l10", "l2", "l1", "a10b2", "a10b1", "", "l", "2", "10", "l" + "1" * 5000, "l007", "l\u00b2"]
+    ordered = ["", "2", "10", "a10b1", "a10b2", "l", "l1", "l2", "l007", "l10", "l" + "1" * 5000, "l\u00b2"]
+    assert sorted(names, key=natural) == ordered
 
 
 def header(name="n32-l1.tsv", size=0, kind=tarfile.REGTYPE):

@@ -130,12 +130,29 @@ def test_weights_beside_a_model(tmp_path):
     refuses(r"a\.onnx: \d+ bytes of weights at \d+ of a\.onnx\.data, which has", spdnn.open_network, path)
     (tmp_path / "a.onnx.data").unlink()
     refuses(r"a\.onnx\.data: there is no such file of its weights", spdnn.open_network, path)
-    for name in ("/etc/passwd", "../whole.onnx", ".."):
-        model = onnx.load(path, load_external_data=False)
+    model = onnx.load(path, load_external_data=False)
+
+    def place(**changes):
         for one in model.graph.initializer:
-            one.external_data[0].value = name
+            for entry in one.external_data:
+                entry.value = changes.get(entry.key, entry.value)
         onnx.save(model, path)
-        refuses("they may be in its own folder alone", spdnn.open_network, path)
+
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "w.bin").write_bytes(content)
+    (tmp_path / "w.bin").symlink_to("weights/w.bin")
+    (tmp_path / "out.bin").symlink_to("/etc/passwd")
+    (tmp_path / "out").symlink_to(tmp_path.parent)
+    for name in ("weights/w.bin", "./w.bin", ".//weights/./w.bin", "weights/../w.bin"):
+        place(location=name)
+        assert spdnn.open_network(path).sha256() == wanted
+    outside = ("/etc/passwd", "../whole.onnx", "..", "", "weights/../../w.bin", "out.bin", f"out/{tmp_path.name}/../x")
+    for name in outside:
+        place(location=name)
+        refuses("they must be in the model's own folder, and no link may", spdnn.open_network, path)
+    for number in ("x", "-1", "9" * 5000):
+        place(location="w.bin", offset=number)
+        refuses(f"a.onnx: the offset of its weights is '{number[:9]}.*, no whole number", spdnn.open_network, path)
 
 
 def test_all_that_is_not_read_is_named(tmp_path):

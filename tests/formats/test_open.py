@@ -1,9 +1,11 @@
 """One door for all formats: what a path is taken for, the options, and text streamed into a store."""
 
+import codecs
 import gzip
 import os
 import tarfile
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +32,65 @@ def packed(folder, path, reverse=False):
         for name in sorted(os.listdir(folder), reverse=reverse):  # l1, l10, l11, l12, l2, ...
             archive.add(folder / name, f"neuron32/{name}")
     return path
+
+
+@pytest.mark.parametrize("kind", [">f2", ">f4", ">f8", ">i4"])
+def test_files_of_another_byte_order(tmp_path, kind):
+    numbers = np.arange(12).reshape(3, 4)
+    weight, rows = numbers.astype(kind), numbers.T.astype(kind)
+    np.savez(tmp_path / "dense.npz", weight)
+    np.savez(tmp_path / "state.npz", **{"fc.weight": rows, "fc.bias": np.zeros(4, kind)})
+    sparse = sp.csc_array(numbers)
+    sparse.data = sparse.data.astype(kind)
+    sp.save_npz(tmp_path / "sparse.npz", sparse)
+    for name in ("dense.npz", "state.npz", "sparse.npz"):
+        assert np.array_equal(open_network(tmp_path / name, last="none").layer(0).matrix().toarray(), numbers)
+    np.save(tmp_path / "x.npy", rows)
+    for name in ("x.npy", "dense.npz", "sparse.npz"):
+        wanted = numbers.T if name == "x.npy" else numbers
+        assert np.array_equal(open_inputs(tmp_path / name).dense(np.arange(len(wanted))), wanted)
+
+
+def test_hidden_files_are_no_layers(tmp_path, folder):
+    """A Mac leaves a file ._NAME beside each NAME on disks of others, and in archives."""
+    matrices = tmp_path / "matrices"
+    matrices.mkdir()
+    sp.save_npz(matrices / "l1.npz", sp.random_array((4, 3), density=0.5, rng=1))
+    junk = b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X"
+    for name in ("._l1.npz", "._l1.mtx", "._n32-l1.tsv", ".DS_Store", "Thumbs.db"):
+        (matrices / name).write_bytes(junk)
+        (folder / name.replace("_l1.npz", "_n32-l2.tsv")).write_bytes(junk)
+    assert open_network(matrices, last="none").depth == 1
+    for path in (folder, packed(folder, tmp_path / "a.tar.gz")):
+        assert open_network(path, bias=-0.1).depth == FORMULA.depth
+
+
+def test_a_url_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in ("https://example.org/net.onnx", "s3://bucket/x.npy", "file:///tmp/net.npz"):
+        for call in (open_network, open_inputs):
+            for path in (url, Path(url)):
+                assert refuses("this is a URL", call, path).startswith(url.split("//")[0] + "//")
+    for call, what in ((open_network, "network"), (open_inputs, "file of inputs")):
+        refuses(f"a ndarray is no path of a {what}", call, np.eye(3))
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    lines = "1\t1\t1\n2\t3\t0.5\n"
+    for mark in (b"", codecs.BOM_UTF8):
+        (tmp_path / "sparse-images-4.tsv").write_bytes(mark + lines.encode())
+        (tmp_path / "n16-l1.tsv").write_bytes(mark + lines.encode())
+        header = b"%%MatrixMarket matrix coordinate real general\n3 4 1\n1 1 1\n"
+        (tmp_path / "a.mtx").write_bytes(mark + header)
+        (tmp_path / "list.txt").write_bytes(mark + b"a.mtx\n")
+        (tmp_path / "layers").mkdir(exist_ok=True)
+        (tmp_path / "n16-l1.tsv").rename(tmp_path / "layers" / "n16-l1.tsv")
+        assert open_inputs(tmp_path / "sparse-images-4.tsv").nonzeros == 2
+        assert open_network(tmp_path / "layers", bias=0).edges == 2
+        assert open_network(tmp_path / "list.txt", last="none").edges == 1
+        store.write_network(tmp_path / "net.json", FORMULA, formula_ok=True)
+        (tmp_path / "net.json").write_bytes(mark + (tmp_path / "net.json").read_bytes())
+        assert open_network(tmp_path / "net.json").depth == FORMULA.depth
 
 
 def test_every_kind_of_network(tmp_path, folder):

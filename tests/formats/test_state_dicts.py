@@ -1,5 +1,6 @@
 """State dicts: layers by their names, in .npz, .safetensors and .pt; what a user must state; what is refused."""
 
+import json
 import os
 import pickle
 import tracemalloc
@@ -158,6 +159,51 @@ def packed(path, content, data=None, **options):
         for name, values in (data or {}).items():
             archive.writestr(f"a/data/{name}", values)
     return path
+
+
+def test_files_that_share_a_state_dict(tmp_path):
+    tensors = made(("fc1", 5, 4), ("fc2", 3, 5))
+    whole = spdnn.open_network(save(tmp_path / "a.safetensors", tensors), last="none")
+    files = [f"model-0000{k}-of-00002.safetensors" for k in (1, 2)]
+    for k, file in enumerate(files, 1):
+        save(tmp_path / file, {name: one for name, one in tensors.items() if name.startswith(f"fc{k}")})
+    index = tmp_path / "model.safetensors.index.json"
+    map_of = {name: files[int(name[2]) - 1] for name in tensors}
+
+    def write(weight_map):
+        index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+
+    write(map_of)
+    assert spdnn.open_network(index, last="none").sha256() == whole.sha256()
+    refuses(r"one file of several; name their index, model\.safetensors", spdnn.open_network, tmp_path / files[0])
+    for changed, said in (
+        (map_of | {"fc3.weight": files[1]}, "has no tensor 'fc3.weight'"),
+        (map_of | {"fc2.bias": "../a.safetensors"}, "must be a file in the folder of the index"),
+        (map_of | {"fc2.bias": "b.safetensors"}, r"b\.safetensors: there is no such file"),
+        ({"fc1.weight": 1}, "its weight_map must name"),
+        (None, "its weight_map must name"),
+    ):
+        write(changed)
+        refuses(said, spdnn.open_network, index, last="none")
+    index.write_bytes(b"{\xff")
+    refuses("it is not a file index in JSON", spdnn.open_network, index)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pth.tar", "model.tar", "epoch=3.ckpt", "pytorch_model.bin"])
+def test_what_torch_saved_under_another_name(tmp_path, name):
+    (tmp_path / name).write_bytes(TORCH.read_bytes())
+    assert spdnn.open_network(tmp_path / name, last="none").sha256() == spdnn.open_network(TORCH, last="none").sha256()
+    (tmp_path / name).write_bytes(pickle.dumps({}, protocol=2))
+    refuses(r"no sound zip archive, as torch writes since 1\.6", spdnn.open_network, tmp_path / name)
+
+
+def test_a_number_in_a_name_may_be_long(tmp_path):
+    names = [f"fc{digits}" for digits in ("1" * 5000, "2" * 5000, "09", "\u00b2")]
+    tensors = made(*((name, 6, 6) for name in names[:2]))
+    order = [name for name in tensors if name.endswith("weight")]
+    network = spdnn.open_network(save(tmp_path / "a.safetensors", tensors), last="none")
+    assert np.array_equal(network.layer(1).matrix().toarray(), tensors[order[1]].T)
+    refuses("", spdnn.open_network, save(tmp_path / "b.npz", made(*((name, 6, 6) for name in names[2:]))))
 
 
 def test_no_code_of_a_file_is_run(tmp_path):

@@ -91,7 +91,7 @@ def test_headers(tmp_path):
         ([good], "no JSON object"),
         (twice, "a name in its header is there twice"),
         (b"[" * 100_000, "nested too deeply"),
-        (b"\xff\xfe", "decode"),
+        (b"\xff\xfe", "no text: byte 0xff at 0"),
     ):
         text = header if isinstance(header, bytes) else json.dumps(header).encode()
         path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))

@@ -1,6 +1,7 @@
 """Layers and networks: what is accepted, what is refused and how it is said."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,6 +118,7 @@ def test_unsound_layers_are_refused(layer, change, message):
         (np.ones(3), 0.0, "not an array of 1 dimensions"),
         (np.ones((2, 2)), np.nan, "a bias is NaN"),
         (np.ones((2, 2)), [1.0, 2.0, 3.0], "one for each output; a matrix is"),
+        *((np.ones((2, 2)), bias, "is not a number or a vector of numbers") for bias in ("1", 1j, [None, 1.0])),
     ],
 )
 def test_unsound_matrices_are_refused(matrix, bias, message):
@@ -131,6 +133,35 @@ def test_widths_must_chain():
         MemoryNetwork([])
     with pytest.raises(InputError, match="2 biases for 1 layers"):
         from_matrices([np.ones((2, 3))], bias=[1, 2])
+
+
+@pytest.mark.parametrize(
+    "matrices", [np.eye(3), sp.eye_array(3, format="csr"), np.matrix(np.eye(3)), "w.npz", Path("w.npz"), None, 5]
+)
+def test_matrices_are_a_list(matrices):
+    with pytest.raises(InputError, match=r"list of matrices"):
+        from_matrices(matrices)
+
+
+def test_no_bias_is_a_bias_of_zero():
+    same = from_matrices([np.eye(3)] * 2, bias=[0.0, 1.0])
+    assert from_matrices([np.eye(3)] * 2, bias=[None, 1.0]).sha256() == same.sha256()
+    assert from_matrices([np.eye(3)], bias=None).sha256() == from_matrices([np.eye(3)]).sha256()
+
+
+@pytest.mark.parametrize("kind", [">f2", ">f4", ">f8", ">i2", ">i4", ">u8"])
+@pytest.mark.parametrize("form", ["dense", "csr", "csc", "coo", "bsr", "dia"])
+def test_numbers_of_another_byte_order(kind, form):
+    numbers = np.arange(12).reshape(3, 4)
+    matrix = numbers.astype(kind)
+    if form != "dense":
+        matrix = sp.csr_array(numbers).asformat(form)
+        matrix.data = matrix.data.astype(kind)
+    bias = np.arange(4, dtype=kind)
+    assert from_matrices([matrix], [bias]).sha256() == from_matrices([numbers], [np.arange(4)]).sha256()
+    assert np.array_equal(Inputs.from_array(matrix).dense(np.arange(3)), numbers)
+    if form != "dense":
+        assert np.array_equal(SparseMatrix.from_scipy(matrix).to_dense(), numbers)
 
 
 def test_first_layers_and_identity():

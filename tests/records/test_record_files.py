@@ -24,7 +24,7 @@ def test_a_file_stands_for_itself(tmp_path):
 
 
 def test_a_folder_stands_for_its_records(tmp_path):
-    made(tmp_path, "b.json", "a.jsonl", "notes.txt", "below/c.json")
+    made(tmp_path, "b.json", "a.jsonl", "notes.txt", "below/c.json", "._b.json", ".a.jsonl")
     assert found(tmp_path) == [["a.jsonl", "b.json"], []]
 
 

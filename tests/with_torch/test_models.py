@@ -103,6 +103,23 @@ def test_a_model_without_zeros_is_left():
     assert table[0].reason == "no weight is zero or masked; give a sparsity"
 
 
+def test_a_lazy_layer_has_no_weights_before_its_first_call():
+    model = nn.Sequential(nn.LazyLinear(200), nn.ReLU(), nn.LazyConv2d(200, 1))
+    table = st.sparsify(model, 0.9, min_size=0, measure=False, quiet=True)
+    for row in table:
+        assert not row.replaced
+        assert row.reason == f"a {row.kind} has no weights before its first call; call the model once"
+        assert f"{row.kind}  0 x 0" in str(table)
+    for layer, sparse in ((model[0], st.SparseLinear), (model[2], st.SparseConv2d)):
+        with pytest.raises(InputError, match=f"a {type(layer).__name__} has no weights before its first call"):
+            sparse.from_dense(layer)
+    other = nn.Sequential(nn.LazyLinear(200))
+    st.sparsify(other, 0.9, min_size=0, inputs=torch.ones(2, 100), measure=False, quiet=True)
+    assert isinstance(other[0], st.SparseLinear)
+    with pytest.raises(InputError, match=r"'0', and the model has a LazyLinear there"):
+        st.restore(nn.Sequential(nn.LazyLinear(200)), other.state_dict())
+
+
 def test_a_state_makes_the_same_layers_sparse():
     model, x = Model(), torch.randn(2, 3, 8, 8)
     st.sparsify(model, 0.9, min_size=1000, exclude="body.2", measure=False, quiet=True)
