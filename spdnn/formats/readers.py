@@ -143,10 +143,10 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
 
 def _kind(path: Path) -> str:
     """'store', 'text', 'onnx' or 'matrices'."""
-    if not path.is_dir() and container.is_store(path):
-        return "store"
     if path.name.endswith(tensors.INDEX) or (path.is_file() and torch_files.is_one(path)):
         return "matrices"
+    if not path.is_dir() and container.is_store(path):
+        return "store"
     foreign.refuse(path)
     if path.is_dir():
         names = [file.name for file in door.listing(path)]
