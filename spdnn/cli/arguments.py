@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable
 
 from spdnn.common.errors import InputError
+from spdnn.common.resources import most_threads, usable_cores
+from spdnn.common.shown import counted
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.engines.base import MAX_THREADS, Engine
-from spdnn.engines.registry import engines_that_cut, usable_cores
+from spdnn.engines.registry import engines_that_cut
 from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, ScheduleRequest
 
 LARGEST = 10**9
@@ -229,8 +231,17 @@ def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | Non
 
 
 def threads(asked: int | None, ranks: int = 1, warn: bool = True) -> int:
-    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning."""
-    cores = usable_cores()
+    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning.
+
+    Raises:
+        InputError: more than the resource limits of this process leave room for.
+    """
+    cores, most = usable_cores(), most_threads()
+    if asked and asked > most:
+        raise InputError(
+            f"--threads {asked}: the limit of address space (ulimit -v) has room for {counted(int(most), 'threads')}; "
+            "raise it, or give fewer threads"
+        )
     if asked and asked * ranks > cores and warn:
         print(f"spdnn: warning: {asked * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
-    return asked or max(1, cores // ranks)
+    return asked or max(1, min(cores // ranks, int(min(most, cores))))

@@ -13,9 +13,10 @@ from snakemake.utils import update_config
 from spdnn.pipeline import config as settings
 from spdnn.pipeline import estimates, runs
 from spdnn.reductions.registry import parse_reductions
-from spdnn.engines.registry import ENGINES, engine, usable_cores
+from spdnn.engines.registry import ENGINES, engine
 from spdnn.common.tables import table
 from spdnn.common.errors import SpdnnError
+from spdnn.common.resources import usable_cores
 from spdnn.common.provenance import code_digest
 
 # The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
