@@ -103,7 +103,10 @@ def _run(arguments: list[str] | None) -> int:
         chosen = _parsed(arguments)
         chosen.begun = begun
         try:
+            from spdnn.cli.arguments import check_files  # with the libraries that a command needs
+
             progress_output.begin()
+            check_files(chosen)
         except SpdnnError as error:
             return _refused(str(error))
         if not getattr(chosen, "several", False) and (ranks := launched()) > 1:
