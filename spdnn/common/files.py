@@ -178,15 +178,15 @@ def check_outputs(outputs: Iterable[str | os.PathLike], inputs: Iterable[str | o
     """
     written = {}
     for path in outputs:
-        if (key := _identity(check_target(path))) in written:
+        if (key := identity(check_target(path))) in written:
             raise InputError(f"{path}: two outputs cannot be one file")
         written[key] = path
     for path in inputs:
-        if (output := written.get(_identity(path))) is not None:
+        if (output := written.get(identity(path))) is not None:
             raise InputError(f"{output}: this output would replace {path}, which is read; name another file")
 
 
-def _identity(path: str | os.PathLike) -> tuple[int, int] | str:
+def identity(path: str | os.PathLike) -> tuple[int, int] | str:
     """What is the same for all names of a file: its device and inode, or its whole name where there is no such file."""
     try:
         status = os.stat(path)

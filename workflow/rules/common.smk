@@ -24,6 +24,7 @@ changes, config = config, load_configfile(workflow.source_path("../../config/con
 update_config(config, changes)
 try:
     config = settings.check(config, workflow.source_path("../schemas/config.schema.yaml"))
+    runs.check_own(config["networks"])
     CASES = {case.name: case for case in settings.cases(config)}
     # Jobs of a cluster run on its nodes, and only those that run an engine need its device: they ask for it themselves.
     ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
