@@ -1,7 +1,7 @@
 # make run: the default workflow, from nothing to results/report.html.  make test: what a change can break, each once.
 SHELL := /bin/sh
 PYTHON ?= python3
-CORES ?= $(shell nproc)
+CORES ?= $(shell $(PYTHON) -I spdnn/common/resources.py 2>/dev/null || nproc)
 FUZZ_SECONDS ?= 600
 VENV := .venv
 BIN := $(VENV)/bin

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Collection
 
 from spdnn import __version__
-from spdnn.common import progress_output
+from spdnn.common import progress_output, resources
 from spdnn.common.endings import check_ended, clean_on_terminate, farewell
 from spdnn.common.errors import SpdnnError
 from spdnn.distributed.world import connected, launched, launched_rank, tell_and_end
@@ -103,11 +103,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     begun = time.perf_counter() - (process_seconds() if arguments is None else 0)
+    chosen = argparse.Namespace()
     try:
+        if sentence := resources.too_small_to_start():
+            return _refused(sentence)
         chosen = _parsed(arguments)
         chosen.begun = begun
         try:
+            from spdnn.cli.arguments import check_files  # with the libraries that a command needs
+
             progress_output.begin()
+            check_files(chosen)
         except SpdnnError as error:
             return _refused(str(error))
         if not getattr(chosen, "several", False) and (ranks := launched()) > 1:
@@ -134,12 +140,12 @@ def _run(arguments: list[str] | None) -> int:
         return _failed(None, 1)
     except KeyboardInterrupt:
         return _failed(farewell(), 130)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _failed(f"{where}{error.strerror or error}", 1)
-    except MemoryError:
-        return _failed("out of memory; give a smaller --memory, or fewer inputs (--count)", 1)
     except BaseException as error:
+        if resources.is_out_of_memory(error):
+            return _failed(resources.out_of_memory(vars(chosen)), 1)
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            return _failed(f"{where}{error.strerror or error}", 1)
         if connected() and not connected().ending:
             if not isinstance(error, SystemExit):
                 traceback.print_exc()

@@ -6,7 +6,7 @@ import numpy as np
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_target, write_text
+from spdnn.common.files import write_text
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
@@ -57,8 +57,6 @@ class Answers:
             raise InputError("--classes names the classes of --labels; give --labels y.npy too")
         if chosen.tolerance is not None and not chosen.reference:
             raise InputError("--tolerance is that of --reference; give --reference out.npy too")
-        if chosen.json:
-            check_target(chosen.json)
         self._chosen, self._names = chosen, None
         self._tolerance = classes.TOLERANCE if chosen.tolerance is None else chosen.tolerance
         self._labels = read_labels(chosen.labels) if chosen.labels else None

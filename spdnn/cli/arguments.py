@@ -2,14 +2,19 @@
 
 import argparse
 import math
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from spdnn.common.errors import InputError
+from spdnn.common.files import check_outputs
+from spdnn.common.resources import most_threads, usable_cores
+from spdnn.common.shown import counted
 from spdnn.distributed.partition import PARTITIONS
 from spdnn.engines.base import MAX_THREADS, Engine
-from spdnn.engines.registry import engines_that_cut, usable_cores
+from spdnn.engines.registry import engines_that_cut
 from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, ScheduleRequest
 
 LARGEST = 10**9
@@ -228,9 +233,56 @@ def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | Non
     return None
 
 
+def check_files(chosen: argparse.Namespace) -> None:
+    """Refuse outputs of a command that cannot be written, or would replace what it reads, before anything runs.
+
+    A command says which of its arguments are files that it reads and writes: `reads` and `writes` of its defaults. In
+    `writes`, `folder/*.json` are such files in the folder that the argument `folder` names.
+
+    Raises:
+        InputError: as files.check_outputs.
+    """
+    outputs, inside = [], []
+    for name, _, pattern in (name.partition("/") for name in getattr(chosen, "writes", ())):
+        path = getattr(chosen, name)
+        if path and pattern:
+            inside += filter(Path.is_file, Path(path).glob(pattern))
+        elif path:
+            outputs.append(path)
+    check_outputs(outputs)
+    existing = [*inside, *filter(os.path.exists, outputs)]
+    if existing:
+        check_outputs(existing, (file for name in chosen.reads for file in _read(name, getattr(chosen, name))))
+
+
+def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
+    """The files that are read where the argument `name` has this value."""
+    for path in map(Path, value if isinstance(value, list) else [value] if value else []):
+        if name == "network":
+            from spdnn.formats.readers import network_files
+
+            yield from network_files(path)
+        elif name == "records":
+            from spdnn.records.record_files import record_files
+
+            found = record_files(path)
+            yield from (*found.records, *found.verdicts, path / "cases.json")
+        else:
+            yield from path.rglob("*") if path.is_dir() else [path]
+
+
 def threads(asked: int | None, ranks: int = 1, warn: bool = True) -> int:
-    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning."""
-    cores = usable_cores()
+    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning.
+
+    Raises:
+        InputError: more than the resource limits of this process leave room for.
+    """
+    cores, most = usable_cores(), most_threads()
+    if asked and asked > most:
+        raise InputError(
+            f"--threads {asked}: the limit of address space (ulimit -v) has room for {counted(int(most), 'threads')}; "
+            "raise it, or give fewer threads"
+        )
     if asked and asked * ranks > cores and warn:
         print(f"spdnn: warning: {asked * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
-    return asked or max(1, cores // ranks)
+    return asked or max(1, min(cores // ranks, int(min(most, cores))))

@@ -50,7 +50,7 @@ def add(command) -> None:
     )  # fmt: skip
     arguments.add_reading(command)
     command.add_argument("-o", "--output", metavar="FOLDER", help=f"a folder for the records: {FILE}")
-    command.set_defaults(run=_bench)
+    command.set_defaults(run=_bench, reads=("network", "inputs"), writes=(f"output/{FILE}",))
 
 
 def _batches(text: str) -> list[int]:

@@ -28,7 +28,7 @@ def add(group) -> None:
         make, "mnist", help="the MNIST training images, idx or idx.gz (default: SPDNN_MIRROR, then downloaded)"
     )
     make.add_argument("-o", "--output", required=True, metavar="inputs.safetensors")
-    make.set_defaults(run=_make)
+    make.set_defaults(run=_make, reads=("mnist",), writes=("output",))
 
 
 def generated(kind: str, neurons: int, count: int | None, mnist: str | None, cache: "Cache | None" = None) -> Inputs:

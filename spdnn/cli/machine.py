@@ -21,7 +21,7 @@ def add(command) -> None:
     arguments.option(command, "threads", help="default: all usable cores")
     command.add_argument("--seconds", type=_seconds, default=0.2, metavar="S", help="to spend in all (default: 0.2)")
     command.add_argument("--json", metavar="FILE", help="write the figures with all their samples")
-    command.set_defaults(run=_machine)
+    command.set_defaults(run=_machine, reads=(), writes=("json",))
 
 
 def _seconds(text: str) -> float:
@@ -32,12 +32,10 @@ def _seconds(text: str) -> float:
 
 def _machine(chosen) -> None:
     from spdnn.common import provenance
-    from spdnn.common.files import check_target, write_text
+    from spdnn.common.files import write_text
     from spdnn.common.validation import builtins
     from spdnn.measure.machine import caches, measure
 
-    if chosen.json:
-        check_target(chosen.json)
     best = measure(arguments.threads(chosen.threads), chosen.seconds)
     environment = provenance.environment("spdnn machine")
     print(f"processor     {environment['cpu']}, {environment['cores']} usable cores")

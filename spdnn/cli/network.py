@@ -32,7 +32,7 @@ def add(group) -> None:
         "--formula", action="store_true", help="store a RadiX-Net's formula (net.json) instead of every layer"
     )
     make.add_argument("-o", "--output", required=True, metavar="net.safetensors")
-    make.set_defaults(run=_make)
+    make.set_defaults(run=_make, reads=(), writes=("output",))
 
     read = kinds.add_parser(
         "import",
@@ -41,11 +41,11 @@ def add(group) -> None:
         "(outputs, inputs); matrices (inputs, outputs), Matrix Market or .npz, a folder or a .txt list of them;\n"
         "or official text, a folder or archive (.tsv, .tar.gz).",
     )
-    read.add_argument("path", metavar="PATH")
+    read.add_argument("network", metavar="PATH")
     read.add_argument("-o", "--output", required=True, metavar="net.safetensors")
     arguments.add_reading(read)
     arguments.option(read, "layers", help="how many layers there must be")
-    read.set_defaults(run=_import)
+    read.set_defaults(run=_import, reads=("network",), writes=("output",))
 
     write = kinds.add_parser(
         "export",
@@ -56,7 +56,7 @@ def add(group) -> None:
     write.add_argument("network", metavar="net.safetensors")
     write.add_argument("folder", metavar="DIR")
     arguments.add_reading(write)
-    write.set_defaults(run=_export)
+    write.set_defaults(run=_export, reads=("network",), writes=("folder/n*-l*.tsv",))
 
     info = kinds.add_parser(
         "info", help="show what a network is", description="Show a network's size, source, values and bias."
@@ -85,8 +85,8 @@ def _make(chosen) -> None:
 def _import(chosen) -> None:
     from spdnn.formats.readers import import_network
 
-    existing(chosen.path, "file or folder")
-    done = import_network(chosen.path, chosen.output, layers=chosen.layers, **arguments.reading(chosen))
+    existing(chosen.network, "file or folder")
+    done = import_network(chosen.network, chosen.output, layers=chosen.layers, **arguments.reading(chosen))
     print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
 
 

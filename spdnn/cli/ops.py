@@ -21,6 +21,7 @@ What is measured: one call, float32, matrices in the program's own layout and ha
 caches, all programs on the same threads and timed alternately. Each output is compared with a float64 oracle first, and
 every timed output must be that one to the bit. SciPy has one thread whatever is asked.
 """
+FILE = "operations.jsonl"
 MATRIX = """\
 FILE is a sparse matrix: .smtx (positions alone; values are drawn), .npz (scipy.sparse.save_npz), .mtx (Matrix Market),
 or .npy (dense; its zeros are left out).
@@ -51,9 +52,9 @@ def add(group) -> None:
     bench.add_argument("--dlmc", metavar="PATH", help="the archive dlmc.tar.gz, or its folder: positions of set a from "
                        "there (default: drawn)")  # fmt: skip
     bench.add_argument("--seed", type=_seed, default=0, metavar="n", help="of what is drawn (default: 0)")
-    bench.add_argument("-o", "--output", metavar="FOLDER", help="a folder for the records: operations.jsonl")
+    bench.add_argument("-o", "--output", metavar="FOLDER", help="a folder for the records: " + FILE)
     _shared(bench)
-    bench.set_defaults(run=_bench)
+    bench.set_defaults(run=_bench, reads=("dlmc",), writes=(f"output/{FILE}",))
     for name, columns in (("spmm", "of B"), ("sddmm", "of Q and K: the length of each dot product")):
         one = inner.add_parser(
             name, help=f"one {name} of your own matrix",
@@ -66,7 +67,7 @@ def add(group) -> None:
         )
         one.add_argument("--record", metavar="FILE.jsonl", help="a file to write the records to")
         _shared(one)
-        one.set_defaults(run=_one, operation=name)
+        one.set_defaults(run=_one, operation=name, reads=("matrix",), writes=("record",))
 
 
 def _shared(command) -> None:
@@ -109,7 +110,7 @@ def _bench(chosen) -> None:
             records += group
             _print(group)
     finally:
-        _write(folder and folder / "operations.jsonl", records)
+        _write(folder and folder / FILE, records)
     _summary(records)
     for name, reason in absent.items():
         print(f"{name}: {reason}")
@@ -119,10 +120,6 @@ def _one(chosen) -> None:
     from spdnn.peers import own_products
     from spdnn.peers.common import Comparison
 
-    if chosen.record is not None:
-        from spdnn.common.files import check_target
-
-        check_target(chosen.record)
     libraries, absent = _libraries(chosen.libraries)
     threads = arguments.threads(chosen.threads)
     words = ["spdnn", "ops", chosen.operation, chosen.matrix, "--columns", chosen.columns, "--threads", threads]

@@ -39,7 +39,7 @@ def add(command) -> None:
         "--libraries", metavar="LIST", default="all", help="names joined by commas (default: all installed)"
     )
     command.add_argument("--records", metavar="DIR", help="a folder to write the records to, one file each")
-    command.set_defaults(run=_peers)
+    command.set_defaults(run=_peers, reads=("inputs", "mnist"), writes=("records/*.json",))
 
 
 def widths(text: str) -> list[int]:

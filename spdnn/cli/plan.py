@@ -8,7 +8,6 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from spdnn.cli import arguments, plan_cut
 from spdnn.cli.plan_costs import BANDWIDTH, LATENCY
@@ -43,7 +42,7 @@ def add(plan) -> None:
     ranks.add_argument("--per-node", type=arguments.positive, metavar="n", help="devices on a node (default: 1)")
     arguments.option(ranks, "memory", help="of a node (default: as in the record)")
     plan_cut.add(plan)
-    plan.set_defaults(run=_plan)
+    plan.set_defaults(run=_plan, reads=("record", "check", "few", "network"), writes=("json", "svg"))
 
 
 def _counts(most: int):
@@ -62,18 +61,12 @@ def _counts(most: int):
 
 
 def _plan(chosen) -> None:
-    from spdnn.common.files import check_target, together, write_text
+    from spdnn.common.files import together, write_text
 
     for name in RANKS if chosen.cut else plan_cut.OPTIONS:
         if getattr(chosen, name) is not None:
             option = f"--{name.replace('_', '-')}".replace("--join", "--no-join")
             raise InputError(f"{option} is {'not for' if chosen.cut else 'for'} a cut; see `spdnn plan --help`")
-    targets = [check_target(path) for path in (chosen.json, chosen.svg) if path]
-    for path in filter(None, (chosen.record, chosen.network, chosen.few, *(chosen.check or ()))):
-        if Path(path).resolve() in targets:
-            raise InputError(f"{path}: --json or --svg would replace it; name another file")
-    if len(set(targets)) < len(targets):
-        raise InputError(f"{chosen.svg}: --json and --svg are one file; name two")
     with together():
         content = (plan_cut.show if chosen.cut else _show_check if chosen.check else _show_plan)(chosen)
         if chosen.json:

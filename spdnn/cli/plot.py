@@ -21,7 +21,7 @@ def add(plot) -> None:
     plot.add_argument("-o", "--output", required=True, metavar="fig.pdf", type=Path, help=".pdf, .svg or .png")
     plot.add_argument("--width", type=inches, default=3.3, metavar="W", help="such as 3.3in, 84mm (default: 3.3in)")
     plot.add_argument("--style", choices=STYLES, default="paper", help="paper (default): small letters, no grid; page")
-    plot.set_defaults(run=_plot)
+    plot.set_defaults(run=_plot, reads=("records",), writes=("output",))
 
 
 def inches(text: str) -> float:

@@ -38,7 +38,7 @@ def add(page) -> None:
         metavar="FOLDER",
         help="every figure as SVG, PNG and CSV too, in FOLDER/CATEGORY/; what an earlier page left there is replaced",
     )
-    page.set_defaults(run=_report)
+    page.set_defaults(run=_report, reads=("records", "other_records"), writes=("output", "csv", "figures/*/*"))
 
 
 def _report(chosen) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spdnn.cli import answers, arguments
 from spdnn.cli.inputs import named, opened
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_target, existing, replacing, reserve, together
+from spdnn.common.files import existing, replacing, reserve, together
 from spdnn.common.shown import counted
 from spdnn.distributed.local import staged
 from spdnn.distributed.world import launched, world
@@ -55,7 +55,7 @@ def add_challenge(whole) -> None:
     )
     arguments.add_engine(whole)
     arguments.add_cut(whole)
-    whole.set_defaults(run=_challenge, several=True)
+    whole.set_defaults(run=_challenge, several=True, reads=("inputs", "mnist"), writes=("record",))
 
 
 def add_infer(infer) -> None:
@@ -106,7 +106,12 @@ def add_infer(infer) -> None:
     answers.add(infer)
     arguments.add_engine(infer)
     arguments.add_cut(infer)
-    infer.set_defaults(run=_infer, several=True)
+    infer.set_defaults(
+        run=_infer,
+        several=True,
+        reads=("network", "inputs", "prepared", "truth", "labels", "classes", "reference"),
+        writes=("categories", "values", "record", "samples", "result", "json"),
+    )
 
 
 def add_verify(check) -> None:
@@ -131,7 +136,7 @@ def _challenge(chosen) -> int:
             f"{chosen.neurons} neurons have no official bias; --neurons is 1024, 4096, 16384 or 65536 "
             "(other widths: `spdnn network make radixnet --bias B`, and `spdnn infer` runs what it makes)"
         )
-    runner, reductions = world().together(_checked, chosen, chosen.record)
+    runner, reductions = world().together(_checked, chosen)
     cache = Cache(not chosen.no_cache)
 
     def load(shared_inputs: Inputs | None) -> Loaded:
@@ -166,8 +171,7 @@ def _is_official(chosen) -> bool:
 def _infer(chosen) -> int:
     if chosen.top and not chosen.values:
         raise InputError("--top K says what --values holds; give --values out.npz too")
-    outputs = (chosen.categories, chosen.values, chosen.record, chosen.samples, chosen.result, chosen.json)
-    runner, reductions = world().together(_checked, chosen, *outputs)
+    runner, reductions = world().together(_checked, chosen)
     asked = world().together(answers.Answers, chosen)
     begun = time.perf_counter()
     with staged(world(), chosen.stage, chosen.network, chosen.inputs, chosen.prepared) as files:
@@ -232,10 +236,9 @@ def _load(
     return Loaded(inputs, prepared, read + took, spent, reading)
 
 
-def _checked(chosen, *paths: str | None) -> tuple:
-    """(engine, reductions) of a run whose outputs can be written."""
+def _checked(chosen) -> tuple:
+    """(engine, reductions) of a run."""
     chosen.started = time.perf_counter() - chosen.begun
-    _check_targets(*paths)
     runner = engine(chosen.engine)
     arguments.request(chosen, runner)
     if chosen.device is not None and not runner.on_device:
@@ -315,13 +318,6 @@ def _judged(
         verification=judging,
     )
     return verdict, replace(measurement, time_to_solution=spent)
-
-
-def _check_targets(*paths: str | None) -> None:
-    """Refuse outputs that could not be written, or that are one file, before anything runs."""
-    targets = [check_target(path) for path in paths if path]
-    if len(set(targets)) < len(targets):
-        raise InputError(f"{max(targets, key=targets.count)}: two outputs cannot be one file")
 
 
 def _word(path: str) -> str:

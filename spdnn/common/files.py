@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -166,6 +166,37 @@ def check_target(path: str | os.PathLike) -> Path:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     return target
+
+
+def check_outputs(outputs: Iterable[str | os.PathLike], inputs: Iterable[str | os.PathLike] = ()) -> None:
+    """Refuse files to write that cannot be written, that are one file, or that are a file to be read.
+
+    Files are compared by device and inode, so links to one file are that file.
+
+    Args:
+        outputs: paths of files.
+        inputs: paths of files; those that are not there are passed over.
+
+    Raises:
+        InputError: as said, and as `check_target`.
+    """
+    written = {}
+    for path in outputs:
+        if (key := identity(check_target(path))) in written:
+            raise InputError(f"{path}: two outputs cannot be one file")
+        written[key] = path
+    for path in inputs:
+        if (output := written.get(identity(path))) is not None:
+            raise InputError(f"{output}: this output would replace {path}, which is read; name another file")
+
+
+def identity(path: str | os.PathLike) -> tuple[int, int] | str:
+    """What is the same for all names of a file: its device and inode, or its whole name where there is no such file."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
 
 
 def _check_parent(target: Path) -> None:

@@ -12,6 +12,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from spdnn.common.resources import memory_bytes, usable_cores
+
 PACKAGE = Path(__file__).resolve().parents[1]
 # Files besides the code that a module reads, from the root of the checkout.
 DATA = {
@@ -117,8 +119,8 @@ def environment(command: str, gpu: str | None = None) -> dict:
     compiler, libraries = _built()
     return {
         "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "cores": usable_cores(),
+        "memory_bytes": memory_bytes(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -1,10 +1,11 @@
 """A function of several items at once, by threads, with results in the order of the items."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from spdnn.common.resources import usable_cores
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
@@ -25,7 +26,7 @@ def in_order(
     Raises:
         whatever `function` or `items` raise, in the order of the items.
     """
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or usable_cores()
     pool, coming = ThreadPoolExecutor(threads), deque()
     try:
         for item in items:

@@ -11,7 +11,7 @@ import numpy as np
 
 from spdnn.common import progress_output
 from spdnn.common.endings import check_ended
-from spdnn.common.errors import MemoryTooSmall, SpdnnError
+from spdnn.common.errors import MemoryTooSmall
 from spdnn.distributed import partition as parts
 from spdnn.distributed.devices import device
 from spdnn.distributed.exchange import Log, RankExchange
@@ -19,7 +19,7 @@ from spdnn.distributed.gather import gathered, messages_cost, with_values
 from spdnn.distributed.shared import room, share_inputs, share_prepared
 from spdnn.distributed.world import World
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session
-from spdnn.engines.memory import DEFAULT_SHARE, available_bytes, proportional_bytes, resident_bytes, shared_bytes
+from spdnn.engines.memory import free_share, more_memory, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.measure import run as measure
 from spdnn.measure.load import Watch, attempts, load_of, quietest
 from spdnn.measure.run import Loaded
@@ -100,12 +100,7 @@ class Ranks:
 
     def _allowed(self) -> int:
         """Bytes that the ranks of this node may hold together."""
-        if self.memory is not None:
-            return self.memory
-        free = available_bytes()
-        if free is None:
-            raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
-        return int(DEFAULT_SHARE * free)
+        return free_share() if self.memory is None else self.memory
 
     def options(self, threads: int, values: bool | np.ndarray) -> Options:
         """Of one rank: an even share of the memory that windows leave on the node.
@@ -180,7 +175,8 @@ class Ranks:
             least = int(SLACK * (self.shared + ranks * error.least))
             raise MemoryTooSmall(
                 f"memory of {self._allowed():,} bytes is too small for the {ranks} ranks of node {self.world.node}; "
-                f"this network, these inputs and {options.threads} threads a rank need about {least:,} (--memory)",
+                f"this network, these inputs and {options.threads} threads a rank need about {least:,} "
+                f"({more_memory(least)})",
                 least,
             ) from error
 

@@ -1,21 +1,15 @@
-"""How much memory an engine may take: what this process holds, what is free, what the caller allows.
-
-Linux tells these numbers in /proc.
+"""How much memory an engine may take: what this process holds, what is free (common/resources.py), what the caller
+allows.
 """
 
 import contextlib
 import ctypes
 
 from spdnn.common.errors import SpdnnError
+from spdnn.common.resources import available_bytes, kernel_bytes, tightest
 
 DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
 INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice
-
-
-def kernel_bytes(path: str, name: str) -> int | None:
-    """Bytes that a file of /proc tells in kB in its line `name`; None where it has no such line."""
-    with open(path, encoding="ascii", errors="replace") as stream:
-        return next((int(line.split()[1]) * 1024 for line in stream if line.startswith(f"{name}:")), None)
 
 
 def resident_bytes() -> int:
@@ -36,26 +30,30 @@ def shared_bytes() -> int:
 
 def proportional_bytes() -> int | None:
     """Bytes of this process, what it shares divided by those that share it; None where the system does not tell."""
-    try:
-        return kernel_bytes("/proc/self/smaps_rollup", "Pss")
-    except OSError:
-        return None
+    return kernel_bytes("/proc/self/smaps_rollup", "Pss")
 
 
 def limit_bytes(limit: int | None) -> int:
-    """`limit`, or without one what this process holds now and DEFAULT_SHARE of what can be taken without swapping.
+    """Bytes that this process may hold: `limit`, or less where a control group or resource limit allows less; without
+    a `limit`, what the process holds now and `free_share`.
 
     Raises:
-        SpdnnError: /proc/meminfo does not say what is free.
+        SpdnnError: the system does not say what is free.
     """
-    if limit is not None:
-        return limit
+    if limit is None:
+        return resident_bytes() + free_share()
+    return int(min(limit, resident_bytes() + tightest()[1]))
+
+
+def more_memory(least: int) -> str:
+    """What a caller raises so that this process may hold `least` bytes: --memory, or a limit of the system below it."""
+    name, room = tightest()
+    return "--memory" if least <= resident_bytes() + room else f"raise {name}"
+
+
+def free_share() -> int:
+    """DEFAULT_SHARE of the bytes that can be taken without swapping and within all limits; raises as `limit_bytes`."""
     free = available_bytes()
     if free is None:
         raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
-    return resident_bytes() + int(DEFAULT_SHARE * free)
-
-
-def available_bytes() -> int | None:
-    """Bytes that can be taken without swapping, by /proc/meminfo; None where it does not say."""
-    return kernel_bytes("/proc/meminfo", "MemAvailable")
+    return int(DEFAULT_SHARE * free)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, overload
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.resources import usable_cores
 from spdnn.engines.base import Engine, Options, Prepared, Session
 from spdnn.engines.model import Model
 from spdnn.engines.program import IMAGES, Program, around
@@ -78,11 +79,6 @@ def _made(where: str) -> Engine:
 def engines_that_cut() -> list[str]:
     """The names of the engines that take a schedule."""
     return [name for name in ENGINES if engine(name, usable=False).cuts]
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @overload

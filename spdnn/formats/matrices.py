@@ -100,7 +100,7 @@ def _last(path: Path, tensors: Mapping, last: str | None) -> str | None:
 
 def _read_steps(path: Path, stated: Stated, layers: int | None) -> Iterator[Step]:
     """The first `layers` matrices, each read when it is asked for; at the end, that their rows are known."""
-    names, shapes = _sources(path), []
+    names, shapes = sources(path), []
     of_all = zip(names, stated.biases(path, len(names)), stated.activations(path, len(names)), strict=True)
     for name, bias, activation in progress.bar(islice(of_all, layers), "read network", len(names[:layers])):
         matrix = read_matrix(name)
@@ -163,7 +163,7 @@ def _dense(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype == np.float16 else array  # SciPy knows no float16
 
 
-def _sources(path: Path) -> list[Path]:
+def sources(path: Path) -> list[Path]:
     """The files of the layers, in order."""
     if path.is_dir():
         files = [file for file in door.listing(path) if file.name.endswith(LAYERS) and door.plain_file(file)]

@@ -1,6 +1,7 @@
 """Networks and inputs from files of any format: the store, the official text, other people's matrices."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Final, Literal
@@ -103,15 +104,36 @@ def import_network(
     arguments are those of open_network; `what` is what progress calls it.
 
     Raises:
-        InputError: as open_network.
+        InputError: as open_network; or `output` is a file that is read.
         SpdnnError: the store cannot be written.
     """
+    files.check_outputs([output], network_files(path))
     network = open_network(path, bias, clip, layers, last, neurons, rows)
     if isinstance(network, text.TextNetwork):
         store.write_layers(output, network.stream(), {"source": "text", "path": network.path.name}, layers, what)
     else:
         store.write_network(output, network, what=what)
     return store.read_network(output)
+
+
+def network_files(path: str | PathLike) -> Iterator[Path]:
+    """The files that open_network reads at `path`, those beside an ONNX model whose names it has among them; none where
+    there is nothing.
+
+    Raises:
+        InputError: a list of matrices (.txt) that is not sound.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = door.listing(path)
+        yield from (file for file in files if text.NAME.fullmatch(file.name) or file.name.endswith(matrices.LAYERS))
+    elif path.is_file():
+        yield path
+        if path.suffix == ".txt":
+            yield from matrices.sources(path)
+        elif path.suffix == ".onnx":
+            content = door.whole(path)
+            yield from (file for file in door.listing(path.parent) if os.fsencode(file.name) in content)
 
 
 def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:

@@ -5,7 +5,6 @@ are sorted by j, then i; any order is read. The form holds weights only: bias, a
 reader's to say.
 """
 
-import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 from spdnn.common import door, files, progress
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.resources import usable_cores
 from spdnn.common.threads import in_order
 from spdnn.common.validation import quoted
 from spdnn.formats import checks, lines, staging
@@ -25,7 +25,7 @@ from spdnn.problem import challenge
 from spdnn.problem.network import Activation, Header, Layer, Network, index_dtype, layer_activations, shared_value
 
 NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
-LAYERS = min(4, len(os.sched_getaffinity(0)))  # that are read or written at once, each in memory as text
+LAYERS = min(4, usable_cores())  # that are read or written at once, each in memory as text
 
 
 def read_layer(content: bytes, where: str, inputs: int, outputs: int, bias, activation: Activation) -> Layer:

@@ -1,9 +1,10 @@
 """The data caches of this machine, as Linux lists them in sysfs: their sizes, and how many cores share each."""
 
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from spdnn.common.resources import affinity
 
 SYSFS = Path("/sys/devices/system/cpu")
 
@@ -25,7 +26,7 @@ UNKNOWN = (Cache(1, 32 << 10, 1), Cache(2, 256 << 10, 1), Cache(3, 64 << 20, 1 <
 def caches(folder: Path = SYSFS) -> tuple[Cache, ...]:
     """The data caches of a core, the nearest first, as Linux lists them in sysfs; empty where it does not."""
     result = []
-    first = min(os.sched_getaffinity(0))
+    first = min(affinity())
     for index in sorted(folder.glob(f"cpu{first}/cache/index*")):
         sizes = {}
         for name in ("level", "type", "size", "shared_cpu_list"):

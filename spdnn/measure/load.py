@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from spdnn.common.resources import affinity, groups
 from spdnn.records.limits import BUSY
 
 LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
 _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; the others are idle, or in these already
 _TICK = os.sysconf("SC_CLK_TCK")
-_STAT, _GROUPS, _MOUNT = Path("/proc/stat"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_ROOT = Path("/")
 _PER_SECOND = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of control groups v2 and v1
 
 
@@ -58,7 +59,7 @@ def load_of(together: Iterable[Used]) -> dict:
     spent: dict[int, float] = {}
     for one in together:
         spent |= one.cores or {}
-    cores = len(spent) or len(os.sched_getaffinity(0))
+    cores = len(spent) or len(affinity())
     throttled = [one.throttled for one in together if one.throttled is not None]
 
     def part(amount: float) -> float:
@@ -105,9 +106,9 @@ def _counters() -> Used:
 
 def _cores() -> dict[int, float] | None:
     """Seconds that each core which we may use was not idle, since the boot; None: the system does not say."""
-    mine, spent = os.sched_getaffinity(0), {}
+    mine, spent = affinity(), {}
     try:
-        for line in _STAT.read_text("ascii").splitlines():
+        for line in (_ROOT / "proc/stat").read_text("ascii").splitlines():
             name, *fields = line.split()
             if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in mine:
                 spent[int(name[3:])] = sum(int(fields[k]) for k in _BUSY_FIELDS) / _TICK
@@ -118,14 +119,9 @@ def _cores() -> dict[int, float] | None:
 
 def _throttled() -> float | None:
     """Seconds that the control group of this process was throttled; None: no group says."""
-    try:
-        groups = [line.split(":", 2)[1:] for line in _GROUPS.read_text("utf-8", "replace").splitlines()]
-    except OSError:
-        return None
-    places = [_MOUNT / kinds / path.lstrip("/") for kinds, path in groups if not kinds or "cpu" in kinds.split(",")]
-    for place in [*places, *(_MOUNT / kinds for kinds, _ in groups if "cpu" in kinds.split(",")), _MOUNT]:
+    for group in groups("cpu", _ROOT):
         try:
-            fields = dict(line.split() for line in (place / "cpu.stat").read_text("ascii").splitlines())
+            fields = dict(line.split() for line in (group / "cpu.stat").read_text("ascii").splitlines())
             for name, scale in _PER_SECOND.items():
                 if name in fields:
                     return int(fields[name]) / scale

@@ -6,12 +6,11 @@ Source: STREAM's copy (McCalpin 1995); the loads are what a gather of the kernel
 
 from __future__ import annotations
 
-import os
 import time
 
 from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.resources import affinity, available_bytes
 from spdnn.engines.base import Options
-from spdnn.engines.memory import available_bytes
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, Cache, caches
 from spdnn.kernels.layouts.tiles import buffer
@@ -22,9 +21,10 @@ __all__ = ["Cache", "Limit", "Machine", "caches", "limit", "measure"]
 LONGEST = 60.0  # seconds
 COPY_CACHES = 4  # each array of the copy: that many times the last-level cache
 LEAST_CACHES = 2  # with less, what is copied may never leave the cache
-FREE_SHARE = 8  # the two arrays take at most this part of the memory that is free
+FREE_SHARE = 8  # the arrays take at most this part of the memory that is free
 COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)
 LOAD_UNIT = 512  # the buffers of loads come in multiples of it
+SMALL = "memory of {:,} bytes is too small to measure the machine"
 
 
 def measure(threads: int, seconds: float = 0.2, memory: int | None = None, together: int = 1) -> Machine:
@@ -32,7 +32,7 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
 
     Args:
         seconds: that the windows take; making the arrays of the copy comes on top (256 MB: some 0.02 s).
-        memory: bytes that the arrays of the copy may take together; by default an eighth of what is free.
+        memory: bytes that the arrays may take together; by default, and at most, an eighth of what is free.
         together: processes of this machine that measure at the same moment, this one included; the arrays of all
             are beyond the caches that they share.
 
@@ -46,20 +46,27 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
     began, level, quarter = time.perf_counter(), dispatch.level().name, seconds / 4
     levels = caches() or UNKNOWN
     near, second = levels[0], levels[min(1, len(levels) - 1)]
-    allowed = (available_bytes() or 0) // FREE_SHARE if memory is None else memory
+    free = (available_bytes() or 0) // FREE_SHARE
+    allowed = free if memory is None else min(memory, free)
     copied = _copied_bytes(levels[-1], threads, allowed, together)
+    if (loaded := max(_loaded_bytes(one, threads) for one in (near, second))) > allowed:
+        raise Unavailable(f"{SMALL.format(allowed)}: what threads load from their caches needs {loaded:,}")
     from spdnn.kernels import _cpu
 
     source, target = buffer(1, copied // 4, 1), buffer(1, copied // 4, 1)
     samples = {"copy_bytes_per_second": _cpu.copy_samples(level, source, target, threads, quarter)}
     del source, target
     for name, one in (("load_bytes_per_second", near), ("l2_load_bytes_per_second", second)):
-        each = max(one.bytes // (2 * one.shared_by) // LOAD_UNIT, 1) * LOAD_UNIT
-        samples[name] = _cpu.load_samples(level, buffer(1, threads * each // 4, 1), threads, quarter)
+        samples[name] = _cpu.load_samples(level, buffer(1, _loaded_bytes(one, threads) // 4, 1), threads, quarter)
     samples["fma_per_second"] = _cpu.multiply_add_samples(level, threads, quarter)
     best = {name: max(rates) for name, rates in samples.items()}
     spent = time.perf_counter() - began
     return Machine(**best, threads=threads, instruction_set=level, seconds=spent, samples=RateSamples(**samples))
+
+
+def _loaded_bytes(cache: Cache, threads: int) -> int:
+    """Bytes that all threads load, each half of its share of a cache."""
+    return threads * max(cache.bytes // (2 * cache.shared_by) // LOAD_UNIT, 1) * LOAD_UNIT
 
 
 def _copied_bytes(last: Cache, threads: int, memory: int, together: int) -> int:
@@ -68,12 +75,11 @@ def _copied_bytes(last: Cache, threads: int, memory: int, together: int) -> int:
     Raises:
         Unavailable: they do not fit into `memory`.
     """
-    instances = min(threads, -(-len(os.sched_getaffinity(0)) // last.shared_by))
+    instances = min(threads, -(-len(affinity()) // last.shared_by))
     held, unit = last.bytes * instances // together, COPY_UNIT * threads
     size = min(max(COPY_CACHES * held, unit), memory // 2) // unit * unit
     if size < max(LEAST_CACHES * held, unit):
         raise Unavailable(
-            f"memory of {memory:,} bytes is too small to measure the machine: two arrays beyond the caches need "
-            f"{2 * max(LEAST_CACHES * held, unit):,}"
+            f"{SMALL.format(memory)}: two arrays beyond the caches need {2 * max(LEAST_CACHES * held, unit):,}"
         )
     return size

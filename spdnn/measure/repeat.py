@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from spdnn.common.errors import InputError
+from spdnn.common.resources import usable_cores
 from spdnn.common.validation import END, UNREADABLE, shortened
 from spdnn.engines.base import Options
-from spdnn.engines.registry import engine, usable_cores
+from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement

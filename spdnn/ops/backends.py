@@ -1,10 +1,9 @@
 """The backend of an operation, by the device of its arrays. A GPU's is imported only where it is needed."""
 
-import os
-
 import numpy as np
 
 from spdnn.common.errors import InputError
+from spdnn.common.resources import usable_cores
 from spdnn.ops.arrays import CPU
 from spdnn.ops.backend import Backend
 from spdnn.ops.cpu import CpuBackend
@@ -31,7 +30,7 @@ def backend(device: str, threads: int | None = None) -> Backend:
 def thread_count(threads: int | None) -> int:
     """`threads`, by default all cores of this process. Raises InputError when out of range."""
     if threads is None:
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+        return min(usable_cores(), MOST_THREADS)
     if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
         raise InputError(f"threads {threads!r}: an integer from 1 to {MOST_THREADS}")
     return int(threads)

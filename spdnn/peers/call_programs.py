@@ -15,7 +15,7 @@ import scipy
 import scipy.sparse as sp
 
 from spdnn.common.errors import Unavailable, install
-from spdnn.engines.memory import available_bytes
+from spdnn.common.resources import available_bytes
 from spdnn.engines.registry import compile as compiled
 from spdnn.kernels import dispatch
 from spdnn.peers.product_base import DENSE, OURS, SPARSE

@@ -15,7 +15,7 @@ import numpy as np
 
 from spdnn.common import door
 from spdnn.common.errors import InputError, SpdnnError
-from spdnn.engines.memory import available_bytes
+from spdnn.common.resources import available_bytes
 from spdnn.peers.call_programs import OTHERS, PROGRAMS, Ours, Program
 from spdnn.peers.common import Comparison, alternated, check_same, named
 from spdnn.peers.product_checks import digest

@@ -18,7 +18,7 @@ import numpy as np
 
 from spdnn.common import provenance
 from spdnn.common.errors import InputError, Unavailable, install
-from spdnn.engines.memory import available_bytes
+from spdnn.common.resources import available_bytes
 from spdnn.measure import machine
 from spdnn.measure import run as measure
 from spdnn.measure.record import now

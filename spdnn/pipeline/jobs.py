@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from spdnn.common import progress_output
 from spdnn.common.endings import clean_on_terminate, farewell
 from spdnn.common.errors import SpdnnError
+from spdnn.common.resources import is_out_of_memory, out_of_memory
 
 
 @contextlib.contextmanager
@@ -33,8 +34,9 @@ def logged(log: str) -> Iterator[None]:
         except KeyboardInterrupt:
             print(f"spdnn: {farewell()}", file=stream)
             raise SystemExit(130) from None
-        except (OSError, MemoryError) as error:
-            print(f"spdnn: {error or 'out of memory'}", file=terminal, flush=True)
+        except (OSError, MemoryError, RuntimeError, ImportError) as error:
+            starved = is_out_of_memory(error)
+            print(f"spdnn: {out_of_memory() if starved else error}", file=terminal, flush=True)
             raise
         finally:
             sys.stderr.flush()

@@ -9,18 +9,21 @@ the locks stay.
 import atexit
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from spdnn.common import endings
-from spdnn.common.errors import Unavailable
+from spdnn.common.errors import InputError, Unavailable
+from spdnn.common.files import identity, write_text
 from spdnn.common.processes import Process, parsed, process
 
 SNAKEMAKE = Path(".snakemake")
@@ -90,6 +93,41 @@ def enter(results: Path) -> None:
             _take_up(others, results)
     except OSError as error:  # Snakemake cannot write there either, and says so where it has to
         print(f"spdnn: warning: {folder}: {error.strerror or error}", file=sys.stderr)
+
+
+def check_own(networks: Iterable[Mapping]) -> None:
+    """Raise InputError where a network or inputs of a user's own are the file that the workflow makes of them, which
+    Snakemake would remove first.
+
+    Args:
+        networks: as the configuration has them.
+    """
+    for own in networks:
+        for output in (f"results/networks/{own['name']}.safetensors", f"results/inputs/own-{own['name']}.safetensors"):
+            for path in (own["path"], own["inputs"]):
+                if identity(path) == identity(output):
+                    raise InputError(f"networks: {path}: the workflow would replace it by {output}; name it otherwise")
+
+
+def configuration_file(config: Mapping, write: bool, keep: bool) -> str:
+    """The path of a file that is written only when `config` changes: what depends on it follows the configuration, also
+    where times of files are all that counts (`--rerun-triggers mtime`).
+
+    Args:
+        write: False in a job, which reads what the main process wrote.
+        keep: in a dry run; a changed configuration is in a temporary file.
+
+    Raises:
+        SpdnnError: it cannot be written.
+    """
+    text, path = json.dumps(config, indent=1, sort_keys=True) + "\n", SNAKEMAKE / "spdnn-configuration.json"
+    if not write or (path.is_file() and path.read_text("utf-8") == text):
+        return str(path)
+    if keep:
+        path = Path(tempfile.gettempdir(), f"spdnn-configuration-{os.getpid()}.json")
+        atexit.register(path.unlink, missing_ok=True)
+    write_text(path, text)
+    return str(path)
 
 
 def check_executor(name: str) -> None:

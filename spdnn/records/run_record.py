@@ -476,8 +476,8 @@ class Environment(Record, kw_only=True, forbid_unknown_fields=False):
     """Machine and software. A file may have more fields, which are ignored.
 
     Attributes:
-        cores: that the process may run on.
-        memory_bytes: of the machine; null where it is unknown.
+        cores: that the process may use: those it may run on, fewer where a control group limits their time.
+        memory_bytes: that the process may hold: of the machine, less where a limit is set; null where it is unknown.
         gpu: name of the device that was used.
         system: operating system and architecture.
         versions: of the packages that matter.

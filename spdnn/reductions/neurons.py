@@ -5,7 +5,6 @@ pays whenever there are such outputs, and is done once, in *prepare*.
 """
 
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from spdnn.common import progress
+from spdnn.common.resources import usable_cores
 from spdnn.common.threads import in_order
 from spdnn.kernels import dispatch
 from spdnn.problem.network import Header, Layer, Network, index_dtype, shared_value
@@ -116,7 +116,7 @@ def merge_neurons(network: Network, memory: float = math.inf) -> tuple[Network, 
 def _distinct_rows(network: Network, memory: float) -> Iterator[tuple[Layer, Layer, np.ndarray | None]]:
     """Each layer and what `_distinct` finds in it; of as many at once as there are cores, if they fit `memory`."""
     largest = max(network.header(k).nbytes for k in range(network.depth))
-    ahead = int(max(1, min(len(os.sched_getaffinity(0)), memory / largest)))
+    ahead = int(max(1, min(usable_cores(), memory / largest)))
 
     def distinct(k: int) -> tuple[Layer, Layer, np.ndarray | None]:
         layer = network.layer(k)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spdnn.common.errors import InputError, Unavailable, install
-from spdnn.common.files import check_target, replacing, together, write_text
+from spdnn.common.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
@@ -57,7 +57,7 @@ def render(
         Unavailable: a package the report needs is absent.
     """
     others = others or {}
-    _check_targets([*folders, *others.values()], output, figures)
+    _check_targets([*folders, *others.values()], output, table, figures)
     everything = contents(folders, baselines_path, any_code)
     named = {name: contents([folder], baselines_path, any_code=True) for name, folder in others.items()}
     everything = replace(everything, others=named)
@@ -68,7 +68,7 @@ def render(
         if figures is not None:
             figure_files.write_figures(drawings.values(), figures)
         if table is not None:
-            write_text(check_target(table), records_table(everything.runs, everything.operations))
+            write_text(table, records_table(everything.runs, everything.operations))
         write_text(output, text)
     return len(everything.records) + len(everything.operations)
 
@@ -129,11 +129,10 @@ def load_records(*paths: str | Path) -> "pandas.DataFrame":
     return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 
 
-def _check_targets(folders: Sequence[Folder], output: Path, figures: Path | None) -> None:
-    """Raise InputError where the page or its figures would replace what they must not, before anything is written."""
+def _check_targets(folders: Sequence[Folder], output: Path, table: Path | None, figures: Path | None) -> None:
+    """Raise InputError where page, table or figures would replace what they must not, before anything is written."""
+    outputs = [output] if table is None else [output, table]
+    check_outputs(outputs, (path for folder in folders for path in (*folder.records, *folder.verdicts)))
     target = check_target(output)
-    read = {os.path.realpath(path) for folder in folders for path in (*folder.records, *folder.verdicts)}
-    if str(target) in read:
-        raise InputError(f"{output} is one of the records; name another file for the page")
     if figures is not None and Path(os.path.realpath(figure_files.check_figures(figures))) in (target, *target.parents):
         raise InputError(f"{output} is within {figures}, which is replaced whole; name another place for the figures")

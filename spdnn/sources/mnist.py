@@ -43,6 +43,7 @@ from spdnn.common import door
 from spdnn.common.errors import InputError, SpdnnError, Unavailable
 from spdnn.common.files import cache_folder, existing
 from spdnn.common.progress import Stage
+from spdnn.common.resources import usable_cores
 from spdnn.kernels import dispatch
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
@@ -144,7 +145,7 @@ def resized_bits(images: np.ndarray, side: int) -> np.ndarray:
     """
     count, phases = len(images), side // GRID
     blocks = -(-GRID * count // BLOCK)
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = usable_cores()
     work, level = dispatch.on_rows(), dispatch.level().name if dispatch.built() else ""
     with Stage(f"inputs, MNIST at {side} x {side}", 2 * blocks, "block") as stage, ThreadPoolExecutor(workers) as pool:
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)

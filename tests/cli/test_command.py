@@ -70,7 +70,7 @@ def test_own_network_end_to_end(files, capsys):
     assert written["reductions"]["found"]["dead"]["rows_may_leave_before_layer"] == 1
     assert written["reductions"]["found"]["neurons"]["neurons_left"] == 120
     assert spdnn("verify", "--categories", out, "--truth", out) == 0
-    assert spdnn("infer", *arguments, "--truth", out) == 0
+    assert spdnn("infer", *given(files), "--truth", out) == 0
 
 
 def test_the_largest_per_input(files):

@@ -29,17 +29,16 @@ def of(others, throttled=0.0):
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """A function that writes the counters of a system of two cores, in ticks, and of a control group, in ns."""
-    monkeypatch.setattr(load, "_STAT", tmp_path / "stat")
-    monkeypatch.setattr(load, "_GROUPS", tmp_path / "groups")
-    monkeypatch.setattr(load, "_MOUNT", tmp_path)
-    monkeypatch.setattr(load.os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(load, "_ROOT", tmp_path)
+    monkeypatch.setattr(load, "affinity", lambda: {0, 1})
     group = tmp_path / "cpu" / "jobs"
     group.mkdir(parents=True)
-    (tmp_path / "groups").write_text("3:cpu,cpuacct:/jobs\n1:memory:/x\n")
-    (tmp_path / "cpu,cpuacct").symlink_to("cpu")
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("3:cpu,cpuacct:/jobs\n1:memory:/x\n")
+    (tmp_path / "proc" / "self" / "mountinfo").write_text("9 8 0:7 / /cpu rw - cgroup cgroup rw,cpu,cpuacct\n")
 
     def write(user=0, system=0, steal=0, throttled=0):
-        (tmp_path / "stat").write_text(STAT.format(user=user, system=system, steal=steal))
+        (tmp_path / "proc" / "stat").write_text(STAT.format(user=user, system=system, steal=steal))
         (group / "cpu.stat").write_text(f"nr_periods 5\nthrottled_time {throttled}\n")
 
     write()
@@ -66,8 +65,8 @@ def test_ranks_of_a_node_are_not_other_work():
 
 
 def test_what_cannot_be_read_is_unknown(system, tmp_path):
-    (tmp_path / "stat").write_text("cpu0 a b\n")
-    (tmp_path / "groups").unlink()
+    (tmp_path / "proc" / "stat").write_text("cpu0 a b\n")
+    (tmp_path / "proc" / "self" / "cgroup").unlink()
     told = load.Watch().load()
     assert told["others"] is None
     assert told["throttled"] is None

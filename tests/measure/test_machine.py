@@ -9,7 +9,7 @@ import pytest
 from spdnn.common.errors import InputError, Unavailable
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
-from spdnn.kernels import dispatch
+from spdnn.kernels import caches, dispatch
 from spdnn.kernels.layouts.tiles import buffer
 from spdnn.measure import machine
 from spdnn.measure import run as measure
@@ -94,8 +94,21 @@ def test_too_little_memory_is_told():
         machine.measure(1, 0.01, 1_000_000)
 
 
+@pytest.mark.parametrize(("free", "memory"), [(8_000_000, None), (8_000_000, 1 << 50), (1 << 50, 1_000_000)])
+def test_no_more_than_a_part_of_what_is_free_is_taken(monkeypatch, free, memory):
+    monkeypatch.setattr(machine, "available_bytes", lambda: free)
+    with pytest.raises(Unavailable, match="memory of 1,000,000 bytes is too small to measure the machine"):
+        machine.measure(1, 0.01, memory)
+
+
+def test_what_many_threads_load_is_limited_too(monkeypatch):
+    monkeypatch.setattr(machine, "caches", lambda: (machine.Cache(1, 1 << 26, 1), machine.Cache(2, 1 << 20, 1)))
+    with pytest.raises(Unavailable, match="what threads load from their caches needs 268,435,456"):
+        machine.measure(8, 0.01, 200 << 20)
+
+
 def test_arrays_pass_the_caches_of_all_threads(monkeypatch):
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(machine, "affinity", lambda: set(range(8)))
     last, unit = machine.Cache(3, 1 << 20, 4), machine.COPY_UNIT
     assert machine._copied_bytes(last, 1, 1 << 40, 1) == 4 << 20  # one of the two caches
     assert machine._copied_bytes(last, 8, 1 << 40, 1) == 8 << 20
@@ -107,7 +120,7 @@ def test_arrays_pass_the_caches_of_all_threads(monkeypatch):
 
 
 def test_caches_are_read_from_sysfs(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: {2, 3})
+    monkeypatch.setattr(caches, "affinity", lambda: {2, 3})
     told = [("1", "Data", "48K", "2"), ("1", "Instruction", "32K", "2"), ("3", "Unified", "32M", "0-3,8-11"),
             ("2", "Unified", "1024K", "2,6")]  # fmt: skip
     for number, values in enumerate(told):

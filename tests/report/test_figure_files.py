@@ -174,7 +174,7 @@ def test_nothing_is_written_where_the_page_cannot_be(tmp_path):
         (tmp_path / "nowhere" / "page.html", "does not exist"),
         (folder, "is a folder"),
         (folder / "page.html", "which is replaced whole"),
-        (others[0], "is one of the records"),
+        (others[0], "this output would replace"),
     ):
         with pytest.raises(InputError, match=told):
             render([Folder(others)], output, figures=folder)

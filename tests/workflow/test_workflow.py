@@ -217,6 +217,15 @@ def test_nothing_to_do_the_second_time(whole, settings):
     assert "Nothing to be done" in passed(whole, *settings)
 
 
+def test_the_page_follows_the_configuration_where_times_alone_count(whole, settings):
+    by_time = ("--dry-run", *settings, "--rerun-triggers", "mtime")
+    assert "Nothing to be done" in passed(whole, *by_time)
+    assert jobs(passed(whole, *by_time, "--config", "networks=[]"))["report"] == 1
+    more = jobs(passed(whole, *by_time, "--config", "engines=[taskgraph,cpu]"))
+    assert (more["report"], more["benchmark"]) == (1, 4)
+    assert "Nothing to be done" in passed(whole, *by_time)  # a dry run writes nothing
+
+
 def test_depths_share_networks_and_changed_repeats_run_inference_again(whole, settings):
     text = passed(whole, "--dry-run", *settings, "--config", "layers=[1,3]", "repeats=4", "ranks=[2,1,3]")
     asked = jobs(text)

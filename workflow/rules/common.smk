@@ -12,10 +12,11 @@ from snakemake.utils import update_config
 from spdnn.pipeline import config as settings
 from spdnn.pipeline import estimates, runs
 from spdnn.reductions.registry import parse_reductions
-from spdnn.engines.registry import ENGINES, engine, usable_cores
+from spdnn.engines.registry import ENGINES, engine
 from spdnn.records.record_files import record_files
 from spdnn.common.tables import table
 from spdnn.common.errors import SpdnnError
+from spdnn.common.resources import usable_cores
 from spdnn.common.provenance import code_digest
 
 # The default configuration lies beside the Snakefile; what is asked for, wherever Snakemake runs, changes it.
@@ -23,6 +24,7 @@ changes, config = config, load_configfile(workflow.source_path("../../config/con
 update_config(config, changes)
 try:
     config = settings.check(config, workflow.source_path("../schemas/config.schema.yaml"))
+    runs.check_own(config["networks"])
     CASES = {case.name: case for case in settings.cases(config)}
     # Jobs of a cluster run on its nodes, and only those that run an engine need its device: they ask for it themselves.
     ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None

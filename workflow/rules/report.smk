@@ -7,6 +7,8 @@ rule report:
         ops=["results/ops/operations.jsonl"] if OPS else [],
         others=[str(path) for files in OTHERS.values() for path in (*files.records, *files.verdicts)],
         baselines=str(table("baselines.csv")),
+        # When the graph is built: only then a dry run is known as one.
+        configuration=lambda wildcards: runs.configuration_file(config, workflow.is_main_process, workflow.dryrun),
     output:
         page=report(
             "results/report.html",

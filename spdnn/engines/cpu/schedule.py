@@ -10,7 +10,7 @@ import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options
-from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
 from spdnn.kernels.layouts.tiles import feature_bytes, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
@@ -127,7 +127,7 @@ def batches(
         least = held + extra + kept + 4 * largest + one_tile
         raise MemoryTooSmall(
             f"memory of {limit:,} bytes is too small for one tile of {tile} inputs; this network, these inputs and "
-            f"{options.threads} threads need at least {least:,} (--memory)",
+            f"{options.threads} threads need at least {least:,} ({more_memory(least)})",
             least,
         )
     tiles = min(tiles_of(inputs.count, tile), room // one_tile)

@@ -4,7 +4,6 @@ Weights and features are made when it opens, outside the clock. The clock holds,
 activation, and which rows are still nonzero.
 """
 
-import os
 import resource
 from typing import Any
 
@@ -15,13 +14,13 @@ from spdnn.common.errors import InputError, Unsuitable
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.exchange import RowExchange
 from spdnn.engines.libraries.exchange import LibraryRows
+from spdnn.engines.memory import limit_bytes, more_memory
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, Network
 from spdnn.problem.result import LastLayer, Result
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 ROUNDED_UP = 2.0**-23  # by each term of a sum, at most, in all
-MEMORY_SHARE = 0.7  # of the machine's memory, without a limit
 # Rows that died are left behind when no more than this share lives: an input is then copied a few times at most.
 SHRINK_SHARE = 0.5
 
@@ -131,11 +130,10 @@ def bound(layer: Layer, largest: float, k: int, name: str) -> float:
 def _check_memory(library: Any, network: Network, inputs: Inputs, options: Options) -> None:
     """Refuse what would not fit this machine's memory, of which a device's is no part."""
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = options.memory if options.memory is not None else int(MEMORY_SHARE * whole)
+    limit = limit_bytes(options.memory)
     least = held + library.host_bytes(network, inputs.count)
     if least > limit:
         raise InputError(
             f"engine {library.name} holds {library.holds}, about {least:,} bytes; {limit:,} are allowed: "
-            "fewer inputs (--count) or more memory (--memory)"
+            f"fewer inputs (--count) or more memory ({more_memory(least)})"
         )

@@ -2,7 +2,7 @@
 
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options
-from spdnn.engines.memory import INPUT_BYTES, limit_bytes, resident_bytes
+from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
 from spdnn.engines.spgemm.layers import bytes_by_input
 from spdnn.engines.spgemm.rows import NONZERO_BYTES
 from spdnn.problem.features import Inputs
@@ -47,7 +47,7 @@ def batches(network: Network, inputs: Inputs, options: Options, panel: int, shar
     if room < one_row:
         raise MemoryTooSmall(
             f"memory of {limit:,} bytes is too small for one input at a time; this network, these inputs and "
-            f"{options.threads} threads need at least {fixed + one_row:,} (--memory)",
+            f"{options.threads} threads need at least {fixed + one_row:,} ({more_memory(fixed + one_row)})",
             fixed + one_row,
         )
     rows = min(inputs.count, room // one_row)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from spdnn.common import progress
 from spdnn.common.endings import check_ended
 from spdnn.common.errors import InputError, MemoryTooSmall
+from spdnn.common.resources import usable_cores
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import CpuWork
-from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, resident_bytes
-from spdnn.engines.registry import usable_cores
+from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, more_memory, resident_bytes
 from spdnn.engines.taskgraph.cpu.probe import measured
 from spdnn.engines.taskgraph.cpu.run import CpuDevice, Going, copied
 from spdnn.engines.taskgraph.notes import notes, timeline
@@ -101,7 +101,8 @@ class CpuGraphSession(Session):
             least = int(SLACK * (self.aside + devices * error.least))
             raise MemoryTooSmall(
                 f"memory of {self.limit:,} bytes is too small; this network, these inputs and {devices} "
-                f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} (--memory)",
+                f"device{'s' * (devices > 1)} of {options.threads} threads need at least {least:,} "
+                f"({more_memory(least)})",
                 least,
             ) from None
 
