@@ -511,7 +511,7 @@ def test_make_gpu_check_with_a_python_of_ones_own(root, tmp_path):
 
 
 def test_a_python_that_lacks_a_package_is_told_so(root, tmp_path):
-    executable(tmp_path / "python", f'exec {sys.executable} -S "$@"')  # without those that are installed
+    executable(tmp_path / "python", f'exec "{sys.executable}" -S "$@"')  # without those that are installed
     done = make(root, tmp_path, "VENV=", f"PYTHON={tmp_path}/python", "ARGS=--help")
     assert done.returncode != 0
     assert "lacks msgspec, numpy, scipy; install what is missing" in done.stderr.splitlines()[0]
