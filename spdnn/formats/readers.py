@@ -19,6 +19,7 @@ USUAL: Final = "usual"  # a clip of 32 for the challenge's text form, none for t
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
+@door.releasing()
 def open_network(
     path: str | PathLike,
     bias: float | Sequence | None = None,
@@ -75,6 +76,7 @@ def open_network(
     return network
 
 
+@door.releasing()
 def import_network(
     path: str | PathLike,
     output: str | PathLike,
@@ -103,6 +105,7 @@ def import_network(
     return store.read_network(output)
 
 
+@door.releasing()
 def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
     """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
 
