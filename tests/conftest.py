@@ -80,6 +80,7 @@ FULL = {
 def pytest_configure(config):
     # Where Slurm is installed and does not run, every start of Snakemake asks it for its configuration, 9 s long.
     os.environ["SLURM_CONF"] = os.devnull
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else importing ONNX Runtime leaves files behind
     # Started with `&` or nohup SIGINT is ignored, and pytest-xdist's workers ignore it; what tests start would too.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
