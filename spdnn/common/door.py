@@ -9,6 +9,9 @@ import contextlib
 import gzip
 import io
 import os
+import sys
+import traceback
+import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +61,40 @@ def refused(path, sentence: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{path}: {sentence} ({str(error).removeprefix(f'{path}: ')})") from error
+
+
+@contextlib.contextmanager
+def kept_open(path, owner) -> Iterator[io.BufferedReader]:
+    """The file, open for reading as long as the object `owner` lives; closed at once when the block fails.
+
+    Raises:
+        InputError: the operating system refuses it.
+    """
+    with reading(path):
+        file = open(path, "rb")  # noqa: SIM115
+    weakref.finalize(owner, file.close)
+    try:
+        yield file
+    except BaseException:
+        file.close()
+        raise
+
+
+@contextlib.contextmanager
+def releasing() -> Iterator[None]:
+    """As a decorator: an error of ours leaves the function without the files that its frames hold open or mapped.
+
+    Who keeps the error (a notebook keeps the last one) keeps its traceback, and that the local variables of the frames.
+    """
+    handled = sys.exception()  # the caller's: its frames are not ours to clear
+    try:
+        yield
+    except SpdnnError as error:
+        cause: BaseException | None = error
+        while cause is not None and cause is not handled:
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__context__
+        raise
 
 
 def brief(error: BaseException) -> str:

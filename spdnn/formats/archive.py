@@ -12,10 +12,10 @@ import os
 import re
 import tarfile
 import threading
-import weakref
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from spdnn.common import door, files
@@ -60,9 +60,7 @@ class Archive:
     def __init__(self, path: Path):
         self.path = door.checked(path, "archive")
         self._lock = threading.RLock()
-        with self._telling():
-            raw = open(self.path, "rb")  # noqa: SIM115
-            weakref.finalize(self, raw.close)
+        with self._telling(), door.kept_open(self.path, self) as raw:
             packed = raw.read(2) == door.GZIP
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
@@ -89,7 +87,7 @@ class Archive:
                 raise InputError(f"{self.path}: more than {door.MEMBERS:,} members; that is too many to be sound")
             if not info.isdir():
                 where = f"{self.path}/{shortened(info.name, LONGEST_NAME)}"
-                yield info.name, where, lambda info=info, where=where: self._content(info, where)
+                yield info.name, where, partial(self._content, info, where)
 
     def _content(self, info: tarfile.TarInfo, where: str) -> bytes:
         if not info.isreg():

@@ -55,14 +55,10 @@ class Tensors(Mapping):
 
     def __init__(self, path):
         self.path = door.checked(path)
-        with door.reading(path):
-            self._file = open(self.path, "rb")  # noqa: SIM115  it stays open as long as the mapping
+        with door.kept_open(path, self) as self._file, door.sound(f"{path}: this is no sound .safetensors file"):
             self._state = _state(self._file)
-        weakref.finalize(self, self._file.close)
-        with door.sound(f"{path}: this is no sound .safetensors file"):
-            size = os.fstat(self._file.fileno()).st_size
-            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-            self._start, self.metadata, self._tensors = _header(self._map, size)
+            self._start, self.metadata, self._tensors = _header(self._file)
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         self.types = {name: kind for name, (kind, _, _) in self._tensors.items()}
         _MAPPED.add(self)
 
@@ -104,15 +100,16 @@ def _state(file: io.BufferedReader) -> tuple:
     return status.st_size, status.st_mtime_ns
 
 
-def _header(content: mmap.mmap | bytes, size: int) -> tuple[int, dict, dict]:
+def _header(file: io.BufferedReader) -> tuple[int, dict, dict]:
     """(where the tensors begin, metadata, (type, shape, first byte) by name). Raises ValueError."""
+    size = os.fstat(file.fileno()).st_size
     if size < 8:
         raise ValueError("it is too short")
-    length = int.from_bytes(content[:8], "little")
+    length = int.from_bytes(file.read(8), "little")
     if length > min(MOST_HEADER, size - 8):
         raise ValueError(f"a header of {length} bytes in a file of {size}")
     try:
-        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_once)
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_once)
     except RecursionError:
         raise ValueError("its header is nested too deeply") from None
     if not isinstance(header, dict):
@@ -270,6 +267,7 @@ def _digest(record: dict, tensors: Mapping[str, np.ndarray]) -> str:
     return blake3(*parts)
 
 
+@door.releasing()
 def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Tensors | None]:
     """The record of a file of format `form`, and its tensors if it has any, when both are what the digest says.
 

@@ -10,6 +10,7 @@ import hashlib
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.formats import container
 from spdnn.formats.checks import check_widths
@@ -30,6 +31,7 @@ def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
         writer.finish({})
 
 
+@door.releasing()
 def read_inputs(path) -> Inputs:
     """Inputs from a store, which stay where they are in it; all of it is checked.
 

@@ -13,6 +13,7 @@ TEXT = (".csv", ".txt")
 LONGEST = 100  # characters of a name
 
 
+@door.releasing()
 def read_labels(path) -> np.ndarray:
     """The labels in a file: an array of .npy, the only one of .npz, or of .csv and .txt a whole number a line.
 

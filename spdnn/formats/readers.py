@@ -31,6 +31,7 @@ USUAL: Final = "usual"  # a clip of 32 for the challenge's text form, none for t
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
+@door.releasing()
 def open_network(
     path: str | PathLike,
     bias: float | Sequence | None = None,
@@ -87,6 +88,7 @@ def open_network(
     return network
 
 
+@door.releasing()
 def import_network(
     path: str | PathLike,
     output: str | PathLike,
@@ -136,6 +138,7 @@ def network_files(path: str | PathLike) -> Iterator[Path]:
             yield from (file for file in door.listing(path.parent) if os.fsencode(file.name) in content)
 
 
+@door.releasing()
 def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | None = None) -> Inputs:
     """The inputs in a file: a store (.safetensors), text (.tsv, .tsv.gz), .npz, .npy, .mtx or .mtx.gz.
 

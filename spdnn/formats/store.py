@@ -19,11 +19,12 @@ Where identical neurons were merged, `classes` holds what Network.neuron_classes
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from spdnn.common import progress
+from spdnn.common import door, progress
 from spdnn.common.errors import InputError
 from spdnn.common.threads import in_order
 from spdnn.common.validation import quoted
@@ -206,6 +207,7 @@ def _columns(path, tensors: container.Tensors) -> dict[str, np.ndarray]:
     return columns
 
 
+@door.releasing()
 def read_network(path) -> Network:
     """The network in a store: a StoreNetwork, or the RadixNet whose formula is stored.
 
@@ -215,6 +217,7 @@ def read_network(path) -> Network:
     return _read(path)[0]
 
 
+@door.releasing()
 def read_prepared(path) -> tuple[Network, dict]:
     """A prepared network, and what `write_prepared` got with it besides the `digest` of the store.
 
@@ -262,9 +265,7 @@ def write_layers(
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
         SpdnnError: the file cannot be written.
     """
-    _write_layers(
-        path, in_order(lambda item: (item[0], *_laid(*item)), layers), {"description": description}, depth, what
-    )
+    _write_layers(path, in_order(lambda item: _laid(*item), layers), {"description": description}, depth, what)
 
 
 def _write(path, network: Network, info: dict | None, formula_ok: bool, what: str, durable: bool = True) -> None:
@@ -274,7 +275,7 @@ def _write(path, network: Network, info: dict | None, formula_ok: bool, what: st
         record |= {"bias": float(network.bias), "ymax": network.activation.ymax, "seed": network.seed}
         container.write_record(path, FORMAT, record)
         return
-    laid = in_order(lambda k: (k, *_laid(k, network.layer(k))), range(network.depth))
+    laid = in_order(partial(_laid_of, network), range(network.depth))
     _write_layers(path, laid, record, network.depth, what, network, durable)
 
 
@@ -316,8 +317,16 @@ def _write_layers(
         writer.finish({"kind": "layers", "sha256": sha256})
 
 
-def _laid(k: int, layer: Layer) -> tuple[Header, dict, list[np.ndarray]]:
-    """A layer's header, its row of the columns, and the parts of its bytes. Raises InputError when it is not sound."""
+def _laid_of(network: Network, k: int) -> tuple[int, Header, dict, list[np.ndarray]]:
+    return _laid(k, network.layer(k))
+
+
+def _laid(k: int, layer: Layer) -> tuple[int, Header, dict, list[np.ndarray]]:
+    """k, a layer's header, its row of the columns, and the parts of its bytes.
+
+    Raises:
+        InputError: the layer is not sound.
+    """
     layer.check(f"layer {k + 1}")
     sha256, ymax = layer.sha256(), layer.activation.ymax
     several = np.ndim(layer.bias) != 0
@@ -342,7 +351,7 @@ def _laid(k: int, layer: Layer) -> tuple[Header, dict, list[np.ndarray]]:
         "sha256": _bytes(sha256),
         "blake3": _bytes(container.blake3(*_with_padding(parts))),
     }
-    return layer.header, row, parts
+    return k, layer.header, row, parts
 
 
 def _few(values: np.ndarray) -> list[np.ndarray] | None:

@@ -99,8 +99,8 @@ class Archive(Mapping):
 
     def __init__(self, path):
         self.path = door.checked(path)
-        with door.sound(f"{self.path}: this is no sound .npz file"):
-            self._file = np.load(self.path, allow_pickle=False)
+        with door.kept_open(self.path, self) as file, door.sound(f"{self.path}: this is no sound .npz file"):
+            self._file = np.load(file, allow_pickle=False)
             if not isinstance(self._file, np.lib.npyio.NpzFile):
                 raise ValueError("one array, and no archive of arrays")
             self._check_members(self._file.zip)

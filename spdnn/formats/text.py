@@ -7,7 +7,7 @@ reader's to say.
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -159,8 +159,16 @@ class TextNetwork(Network):
         if self._last != "relu" or isinstance(self._bias, (list, tuple)) or not isinstance(self._source, Archive):
             self._list()  # the depth must be known
         files = list(self._members.items()) if self._listed else self._finding()
-        contents = ((k - 1, member[1], member[2]()) for k, member in files if self._layers is None or k <= self._layers)
-        return in_order(lambda one: (one[0], self._parsed(*one)), contents, LAYERS)
+        return in_order(self._parsed_item, self._contents(files), LAYERS)
+
+    # Methods and no closures: a closure would keep the archive open as long as an error that came through it.
+    def _contents(self, files: Iterable[tuple[int, Member]]) -> Iterator[tuple[int, str, bytes]]:
+        for k, (_, where, content) in files:
+            if self._layers is None or k <= self._layers:
+                yield k - 1, where, content()
+
+    def _parsed_item(self, item: tuple[int, str, bytes]) -> tuple[int, Layer]:
+        return item[0], self._parsed(*item)
 
     def _parsed(self, k: int, where: str, content: bytes) -> Layer:
         last = self._last == "none" and k == self.depth - 1

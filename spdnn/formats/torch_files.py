@@ -143,9 +143,10 @@ class TorchFile(Mapping):
 
     def __init__(self, path):
         self.path = door.checked(path)
-        with door.refused(self.path, "this is no state dict of torch.save"):
+        refused = door.refused(self.path, "this is no state dict of torch.save")
+        with refused, door.kept_open(self.path, self) as file:
             with door.sound("it is no sound zip archive, as torch writes since 1.6"):
-                self._zip = zipfile.ZipFile(self.path)
+                self._zip = zipfile.ZipFile(file)
                 folder, members = self._members()
                 content = self._zip.read(members[f"{folder}data.pkl"])
                 if f"{folder}byteorder" in members and self._zip.read(members[f"{folder}byteorder"]) != b"little":

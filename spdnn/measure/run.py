@@ -289,6 +289,7 @@ def write_result(path: str | Path, result: Result) -> None:
         np.savez(stream, **arrays, **numbers)
 
 
+@door.releasing()
 def read_result(path: str | Path) -> Result:
     """A result as write_result wrote it.
 

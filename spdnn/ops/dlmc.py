@@ -21,6 +21,7 @@ METHOD = "random_pruning"
 ENDINGS = ("", "_fully_connected", "_aux", "_aux_fully_connected")
 
 
+@door.releasing()
 def topologies(archive: str | Path, problems: Iterable[Problem], method: str = METHOD) -> dict[tuple, Topology]:
     """The matrices of the archive that these problems name, by `key`; those that it does not have are left out.
 

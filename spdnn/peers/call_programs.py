@@ -6,6 +6,7 @@ Dense programs multiply the zeros too. Each is made once, and `settle` makes wha
 import abc
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -194,6 +195,7 @@ class OnnxRuntime(Program):
     name, kind, needs = "onnxruntime", DENSE, MappingProxyType({"onnx": "onnx", "onnxruntime": "peers"})
 
     def __init__(self, network: Network, threads: int):
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else its import writes a device's id into the home folder
         import onnxruntime
 
         self.matrix_bytes = check_memory(network)

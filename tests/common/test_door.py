@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import traceback
 
 import pytest
 from refusals import refuses
@@ -61,3 +62,27 @@ def test_what_a_library_raises_is_one_short_sentence():
     assert str(caught.value).startswith("a.npz: damaged (??[31mxxx")
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 200
+
+
+def test_frames_of_an_error_are_cleared_and_those_of_what_the_caller_handles_are_not():
+    @door.releasing()
+    def refuse():
+        name = "inner"
+        raise InputError(name)
+
+    def fail():
+        name = "outer"
+        raise KeyError(name)
+
+    with pytest.raises(InputError) as refused:
+        try:
+            fail()
+        except KeyError:
+            refuse()
+    names = [
+        frame.f_locals.get("name")
+        for error in (refused.value, refused.value.__context__)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name in ("refuse", "fail")
+    ]
+    assert names == [None, "outer"]

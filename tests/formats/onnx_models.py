@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -44,6 +43,8 @@ class Maker:
 
 def outputs(path, x):
     """What ONNX Runtime makes of inputs."""
+    import onnxruntime  # once the environment is that of the tests (conftest.py)
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3

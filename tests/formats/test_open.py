@@ -1,6 +1,7 @@
 """One door for all formats: what a path is taken for, the options, and text streamed into a store."""
 
 import codecs
+import gc
 import gzip
 import os
 import tarfile
@@ -12,13 +13,19 @@ import pytest
 import scipy.sparse as sp
 from refusals import refuses
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
-from spdnn.formats import inputs, store, text
+from spdnn.formats import container, inputs, store, tensors, text, torch_files
+from spdnn.formats.archive import Archive
+from spdnn.formats.labels import read_labels
 from spdnn.formats.readers import import_network, open_inputs, open_network
+from spdnn.measure.run import read_result
+from spdnn.ops.models import weights
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
 
 FORMULA = RadixNet(32, 12, bias=-0.1)
+DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
@@ -232,3 +239,109 @@ def test_every_kind_of_inputs(tmp_path):
     for name in ("a.npy", "a.npz", "a.safetensors"):
         assert open_inputs(tmp_path / name, count=8).count == 8
         refuses(f"{name}: inputs of 10 neurons, not 11", open_inputs, tmp_path / name, neurons=11)
+
+
+def refused_files(folder):
+    """(a call that an InputError ends, after it has opened a file, its arguments): of each format, early and late."""
+    path = folder / "pruned.pt"
+    path.write_bytes((DATA / path.name).read_bytes())
+    yield open_network, path  # its last activation is not stated
+    path = folder / "cut.pt"
+    path.write_bytes((DATA / "pruned.pt").read_bytes()[:-300])
+    yield open_network, path
+    yield torch_files.TorchFile, path
+    for name, arrays in (
+        ("two.npz", {"a": np.eye(2), "b": np.eye(2)}),
+        ("odd.npz", {"fc.weight": np.eye(2), "odd": np.eye(2)}),  # of a state dict
+        ("sparse.npz", {"format": np.array("csr"), "data": np.ones(9)}),
+    ):
+        np.savez(folder / name, **arrays)
+        yield open_network, folder / name
+        yield open_inputs, folder / name
+        yield weights.read, folder / name, {"a": (3, 3)}
+        yield read_result, folder / name
+    yield read_labels, folder / "two.npz"
+    path = folder / "damaged.npz"
+    path.write_bytes(b"PK\3\4" + bytes(300))
+    for read in (open_network, open_inputs, read_labels, read_result, tensors.Archive):
+        yield read, path
+    path = folder / "formula.safetensors"
+    store.write_network(path, FORMULA, formula_ok=True)
+    yield open_inputs, path
+    path = folder / "net.safetensors"
+    store.write_network(path, FORMULA)
+    yield open_network, path, 1.0
+    yield store.read_prepared, path
+    yield inputs.read_inputs, path
+    damaged = folder / "damaged.safetensors"
+    damaged.write_bytes(path.read_bytes().replace(b"radixnet", b"radiynet"))
+    yield open_network, damaged
+    content = bytearray(path.read_bytes())
+    content[8 + int.from_bytes(content[:8], "little")] ^= 1  # the first byte of the first layer
+    damaged.write_bytes(content)
+    yield import_network, damaged, folder / "out.safetensors"
+    path = folder / "x.safetensors"
+    inputs.write_inputs(path, Inputs.from_array(np.eye(3, dtype=np.float32)))
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    yield open_inputs, path
+    tensors.write_tensors(folder / "state.safetensors", {"fc.weight": np.eye(2), "odd": np.eye(2)})
+    yield open_network, folder / "state.safetensors"
+    yield weights.read, folder / "state.safetensors", {"a": (3, 3)}
+    path = folder / "cut.safetensors"
+    path.write_bytes((folder / "state.safetensors").read_bytes()[:-1])
+    yield open_network, path
+    yield container.Tensors, path
+    text.write_layers(FORMULA.first(2), folder / "layers")
+    (folder / "layers/n32-l2.tsv").write_text("junk")
+    for ending in ("tar", "tar.gz"):
+        path = folder / f"a.{ending}"
+        with tarfile.open(path, f"w:{ending[4:]}") as archive:
+            archive.add(folder / "layers", "neuron32")
+        yield import_network, path, folder / "out.safetensors"
+        yield import_network, path, folder / "out.safetensors", 0  # the bias
+        path = folder / f"junk.{ending}"
+        path.write_bytes((b"" if ending == "tar" else door.GZIP) + bytes(range(256)) * 4)
+        yield Archive, path
+
+
+def open_files(folder):
+    """Names of the files in a folder that this process has open or mapped."""
+    descriptors = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    named = [str(path.readlink()) for path in descriptors if path.is_symlink()]
+    named += Path("/proc/self/maps").read_text().splitlines()
+    return {Path(name).name for name in named if str(folder) in name}
+
+
+def refusal(read, *arguments):
+    try:
+        read(*arguments)
+    except InputError as error:
+        return error
+    raise AssertionError(f"{read.__name__} takes {arguments[0].name}")
+
+
+def test_no_file_is_open_while_the_error_that_refused_it_lives(tmp_path):
+    for read, path, *more in refused_files(tmp_path):
+        error = refusal(read, path, *more)
+        assert not open_files(tmp_path), f"{read.__name__}: {error}"
+
+
+@pytest.mark.filterwarnings("error")  # those of the garbage collector are pytest's, and fail the test
+@pytest.mark.parametrize("kind", ["a.npz", "a.safetensors", "pruned.pt", "a.tar"])
+def test_what_is_read_no_more_is_closed_without_a_warning(tmp_path, kind):
+    path = tmp_path / kind
+    if kind == "a.tar":
+        tarfile.open(path, "w").close()
+        read = Archive(path)
+    elif kind == "pruned.pt":
+        path.write_bytes((DATA / kind).read_bytes())
+        read = torch_files.TorchFile(path)
+    else:
+        tensors.write_tensors(path, {"a": np.eye(2)})
+        read = tensors.open_tensors(path)
+    assert open_files(tmp_path) == {kind}
+    cycle = [read]
+    cycle.append(cycle)
+    del read, cycle
+    gc.collect()
+    assert not open_files(tmp_path)

@@ -41,6 +41,9 @@ CONFIGFILES = [
     for path in map(Path, workflow.overwrite_configfiles)
 ]
 runs.keep_jobs(Path(str(workflow.current_basedir)).parents[1])
+# Snakemake 9 puts this path into the shell commands of scripts and of cluster jobs as it is; a blank would end it there.
+if Path(sys.executable).exists():
+    sys.executable = shlex.quote(sys.executable)
 if workflow.is_main_process:
     runs.enter(Path("results"))
     if (
@@ -70,7 +73,7 @@ def engine_code(engine, *modules):
 
 def program(name):
     """How a shell command calls a program: the one beside this Python, unless conda makes another environment."""
-    beside = Path(sys.executable).with_name(name)
+    beside = Path(sys.prefix, "bin", name)
     elsewhere = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
     return name if elsewhere or not beside.exists() else shlex.quote(str(beside))
 

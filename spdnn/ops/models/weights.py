@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.formats.tensors import open_tensors, write_tensors
 
@@ -18,6 +19,7 @@ NORM = ("weight", "bias", "mean", "variance")
 EPSILON = 1e-5  # of a batch norm, as torch and the paper's models have it
 
 
+@door.releasing()
 def read(path, shapes: Shapes) -> dict[str, np.ndarray]:
     """The tensors of a file, batch norms folded.
 
