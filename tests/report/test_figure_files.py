@@ -152,7 +152,7 @@ def test_a_caption_says_what_it_was_given(text):
 def test_an_svg_opens_alone_with_its_text_on_white(tmp_path, opened):
     write_figures([replace(drawn("overview", [made_record()])["overview"], png=b"")], tmp_path)
     visit = opened(tmp_path / "overview/overview.svg", scheme="dark")
-    assert visit.page.get_by_text("TeraEdges/s", exact=True).is_visible()
+    assert visit.page.locator("text", has_text="TeraEdges/s").first.is_visible()
     family = "text => getComputedStyle(text).fontFamily"
     assert "sans-serif" in visit.page.locator("text").first.evaluate(family)
     behind = visit.page.locator("svg > rect").first
