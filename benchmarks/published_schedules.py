@@ -33,7 +33,8 @@ from spdnn.costmodel.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.costmodel.official import official_shares, official_work
 from spdnn.problem import challenge
 from spdnn.records.published import read_baselines
-from spdnn.taskgraph.decomposition import GRAPH, PIPELINE, STREAM, Decomposition, stages_of
+from spdnn.taskgraph.decomposition import Decomposition, stages_of
+from spdnn.taskgraph.settings import GRAPH, PIPELINE, STREAM
 from spdnn.taskgraph.simulation import TaskCosts, simulate
 
 HARDWARE = "GeForce RTX 2080 Ti 11GB"

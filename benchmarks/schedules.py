@@ -21,20 +21,21 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from spdnn.cli.inputs import named
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options, Prepared
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, record_of
+from spdnn.pipeline.load import named_inputs
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.records.run_record import RunRecord, Verdict
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph.calibration import costs_of
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition, ScheduleRequest
+from spdnn.taskgraph.decomposition import Decomposition
+from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
 from spdnn.taskgraph.simulation import simulate
 
 BAR = 0.15  # of an error
@@ -94,8 +95,8 @@ def settings_of(devices: list[int], threads: int, batches: int | None) -> list[S
             if schedule == "pipeline" and count == 1:
                 continue
             own = None if (schedule, count) == BASE else batches
-            request = ScheduleRequest(schedule, count, batches=own)
-            found.append(Setting(schedule, count, Options(max(threads, count), request=request)))
+            request = TaskgraphSettings(schedule, count, batches=own)
+            found.append(Setting(schedule, count, Options(max(threads, count), settings=request)))
     return found
 
 
@@ -185,7 +186,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     chosen = parser.parse_args()
     runner, network = engine("taskgraph"), RadixNet(chosen.neurons, chosen.layers)
-    inputs, told = named("mnist", chosen.neurons, chosen.count, None), {}
+    inputs, told = named_inputs("mnist", chosen.neurons, chosen.count), {}
     for name in chosen.reductions.split(","):
         prepared = runner.prepare(network, parse_reductions(name, runner.offers), None)
         found = settings_of([int(part) for part in chosen.devices.split(",")], chosen.threads, chosen.batches)

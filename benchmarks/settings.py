@@ -14,12 +14,12 @@ import itertools
 import statistics
 
 from spdnn.cli.arguments import size
-from spdnn.cli.inputs import generated
 from spdnn.common.statistics import ratios
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine, usable_cores
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
+from spdnn.pipeline.load import named_inputs
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured
@@ -41,7 +41,7 @@ def main() -> None:
     chosen = options.parse_args()
     kind = RadixNet if chosen.network == "radixnet" else Unstructured
     network = kind(chosen.neurons, chosen.layers)
-    inputs = generated(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
+    inputs = named_inputs(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
     sessions, samples = {}, {}
     for setting in itertools.product(chosen.engines, chosen.reductions, chosen.threads):
         name, reductions, threads = setting

@@ -53,7 +53,7 @@ PICTURES = {  # the report's figures, by file
 BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
 RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
-STREAMED = ("engines=taskgraph", "schedules=stream", f"memory={4 << 30}", "repeats=1")
+STREAMED = ("engine=taskgraph", "schedule=stream", f"memory={4 << 30}", "repeats=1")
 ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]

@@ -1,23 +1,23 @@
 """The types of the names that spdnn loads when they are first used."""
 
 from spdnn import ops as ops
+from spdnn.api import compile as compile
+from spdnn.api import infer as infer
+from spdnn.api import load_records as load_records
 from spdnn.common.errors import SpdnnError as SpdnnError
 from spdnn.engines.model import Model as Model
-from spdnn.engines.program import Program as Program
-from spdnn.engines.registry import compile as compile
-from spdnn.engines.registry import infer as infer
 from spdnn.formats.readers import open_inputs as open_inputs
 from spdnn.formats.readers import open_network as open_network
 from spdnn.ops import models as models
+from spdnn.ops.program import Program as Program
 from spdnn.problem.features import Inputs as Inputs
 from spdnn.problem.network import Activation as Activation
 from spdnn.problem.network import Layer as Layer
 from spdnn.problem.network import Network as Network
 from spdnn.problem.network import from_matrices as from_matrices
 from spdnn.problem.result import Result as Result
-from spdnn.report.rendering import load_records as load_records
 from spdnn.sources.radixnet import RadixNet as RadixNet
-from spdnn.taskgraph.decomposition import ScheduleRequest as ScheduleRequest
+from spdnn.taskgraph.settings import TaskgraphSettings as TaskgraphSettings
 from spdnn.verify.classes import Agreement as Agreement
 from spdnn.verify.classes import Scores as Scores
 from spdnn.verify.classes import agreement as agreement

@@ -13,9 +13,11 @@ HOW_TO = ROOT / "docs" / "how-to"
 BIN = Path(sys.executable).parent
 
 
-def python_blocks(page: str) -> list[str]:
-    """The Python blocks of docs/how-to/`page`, in order."""
-    return re.findall(r"^```python\n(.*?)^```", (HOW_TO / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def code_blocks(page: str, language: str = "python") -> list[str]:
+    """The blocks of docs/how-to/`page` in a language, in order."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", (HOW_TO / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 def script(page: str, activated: bool = False) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from how_to import BIN, checkout, follow, python_blocks, replaced, script
+from how_to import BIN, checkout, code_blocks, follow, replaced, script
 
 import spdnn
 from spdnn.peers.call_programs import onnx_graph
@@ -128,7 +128,7 @@ def test_python_of_the_pages(tmp_path, monkeypatch):
 
     def ran(page, blocks, **names):
         for block in blocks:
-            exec(compile(python_blocks(page)[block], page, "exec"), names)
+            exec(compile(code_blocks(page)[block], page, "exec"), names)
         return names
 
     ran("limit-memory.md", [0], spdnn=spdnn, network=spdnn.RadixNet(1024, 120), inputs=inputs)

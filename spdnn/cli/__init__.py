@@ -52,8 +52,9 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 COMMANDS = {
     "challenge": ("run:add_challenge", "regenerate, run and verify a challenge problem"),
     "infer": ("run:add_infer", "run a network on inputs"),
-    "verify": ("run:add_verify", "compare categories with a truth"),
-    "engines": ("run:add_engines", "what can run here, and why the others can't"),
+    "run": ("run:add_run", "run a request: a file as a record holds it"),
+    "verify": ("check:add_verify", "compare categories with a truth"),
+    "engines": ("check:add_engines", "what can run here, and why the others can't"),
     "network": ("network:add", "make, import, export or show a network"),
     "inputs": ("inputs:add", "make inputs"),
     "bench": ("bench:add", "time your own network, and the same in PyTorch, ONNX Runtime and SciPy"),
@@ -177,7 +178,6 @@ def _open_streams() -> None:
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     """The arguments; of several ranks that were started together, the first alone prints what is wrong with them."""
     words = sys.argv[1:] if arguments is None else arguments
-    words = ["plan", "--cut", *words[1:]] if words[:1] == ["decompose"] else words  # its name before
     command = parser(words[:1])  # options before the subcommand end the program
     if launched_rank() == 0:
         return command.parse_args(words)

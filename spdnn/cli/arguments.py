@@ -1,24 +1,23 @@
-"""Types of arguments, and options that several subcommands take."""
+"""Types of arguments, and options that are made of declared fields: those of a RunRequest and of engines' settings."""
 
 import argparse
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from spdnn.common.errors import InputError
+import msgspec.inspect as inspect
+from msgspec import UNSET
+
 from spdnn.common.files import check_outputs
-from spdnn.common.resources import most_threads, usable_cores
-from spdnn.common.shown import counted
-from spdnn.distributed.partition import PARTITIONS
-from spdnn.engines.base import MAX_THREADS, Engine
-from spdnn.engines.registry import engines_that_cut
-from spdnn.taskgraph.decomposition import AUTO, SCHEDULES, ScheduleRequest
-
-LARGEST = 10**9
-CUT = ("schedule", "devices", "pipeline", "batches", "buffers", "device_memory", "join")  # arguments of add_cut
+from spdnn.common.threads import threads as threads
+from spdnn.engines.registry import asked_settings, settings_types
+from spdnn.problem.request import LARGEST, READING, RunRequest, option_words
+from spdnn.records.fields import descriptions
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -34,24 +33,9 @@ def number(text: str, kind: type, fits: Callable[[float], bool], allowed: str) -
     return value
 
 
-def times_again(text: str) -> int:
-    """An integer from 0 to 100."""
-    return number(text, int, lambda n: 0 <= n <= 100, "an integer from 0 to 100")
-
-
 def positive(text: str) -> int:
     """An integer from 1 to LARGEST."""
     return number(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST:,}")
-
-
-def thread_count(text: str) -> int:
-    """An integer from 1 to MAX_THREADS."""
-    return number(text, int, lambda n: 1 <= n <= MAX_THREADS, f"an integer from 1 to {MAX_THREADS}")
-
-
-def natural(text: str) -> int:
-    """An integer from 0 to LARGEST."""
-    return number(text, int, lambda n: 0 <= n <= LARGEST, f"an integer from 0 to {LARGEST:,}")
 
 
 def size(text: str) -> int:
@@ -67,170 +51,62 @@ def above_zero(text: str, allowed: str = "a positive number") -> float:
     return number(text, float, lambda n: 0 < n < math.inf, allowed)
 
 
-def clip(text: str) -> float | None:
-    """A positive number, or none."""
-    return None if text == "none" else above_zero(text, "a positive number or none")
+def add_fields(command: Any, kind: type, names: Iterable[str], **changes: dict) -> None:
+    """Add an option for each of these fields of a class; it is None unless it is given.
+
+    Args:
+        command: a parser or a group of one.
+        kind: RunRequest, or the settings of an engine.
+        changes: words of `add_argument` that differ for a field, such as another help text.
+    """
+    declared, described = {field.name: field for field in inspect.type_info(kind).fields}, descriptions(kind)
+    for name in names:
+        words = _words(declared[name], described[name]) | changes.get(name, {})
+        negation = "no-" if words.get("action") else ""
+        command.add_argument(f"--{negation}{name.replace('_', '-')}", dest=name, **words)
 
 
-def biases(text: str) -> float | list[float]:
-    """A number, or several joined by commas."""
-    several = [number(part, float, math.isfinite, "a number, or one for each layer joined by commas")
-               for part in text.split(",")]  # fmt: skip
-    return several if len(several) > 1 else several[0]
-
-
-# Options that several commands take, without the help text of each command.
-OPTIONS = {
-    "neurons": {"type": positive, "metavar": "N"},
-    "layers": {"type": positive, "metavar": "L"},
-    "count": {"type": positive, "metavar": "n"},
-    "repeats": {"type": positive, "metavar": "R"},
-    "repeat-if-busy": {
-        "type": times_again,
-        "default": 0,
-        "metavar": "N",
-        "help": "run all repeats again, up to N times, while other work takes over 10 %% of the machine (default: 0)",
-    },
-    "threads": {"type": thread_count, "metavar": "T"},
-    "memory": {"type": size, "metavar": "BYTES"},
-    "seed": {
-        "type": natural,
-        "default": 0,
-        "metavar": "S",
-        "help": "of the inputs that are drawn before the run, to be compared with the oracle (default: 0)",
-    },
-    "mnist": {"metavar": "FILE", "help": "the MNIST training images, idx or idx.gz"},
-}
-
-
-def option(command, name: str, **words) -> None:
-    """Add one of OPTIONS to a command or group; `words`: help, default and the like."""
-    command.add_argument(f"--{name}", **(OPTIONS[name] | words))
+def option(command: Any, name: str, **words: Any) -> None:
+    """Add the option of one field of RunRequest; `words`: help, default and the like."""
+    add_fields(command, RunRequest, [name], **{name: words})
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:
     """What must be known of a file of weights alone: --last, --bias, --clip and --rows; `reading` has what was set."""
     group = command.add_argument_group("of a network file that holds weights alone, and not what is done with them")
-    group.add_argument(
-        "--last",
-        choices=["relu", "none"],
-        help="activation of the last layer, which stores, ONNX models and official text state; the others "
-        "have ReLU. With none, an ONNX model goes without a softmax at its end",
-    )
     command._negative_number_matcher = re.compile(r"-[\d.]")  # -0.3,-0.4 is a value, too
-    group.add_argument(
-        "--bias",
-        type=biases,
-        metavar="B",
-        help="a number, or one for each layer joined by commas (default: the file's own; official text has one by its "
-        "width; else 0)",
-    )
-    group.add_argument(
-        "--clip", type=clip, default=argparse.SUPPRESS, metavar="Y|none",
-        help="clip of the ReLU (default: 32 for official text, none otherwise)",
-    )  # fmt: skip
-    group.add_argument(
-        "--rows",
-        choices=["inputs", "outputs"],
-        help="what the rows of a weight matrix are (default: outputs in a state dict, as torch has them, else inputs; "
-        "required where matrices fit both ways)",
-    )
+    add_fields(group, RunRequest, READING)
 
 
-def reading(chosen: argparse.Namespace) -> dict:
-    """The arguments of add_reading that were set, as open_network takes them."""
-    words = {name: getattr(chosen, name, None) for name in ("last", "bias", "rows")}
-    return {name: value for name, value in words.items() if value is not None} | (
-        {"clip": chosen.clip} if "clip" in chosen else {}
-    )
-
-
-def reading_words(chosen: argparse.Namespace) -> list:
+def reading_words(args: argparse.Namespace) -> list[str]:
     """The same as words of a command line."""
-    words = []
-    for name, value in reading(chosen).items():
-        value = ",".join(map(repr, value)) if isinstance(value, list) else value
-        words.append(f"--{name}={'none' if value is None else value}")
-    return words
+    return [
+        word for name in READING if (value := getattr(args, name)) is not None for word in option_words(name, value)
+    ]
 
 
-def add_engine(command: argparse.ArgumentParser) -> None:
-    """--engine, --reductions, --threads and --memory."""
-    command.add_argument("--engine", default="cpu", metavar="E", help="as `spdnn engines` lists them (default: cpu)")
-    command.add_argument(
-        "--reductions",
-        metavar="LIST",
-        help="exact reductions: all that the engine offers (default), none, or names joined by commas",
-    )
-    option(
-        command,
-        "threads",
-        help="of each rank (default: all cores that this process may use, shared out to the ranks of the node)",
-    )
-    option(
-        command,
-        "memory",
-        help="peak resident memory of the run (not of the verification) not to be passed, such as 8GiB; of the ranks "
-        "of a node together (default: most of what is free)",
-    )
-    command.add_argument(
-        "--device",
-        type=natural,
-        metavar="D",
-        help="which GPU, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with --devices the first of them "
-        "(default: 0; several ranks share them out)",
-    )
-    command.add_argument(
-        "--partition",
-        default="rebalanced",
-        choices=PARTITIONS,
-        help="which rank of `mpiexec -n R spdnn ...` has which inputs: static (contiguous parts), cyclic, or "
-        "rebalanced (default: static at first, then rows move to ranks that have fewer, when that pays)",
-    )
+def add_settings(command: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
+    """The options of the engines' settings, a group for each type."""
+    for kind in settings_types():
+        engines = " and ".join(
+            f"`{name}`" for name in re.findall("`([^`]+)`", sys.modules[kind.__module__].__doc__ or "")
+        )
+        group = command.add_argument_group(f"settings of the engines {engines}")
+        add_fields(group, kind, [field.name for field in fields(kind) if field.name not in without])
 
 
-def add_cut(command: argparse.ArgumentParser, devices: bool = True) -> None:
-    """How engines that cut an inference into tasks do so; each is None unless set; `devices`: --devices too."""
-    group = command.add_argument_group("task graph (engines of that kind alone)")
-    group.add_argument(
-        "--schedule",
-        choices=(AUTO, *SCHEDULES),
-        help="resident (weights stay on each device), stream (they pass through buffers), graph (devices draw batches "
-        "as they finish), pipeline (each device has a range of the layers), or auto (default: the fastest predicted)",
-    )
-    if devices:
-        group.add_argument("--devices", type=positive, metavar="D", help="of each rank (default: 1)")
-    group.add_argument(
-        "--pipeline", type=positive, metavar="P",
-        help="devices that each batch passes through (default: all with the schedule pipeline, else 1)",
-    )  # fmt: skip
-    group.add_argument("--batches", type=positive, metavar="B", help="of the inputs, at most (default: as few as fit)")
-    group.add_argument(
-        "--buffers", type=positive, metavar="n", help="of streamed weights on a device, 2 or more (default: 2)"
-    )
-    group.add_argument(
-        "--no-join", dest="join", action="store_const", const=False,
-        help="each batch goes to its end alone (default: those with few rows left go on as one)",
-    )  # fmt: skip
-    group.add_argument(
-        "--device-memory", type=size, metavar="BYTES", help="that a device may take at most (default: what it has)"
-    )
+def settings(args: argparse.Namespace) -> dict:
+    """The settings that were given, by name."""
+    names = [field.name for kind in settings_types() for field in fields(kind)]
+    return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 
 
-def cutting(chosen: argparse.Namespace) -> dict:
-    """The arguments of add_cut that were set."""
-    return {name: getattr(chosen, name) for name in CUT if getattr(chosen, name) is not None}
-
-
-def request(chosen: argparse.Namespace, engine: Engine) -> ScheduleRequest | None:
-    """The settings of the task graph; None for engines that cut nothing, for which InputError refuses any."""
-    cuts = cutting(chosen)
-    if engine.cuts:
-        return ScheduleRequest(**cuts)
-    if cuts:
-        option = next(iter(cuts)).replace("_", "-").replace("join", "no-join")
-        raise InputError(f"engine {engine.name} takes no --{option}; the engines {' and '.join(engines_that_cut())} do")
-    return None
+def request(args: argparse.Namespace, **more: Any) -> RunRequest:
+    """The request that the options of a command make; `more`: fields that no option has."""
+    names = (field for field in RunRequest.__struct_fields__ if field != "settings")
+    given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
+    chosen = asked_settings(given.get("engine", "cpu"), settings(args))
+    return RunRequest(**given, settings=chosen, **more)
 
 
 def check_files(chosen: argparse.Namespace) -> None:
@@ -257,6 +133,8 @@ def check_files(chosen: argparse.Namespace) -> None:
 
 def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
     """The files that are read where the argument `name` has this value."""
+    if name == "request" and str(value).startswith("{"):
+        return  # the JSON itself
     for path in map(Path, value if isinstance(value, list) else [value] if value else []):
         if name == "network":
             from spdnn.formats.readers import network_files
@@ -271,18 +149,51 @@ def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
             yield from path.rglob("*") if path.is_dir() else [path]
 
 
-def threads(asked: int | None, ranks: int = 1, warn: bool = True) -> int:
-    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning.
+def _words(field: inspect.Field, described: str) -> dict:
+    """The words of `add_argument` that a field has."""
+    kind, extra = field.type, {}
+    if isinstance(kind, inspect.UnionType):
+        kinds = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        kind = kinds[0] if len(kinds) == 1 else inspect.UnionType(tuple(kinds))
+    if isinstance(kind, inspect.Metadata):
+        kind, extra = kind.type, kind.extra or {}
+    text = described.rstrip(".").replace("%", "%%")
+    if isinstance(kind, inspect.BoolType):
+        return {"action": "store_const", "const": False, "help": f"switch off: {text}"}
+    if field.default not in (None, inspect.NODEFAULT, UNSET) and "(default" not in text:
+        text += f" (default: {field.default:g})" if isinstance(field.default, float) else f" (default: {field.default})"
+    if isinstance(kind, inspect.LiteralType):
+        return {"help": text, "choices": list(kind.values)}
+    letter = "BYTES" if extra.get("unit") == "bytes" else "N" if isinstance(kind, inspect.IntType) else "X"
+    return {"help": text, "type": _parser(kind, extra), "metavar": extra.get("metavar", letter)}
 
-    Raises:
-        InputError: more than the resource limits of this process leave room for.
-    """
-    cores, most = usable_cores(), most_threads()
-    if asked and asked > most:
-        raise InputError(
-            f"--threads {asked}: the limit of address space (ulimit -v) has room for {counted(int(most), 'threads')}; "
-            "raise it, or give fewer threads"
-        )
-    if asked and asked * ranks > cores and warn:
-        print(f"spdnn: warning: {asked * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
-    return asked or max(1, min(cores // ranks, int(min(most, cores))))
+
+def _parser(kind: inspect.Type, extra: dict) -> Callable[[str], Any]:
+    """What reads the value of an option of a type."""
+    if isinstance(kind, inspect.UnionType):
+        return lambda text: _either(kind.types, text)
+    if extra.get("unit") == "bytes":
+        return size
+    if isinstance(kind, inspect.IntType):
+        low, high = kind.ge, kind.le
+        return lambda text: number(text, int, lambda n: low <= n <= high, f"an integer from {low} to {high:,}")
+    if isinstance(kind, inspect.FloatType):
+        if kind.gt == 0:
+            return above_zero
+        return lambda text: number(text, float, math.isfinite, "a number")
+    return str
+
+
+def _either(kinds: tuple[inspect.Type, ...], text: str) -> Any:
+    """A number, one of some words, or numbers joined by commas, as the types allow."""
+    for kind in kinds:
+        if isinstance(kind, inspect.LiteralType) and text in kind.values:
+            return text
+        if isinstance(kind, inspect.ListType | inspect.Metadata) and "," in text:
+            return [number(part, float, math.isfinite, "a number, or one for each layer joined by commas")
+                    for part in text.split(",")]  # fmt: skip
+    simple = next(kind for kind in kinds if isinstance(kind, inspect.FloatType))
+    words = [f" or {value}" for kind in kinds if isinstance(kind, inspect.LiteralType) for value in kind.values]
+    if simple.gt == 0:
+        return above_zero(text, "a positive number" + "".join(words))
+    return number(text, float, math.isfinite, "a number, or one for each layer joined by commas")

@@ -10,6 +10,7 @@ from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_target
 from spdnn.common.statistics import ratios
+from spdnn.problem.request import reading
 from spdnn.records.run_record import busy_part
 
 BATCHES = (1, 8, 64, 512)
@@ -62,20 +63,20 @@ def _part(text: str) -> float:
 
 
 def _bench(chosen) -> None:
-    from spdnn.cli.inputs import opened
     from spdnn.formats.readers import open_network
     from spdnn.peers import calls
     from spdnn.peers.common import Comparison
+    from spdnn.pipeline.load import named_inputs
     from spdnn.records.files import write_operations
 
     if chosen.inputs and chosen.zeros is not None:
         raise InputError("--zeros is of inputs that are drawn; --inputs has its own")
     target = _target(chosen.output)
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
-    network = open_network(chosen.network, **arguments.reading(chosen))
+    network = open_network(chosen.network, **reading(chosen))
     count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0
     if chosen.inputs:
-        inputs = opened(chosen.inputs, network.inputs, None)
+        inputs = named_inputs(chosen.inputs, network.inputs, is_file=True)
         rows = inputs.dense(np.arange(min(count, inputs.count)), np.float32)
         said = f"{len(rows)} inputs of {chosen.inputs}"
     else:

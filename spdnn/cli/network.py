@@ -1,15 +1,14 @@
 """`spdnn network`: make a network by formula, import or export one, show what it is."""
 
-import argparse
 import json
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.problem import challenge
+from spdnn.problem.request import reading
 
 BIAS = {"type": float, "metavar": "B"}
-CLIP = {"type": arguments.clip, "default": argparse.SUPPRESS, "metavar": "Y|none"}
 
 
 def add(group) -> None:
@@ -26,7 +25,7 @@ def add(group) -> None:
     arguments.option(make, "neurons", required=True, help="such as 1024")
     arguments.option(make, "layers", required=True)
     make.add_argument("--bias", **BIAS, help="of a RadiX-Net; default: the official one of the width")
-    make.add_argument("--clip", **CLIP, help="of a RadiX-Net; default: 32")
+    arguments.option(make, "clip", help="of a RadiX-Net, or none; default: 32")
     make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")
     make.add_argument(
         "--formula", action="store_true", help="store a RadiX-Net's formula (net.json) instead of every layer"
@@ -73,8 +72,9 @@ def _make(chosen) -> None:
 
     if chosen.kind == "radixnet":
         seed = challenge.SEED if chosen.seed is None else chosen.seed
-        network = RadixNet(chosen.neurons, chosen.layers, chosen.bias, getattr(chosen, "clip", challenge.YMAX), seed)
-    elif chosen.bias is not None or "clip" in chosen or chosen.formula:
+        clip = {None: challenge.YMAX, "none": None}.get(chosen.clip, chosen.clip)
+        network = RadixNet(chosen.neurons, chosen.layers, chosen.bias, clip, seed)
+    elif chosen.bias is not None or chosen.clip is not None or chosen.formula:
         raise InputError("--bias, --clip and --formula are for a RadiX-Net; an unstructured network takes none")
     else:
         network = Unstructured(chosen.neurons, chosen.layers, chosen.seed or 0)
@@ -86,7 +86,7 @@ def _import(chosen) -> None:
     from spdnn.formats.readers import import_network
 
     existing(chosen.network, "file or folder")
-    done = import_network(chosen.network, chosen.output, layers=chosen.layers, **arguments.reading(chosen))
+    done = import_network(chosen.network, chosen.output, layers=chosen.layers, **reading(chosen))
     print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
 
 
@@ -94,7 +94,7 @@ def _export(chosen) -> None:
     from spdnn.formats.readers import open_network
     from spdnn.formats.text import write_layers
 
-    network = open_network(existing(chosen.network, "network"), **arguments.reading(chosen))
+    network = open_network(existing(chosen.network, "network"), **reading(chosen))
     write_layers(network, chosen.folder)
     print(f"{chosen.folder}: {network.depth} files")
 
@@ -102,7 +102,7 @@ def _export(chosen) -> None:
 def _info(chosen) -> None:
     from spdnn.formats.readers import open_network
 
-    network = open_network(existing(chosen.network, "network"), **arguments.reading(chosen))
+    network = open_network(existing(chosen.network, "network"), **reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]
     widths = {header.outputs for header in headers} | {network.inputs}
     activations = list(dict.fromkeys(str(header.activation) for header in headers))

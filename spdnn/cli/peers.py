@@ -4,8 +4,9 @@ import shlex
 from pathlib import Path
 
 from spdnn.cli import arguments
-from spdnn.cli.inputs import named
 from spdnn.common.errors import InputError, install
+from spdnn.pipeline.load import load_inputs, load_network
+from spdnn.problem.request import RunRequest
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -51,7 +52,6 @@ def widths(text: str) -> list[int]:
 
 def _peers(chosen) -> None:
     from spdnn.peers import compare as peers
-    from spdnn.sources.radixnet import RadixNet
 
     whole = chosen.neurons is not None
     if whole != (chosen.layers is not None):
@@ -71,10 +71,12 @@ def _peers(chosen) -> None:
         _print(f"one layer, {width} neurons, {measured[0].problem.input_count} inputs", measured, peers)
         records += measured
     if whole:
-        network = RadixNet(chosen.neurons, chosen.layers)
-        inputs = named(chosen.inputs, chosen.neurons, chosen.count, chosen.mnist)
-        name = f"radixnet-{chosen.neurons}-{chosen.layers}.{Path(chosen.inputs).name.split('.')[0]}-{inputs.count}"
-        measured, refused = peers.compare_networks(network, inputs, comparison, chosen.repeats, name)
+        names = ("neurons", "layers", "inputs", "mnist", "count", "repeats")
+        given = {name: value for name in names if (value := getattr(chosen, name)) is not None}
+        request = RunRequest(**given, threads=threads)
+        network = load_network(request)
+        inputs = load_inputs(request, network.inputs)
+        measured, refused = peers.compare_networks(request, network, inputs, comparison)
         _print(f"{chosen.neurons} neurons x {chosen.layers} layers, {inputs.count} inputs", measured, peers)
         records += measured
     for name, reason in {**absent, **refused}.items():

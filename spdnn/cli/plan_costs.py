@@ -9,6 +9,7 @@ import numpy as np
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
 from spdnn.problem import challenge
+from spdnn.problem.request import reading
 
 TILE = 32  # inputs computed together, where no record has a number
 MOST_DEVICES = 4096
@@ -23,10 +24,10 @@ def problem_of(chosen) -> tuple:
         InputError: arguments that do not say what to compute, or what it costs.
     """
     from spdnn.costmodel.costs import MessageCosts
-    from spdnn.taskgraph.decomposition import ScheduleRequest
+    from spdnn.taskgraph.settings import TaskgraphSettings
     from spdnn.taskgraph.simulation import sizes_of
 
-    request = ScheduleRequest(**arguments.cutting(chosen))
+    request = TaskgraphSettings(**arguments.settings(chosen))
     if request.devices > MOST_DEVICES:
         raise InputError(f"{request.devices} devices: at most {MOST_DEVICES:,}")
     if (chosen.layers is None) != (chosen.neurons is None):
@@ -95,7 +96,7 @@ def _named(chosen) -> tuple:
         official = count == challenge.INPUTS
         order = lambda batches: official_shares(work, problem.neurons, batches, "static") if official else None  # noqa: E731
         return problem.name, work, order, "rows are those that the official inputs have left"
-    network = open_network(chosen.network, **arguments.reading(chosen))
+    network = open_network(chosen.network, **reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]
     edges, wide, weights = (
         np.array([float(value) for value in values])

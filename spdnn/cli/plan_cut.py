@@ -3,13 +3,15 @@
 What layers cost comes from a measured record, or from rates entered by hand.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 from spdnn.cli import arguments
 from spdnn.cli.plan_costs import RATES, problem_of
 from spdnn.common.errors import InputError
+from spdnn.taskgraph.settings import TaskgraphSettings
 
-OPTIONS = ("neurons", "layers", "network", *RATES, *(name for name in arguments.CUT if name != "devices"), "svg")
+SETTINGS = [field.name for field in fields(TaskgraphSettings) if field.name != "devices"]
+OPTIONS = ("neurons", "layers", "network", *RATES, *SETTINGS, "svg")
 
 
 def add(plan) -> None:
@@ -27,7 +29,7 @@ def add(plan) -> None:
     ):
         group.add_argument(f"--{name}", type=arguments.above_zero, metavar=metavar, help=help)
     group.add_argument("--svg", metavar="FILE", help="draw the timeline")
-    arguments.add_cut(plan, devices=False)
+    arguments.add_settings(plan, without=("devices",))
     arguments.add_reading(plan)
 
 

@@ -6,6 +6,7 @@ import sys
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError, SpdnnError
+from spdnn.problem.request import reading
 from spdnn.records.record_files import record_files
 
 DESCRIPTION = """\
@@ -83,12 +84,12 @@ def _rerun(chosen, record) -> bool:
     """Repeat a record's run, and print what came out; whether it contradicts the record."""
     from spdnn.common.files import existing
     from spdnn.formats.readers import open_inputs, open_network
-    from spdnn.measure.repeat import rerun
+    from spdnn.pipeline.rerun import rerun
     from spdnn.records import ledger
 
     network = None
     if chosen.network:
-        network = open_network(existing(chosen.network, "network"), **arguments.reading(chosen))
+        network = open_network(existing(chosen.network, "network"), **reading(chosen))
     inputs = open_inputs(existing(chosen.inputs, "inputs"), record.problem.neurons) if chosen.inputs else None
     outcome = rerun(record, network, inputs, chosen.mnist)
     for word, sentences in zip(("same", "open", "WRONG"), outcome, strict=True):

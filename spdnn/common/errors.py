@@ -10,7 +10,7 @@ class SpdnnError(Exception):
     """Something the user can mend; the message says the value, what is allowed, and where."""
 
 
-class InputError(SpdnnError):
+class InputError(SpdnnError, ValueError):
     """A file, argument or configuration that is not what it must be."""
 
 

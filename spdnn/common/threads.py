@@ -1,11 +1,14 @@
-"""A function of several items at once, by threads, with results in the order of the items."""
+"""How many threads a run has; and a function of several items at once, with results in the order of the items."""
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from spdnn.common.resources import usable_cores
+from spdnn.common.errors import InputError
+from spdnn.common.resources import most_threads, usable_cores
+from spdnn.common.shown import counted
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
@@ -37,3 +40,20 @@ def in_order(
             yield coming.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def threads(requested: int | None, ranks: int = 1, warn: bool = True) -> int:
+    """The number of threads of each of so many ranks on this node; more than cores is allowed, with a warning.
+
+    Raises:
+        InputError: more than the resource limits of this process leave room for.
+    """
+    cores, most = usable_cores(), most_threads()
+    if requested and requested > most:
+        raise InputError(
+            f"--threads {requested}: the limit of address space (ulimit -v) has room for "
+            f"{counted(int(most), 'threads')}; raise it, or give fewer threads"
+        )
+    if requested and requested * ranks > cores and warn:
+        print(f"spdnn: warning: {requested * ranks} threads on {cores} cores run slower than {cores}", file=sys.stderr)
+    return requested or max(1, min(cores // ranks, int(min(most, cores))))

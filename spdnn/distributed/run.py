@@ -6,6 +6,7 @@ row sums is inside. Every rank tells how much of it was waiting for others and h
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from spdnn.measure.load import Watch, attempts, load_of, quietest
 from spdnn.measure.run import Loaded
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
-from spdnn.taskgraph.decomposition import ScheduleRequest
 
 SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
@@ -50,17 +50,22 @@ class Ranks:
     Args:
         engine: the same on each rank.
         memory: bytes that the ranks of one node may hold together, or None: most of what is free.
-        request: of engines that cut an inference, how; a rank then has as many devices as it says.
+        settings: those of the engine; a rank has as many devices as they say.
 
     Raises:
         Unavailable: the engine needs a device, and this rank has none (devices.device).
     """
 
     def __init__(
-        self, world: World, engine: Engine, partition: str, memory: int | None, request: ScheduleRequest | None = None
+        self,
+        world: World,
+        engine: Engine,
+        partition: str,
+        memory: int | None,
+        settings: Any = None,
     ):
         self.world, self.engine, self.partition = world, engine, parts.check(partition)
-        self.memory, self.shared, self.weights, self.request = memory, 0, "", request
+        self.memory, self.shared, self.weights, self.settings = memory, 0, "", settings
         self.device = self._device()
 
     def _device(self) -> int | None:
@@ -68,7 +73,7 @@ class Ranks:
         if not engine.on_device:
             return None
         seen = world.local.allgather(world.together(engine.device_identities))
-        each = self.request.devices if self.request else 1
+        each = getattr(self.settings, "devices", 1)
         return world.together(device, engine.name, world.node, seen, world.local_rank, each)
 
     def load(self, read: Callable[[Inputs | None], Loaded]) -> Loaded:
@@ -111,7 +116,7 @@ class Ranks:
         mine = (self._allowed() - (self.shared if self.memory is not None else 0)) // world.local_size
         mine += 0 if self.memory is not None else resident_bytes()
         world.local.Barrier()
-        return Options(threads, max(1, mine), values, self.device, self.request)
+        return Options(threads, max(1, mine), values, self.device, self.settings)
 
     def measure(
         self, loaded: Loaded, options: Options, repeats: int, again: int = 0

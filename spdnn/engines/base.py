@@ -6,6 +6,7 @@ An engine is one way to run inference. A session is an inference that is ready t
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from spdnn.problem.result import Keep, Result
 from spdnn.records.limits import Machine
 from spdnn.reductions.dead import dead_from
 from spdnn.reductions.registry import REDUCTIONS
-from spdnn.taskgraph.decomposition import ScheduleRequest
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
@@ -36,14 +36,14 @@ class Options:
         device: which of the engine's devices, counted from 0; None for an engine that needs none.
         memory: bytes of peak resident memory that must not be passed, or None: most of what is free.
         values: keep the values of all last rows; or of the inputs with these numbers (int64, ascending) alone.
-        request: of how the inference is cut, by engines that cut it (Engine.cuts).
+        settings: those of the engine, of the type Engine.settings; None: its defaults.
     """
 
     threads: int = 1
     memory: int | None = None
     values: bool | np.ndarray = False
     device: int | None = None
-    request: ScheduleRequest | None = None
+    settings: Any = None
 
     def __post_init__(self):
         if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
@@ -166,7 +166,7 @@ class Engine(abc.ABC):
         offers: the reductions it can use.
         on_kernels: it runs on the compiled CPU kernels, so what they can do at best is its limit; `ceilings` otherwise.
         copies_weights: it keeps weights in arrays that it makes itself, so that ranks cannot share them.
-        cuts: it takes Options.request.
+        settings: a frozen dataclass, the type of Options.settings; None: it has none.
         on_device: weights and features are in the memory of devices, of which each rank takes its own.
         edge_seconds: at most, of an edge and input: on one thread, or on one device. From it the workflow asks a
             scheduler for time, so it is an upper bound, not a prediction.
@@ -177,7 +177,7 @@ class Engine(abc.ABC):
     offers: tuple[str, ...] = ()
     on_kernels: bool = False
     copies_weights: bool = True
-    cuts: bool = False
+    settings: type | None = None
     on_device: bool = False
     edge_seconds: float = 1e-9
 

@@ -1,38 +1,18 @@
 """The engines, by name. Listing them imports nothing that may be absent."""
 
+import dataclasses
 import importlib
+import importlib.metadata
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, overload
+from typing import Any
 
 from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.resources import usable_cores
-from spdnn.engines.base import Engine, Options, Prepared, Session
-from spdnn.engines.model import Model
-from spdnn.engines.program import IMAGES, Program, around
-from spdnn.formats import onnx_files
-from spdnn.formats.readers import open_network
-from spdnn.problem.network import Network
-from spdnn.problem.result import Result
-from spdnn.reductions.registry import parse_reductions
-from spdnn.taskgraph.decomposition import ScheduleRequest
+from spdnn.common.validation import converted
+from spdnn.engines.base import Engine
 
-__all__ = [
-    "ENGINES",
-    "PEERS",
-    "Engine",
-    "Model",
-    "Options",
-    "Prepared",
-    "Session",
-    "compile",
-    "engine",
-    "infer",
-    "usable_cores",
-]
-
+GROUP = "spdnn.engines"  # of the entry points by which installed packages add engines of their own
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured with our own engines
 CUDA_RUNGS = ("csr", "ell", "staged", "persistent")
 ENGINES = {
@@ -48,6 +28,9 @@ ENGINES = {
     **{name: f"spdnn.engines.libraries.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
+# Types of settings, which the command knows before it knows the engine.
+SETTINGS = ("spdnn.taskgraph.settings:TaskgraphSettings",)
+
 
 def engine(name: str, usable: bool = True) -> Engine:
     """The engine of that name.
@@ -59,142 +42,62 @@ def engine(name: str, usable: bool = True) -> Engine:
         InputError: no engine of that name.
         Unavailable: it cannot run here; the sentence says what is missing.
     """
-    if name not in ENGINES:
-        raise InputError(
-            f"engine {name!r} is not known: it must be one of {', '.join(ENGINES)} (spdnn engines lists them)"
-        )
-    one = _made(ENGINES[name])
-    if usable and (reason := one.missing()):
+    if name not in ENGINES and name not in installed_engines():
+        raise InputError(f"engine {name!r} is not known: it must be one of {', '.join(names())}")
+    found = _load(ENGINES.get(name) or installed_engines()[name])
+    if usable and (reason := found.missing()):
         raise Unavailable(f"engine {name} cannot run here: {reason}")
-    return one
+    return found
 
 
 @cache
-def _made(where: str) -> Engine:
+def installed_engines() -> dict[str, str]:
+    """`module:class` of the engines that installed packages add, by name."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    return {point.name: point.value for point in points if point.name not in ENGINES}
+
+
+def names() -> list[str]:
+    """The names of all engines."""
+    return [*ENGINES, *installed_engines()]
+
+
+@cache
+def _load(where: str) -> Engine:
     """The one engine of a class, `module:class`: what starting it has cost is paid once in a process."""
     module, kind = where.split(":")
     return getattr(importlib.import_module(module), kind)()
 
 
-def engines_that_cut() -> list[str]:
-    """The names of the engines that take a schedule."""
-    return [name for name in ENGINES if engine(name, usable=False).cuts]
-
-
-@overload
-def compile(
-    network: Network,
-    engine: str = ...,
-    batch: int | None = ...,
-    threads: int | None = ...,
-    reductions: str | Sequence[str] = ...,
-    memory: int | None = ...,
-    request: ScheduleRequest | None = ...,
-) -> Model: ...
-@overload
-def compile(
-    network: str | os.PathLike | Callable[..., Any],
-    engine: str = ...,
-    batch: int | None = ...,
-    threads: int | None = ...,
-    reductions: str | Sequence[str] = ...,
-    memory: int | None = ...,
-    request: ScheduleRequest | None = ...,
-    example: Any = ...,
-) -> Model | Program: ...
-def compile(
-    network: Any,
-    engine: str = "cpu",
-    batch: int | None = None,
-    threads: int | None = None,
-    reductions: str | Sequence[str] = "all",
-    memory: int | None = None,
-    request: ScheduleRequest | None = None,
-    example: Any = None,
-) -> Model | Program:
-    """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
-
-    Args:
-        network: a Network; the path of a file that states all of a model: a store, official text, an ONNX model; or a
-            torch.nn.Module, in inference, copied. A model with convolutions, or with a flattening or a softmax that no
-            network has, becomes a Program: `model(x)` alone, on the engine cpu.
-        engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
-        batch: inputs of a usual call, for which memory and threads are made ready too; calls may have any number.
-        threads: all cores by default.
-        reductions: 'all' that the engine offers, 'none', or names.
-        memory: bytes of peak resident memory not to be passed by a call, or None. Weights that do not fit are streamed.
-        request: how the engines `taskgraph` and `taskgraph-cuda` cut an inference; None: as they find best.
-        example: a tensor that a torch.nn.Module takes, of two inputs or more; not needed where a Linear comes first.
+def settings_of(name: str, values: Mapping[str, Any]) -> Any:
+    """The settings of an engine, as its type has them; None for an engine that has none.
 
     Raises:
-        InputError: arguments that do not fit, or a model that holds what cannot be run: all of it is named.
-        Unavailable: the engine cannot run here.
+        InputError: a setting that the engine does not have, or a value that is not allowed.
     """
-
-    def made(network: Network) -> Model:
-        return _compiled(network, engine, batch, threads, reductions, memory, request)
-
-    modules = getattr(sys.modules.get("torch"), "nn", None)
-    if modules is not None and isinstance(network, modules.Module):
-        name = type(network).__name__
-        steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
-    elif example is not None:
-        raise InputError("example: it is for a torch.nn.Module alone")
-    elif not isinstance(network, str | os.PathLike):
-        return made(network)
-    elif os.fspath(network).endswith(".onnx"):
-        name, steps = os.fspath(network), onnx_files.read_steps(network)
-    else:
-        return made(open_network(network))
-    if any(step.kind in IMAGES for step in steps):
-        if engine != "cpu" or request or memory is not None:
-            raise InputError(f"{name}: a model with convolutions runs on the engine cpu, without a memory limit")
-        return Program(steps, threads)
-    return around(made(onnx_files.network(name, steps, "none" if steps[-1].kind == "softmax" else None)), steps)
+    kind = engine(name, usable=False).settings
+    known = [field.name for field in dataclasses.fields(kind)] if kind else []
+    if unknown := sorted(set(values) - set(known)):
+        having = [other for other in names() if (its := engine(other, usable=False).settings)
+                  and unknown[0] in its.__dataclass_fields__]  # fmt: skip
+        hint = f"; the engines {' and '.join(having)} do" if having else f"; it has {', '.join(known) or 'none'}"
+        raise InputError(f"engine {name} has no setting {unknown[0]}{hint}")
+    return converted(kind, dict(values), f"settings of engine {name}") if kind else None
 
 
-def infer(
-    network: Network,
-    inputs: Any,
-    engine_name: str = "cpu",
-    reductions: str | Sequence[str] = "all",
-    threads: int | None = None,
-    memory: int | None = None,
-    values: bool = False,
-    request: ScheduleRequest | None = None,
-) -> Result:
-    """Run one inference: compile, Model.infer, close.
-
-    Args:
-        inputs: Inputs, or what Inputs.from_array takes: (count, neurons), neurons equal to the network's width at its
-            first layer.
-        engine_name, other arguments: see compile.
-        values: keep all last rows (Result.values).
-
-    Returns:
-        a Result: categories, survivors per layer, row sums, and the values when asked for.
-
-    Raises:
-        InputError: inputs, reductions or memory that do not fit.
-        Unavailable: the engine cannot run here.
-    """
-    with _compiled(network, engine_name, None, threads, reductions, memory, request, hold=False) as model:
-        return model.infer(inputs, values)
+def settings_types() -> list[type]:
+    """The types of settings of the engines of SETTINGS."""
+    pairs = (where.split(":") for where in SETTINGS)
+    return [getattr(importlib.import_module(module), name) for module, name in pairs]
 
 
-def _compiled(
-    network: Network,
-    name: str,
-    batch: int | None,
-    threads: int | None,
-    reductions: str | Sequence[str],
-    memory: int | None,
-    request: ScheduleRequest | None,
-    hold: bool = True,
-) -> Model:
-    chosen = engine(name)
-    if request and not chosen.cuts:
-        others = " and ".join(engines_that_cut())
-        raise InputError(f"engine {name} cuts nothing, so `request` is for {others} alone")
-    options = Options(usable_cores() if threads is None else threads, memory, request=request)
-    return Model(network, chosen, parse_reductions(reductions, chosen.offers), options, batch, hold)
+def asked_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """These settings of an engine without those that are its defaults; raises as settings_of."""
+    default = settings_of(name, {})
+    settings_of(name, values)
+    return {key: value for key, value in values.items() if value != getattr(default, key)}
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))

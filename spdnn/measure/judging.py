@@ -11,11 +11,10 @@ from spdnn.measure.run import not_official, official
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.request import ORACLE_EDGES
 from spdnn.problem.result import Result
 from spdnn.records.run_record import Judged, Verdict
 from spdnn.verify import verdict as verify
-
-ORACLE_EDGES = 1e9  # work that the oracle may do by default, as config/config.yaml has it: some 3 s on one core
 
 
 def judge(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spdnn.common import door, provenance
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins, converted, parsed
+from spdnn.problem.request import RunRequest
 from spdnn.records import ledger
 from spdnn.records.fields import Record
 from spdnn.records.files import sealed
@@ -101,9 +102,21 @@ def read_samples(path: str | Path) -> tuple[Measurement, dict]:
 
 
 def record_of(
-    case: str, measurement: Measurement, result_summary: dict, verdict: Verdict, command: str, comparison: str = ""
+    case: str,
+    measurement: Measurement,
+    result_summary: dict,
+    verdict: Verdict,
+    command: str,
+    comparison: str = "",
+    request: RunRequest | None = None,
+    configuration: str | None = None,
 ) -> RunRecord:
-    """The run record of a measured and judged case; `comparison`: of engines that were timed alternately.
+    """The run record of a measured and judged case.
+
+    Args:
+        comparison: of engines that were timed alternately.
+        request: what was asked for; None: single layers beside other libraries.
+        configuration: the workflow's configuration files by name; None: the run was not the workflow's.
 
     Raises:
         SpdnnError: the verdict did not pass: an unverified run has no number.
@@ -119,6 +132,8 @@ def record_of(
         schema=SCHEMA,
         version=VERSION,
         case=case,
+        request=request,
+        configuration=configuration,
         created=now(),
         problem=problem,
         **{name: getattr(measurement, name) for name in same},

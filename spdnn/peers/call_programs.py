@@ -15,9 +15,9 @@ import numpy as np
 import scipy
 import scipy.sparse as sp
 
+from spdnn.api import compile as compiled
 from spdnn.common.errors import Unavailable, install
 from spdnn.common.resources import available_bytes
-from spdnn.engines.registry import compile as compiled
 from spdnn.kernels import dispatch
 from spdnn.peers.product_base import DENSE, OURS, SPARSE
 from spdnn.peers.product_programs import blas_version

@@ -17,6 +17,7 @@ from spdnn.engines.registry import PEERS, engine
 from spdnn.measure import run as measure
 from spdnn.measure.load import Watch
 from spdnn.measure.record import Measurement, record_of
+from spdnn.problem.request import RunRequest
 from spdnn.problem.result import Result
 from spdnn.records.files import write_record
 from spdnn.records.run_record import RunRecord, Verdict
@@ -146,10 +147,16 @@ def check_same(name: str, digests: Sequence[str], verified: str) -> None:
 
 
 def judged_record(
-    case: str, measurement: Measurement, result: Result, verdict: Verdict, comparison: Comparison
+    case: str,
+    measurement: Measurement,
+    result: Result,
+    verdict: Verdict,
+    comparison: Comparison,
+    request: RunRequest | None = None,
 ) -> RunRecord:
     """The record of a case of the comparison; SpdnnError when its verdict is fail."""
-    return record_of(case, measurement, measure.summary(result), verdict, comparison.command, comparison.identity)
+    summary = measure.summary(result)
+    return record_of(case, measurement, summary, verdict, comparison.command, comparison.identity, request)
 
 
 class Row(NamedTuple):

@@ -9,9 +9,10 @@ is verified before its program is timed, and every timed output must equal the v
 from spdnn.peers.common import Comparison, installed, rows, write_records
 from spdnn.peers.layers import compare_layers
 from spdnn.peers.networks import compare_networks
+from spdnn.pipeline.load import load_network
 from spdnn.problem.features import Inputs
+from spdnn.problem.request import RunRequest
 from spdnn.records.run_record import RunRecord
-from spdnn.sources.radixnet import RadixNet
 
 __all__ = ["Comparison", "compare", "compare_layers", "compare_networks", "installed", "rows", "write_records"]
 
@@ -32,8 +33,9 @@ def compare(settings: dict, inputs: Inputs | None, command: str) -> list[RunReco
     comparison = Comparison(settings["threads"], libraries, settings["seconds"], command)
     records = compare_layers(settings["widths"], settings["count"], comparison)
     if whole := settings["network"]:
-        network = RadixNet(whole["neurons"], whole["layers"])
-        inputs = inputs if whole["count"] is None else inputs.counted(whole["count"])
-        name = f"radixnet-{network.neurons}-{network.depth}.{whole['inputs']}-{inputs.count}"
-        records += compare_networks(network, inputs, comparison, whole["repeats"], name)[0]
+        request = RunRequest.of(
+            {key: value for key, value in whole.items() if value is not None} | {"threads": settings["threads"]}
+        )
+        inputs = inputs if request.count is None else inputs.counted(request.count)
+        records += compare_networks(request, load_network(request), inputs, comparison)[0]
     return records

@@ -1,45 +1,33 @@
-"""A whole network, each program through the contract of the engines."""
-
-from dataclasses import dataclass
+"""A whole network, each program through the contract of the engines, timed alternately."""
 
 from msgspec.structs import replace
 
 from spdnn.common.errors import Unsuitable
-from spdnn.engines.base import Options, Prepared, Session
+from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judged, truth_for
 from spdnn.measure.record import Measurement
 from spdnn.peers.common import OURS, Comparison, alternated, check_same, judged_record
+from spdnn.pipeline.run import opened
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
+from spdnn.problem.request import RunRequest
 from spdnn.records.run_record import RunRecord
-from spdnn.reductions.registry import parse_reductions
 from spdnn.verify import verdict as verify
 
 REDUCTIONS = ("all", "dead")  # of our own engine: all that it offers, which the ratios are to, and what peers have too
 
 
-@dataclass
-class _Runner:
-    """An engine that is ready to run a whole network."""
-
-    engine: str
-    prepared: Prepared
-    session: Session
-    read_seconds: float
-    prepare_seconds: float
-
-
 def compare_networks(
-    network: Network, inputs: Inputs, comparison: Comparison, repeats: int, name: str
+    request: RunRequest, network: Network, inputs: Inputs, comparison: Comparison
 ) -> tuple[list[RunRecord], dict[str, str]]:
     """Records of a whole network in our engine, with each of REDUCTIONS, and in each library with all that it offers.
 
     Args:
-        repeats: rounds in which each runs once, after a first run that is verified and not timed; they replace those
-            of the comparison's seconds.
-        name: of network and inputs, as cases are named.
+        request: of our engine; in each of its repeats every program runs once, after a first run that is verified and
+            not timed.
+        network, inputs: those of the request.
 
     Returns:
         the records, ours first; and a sentence for each library that cannot run this network.
@@ -47,50 +35,45 @@ def compare_networks(
     Raises:
         InputError: inputs that do not fit, or too little memory. SpdnnError: see compare_layers.
     """
-    options = Options(comparison.threads, values=measure.drawn(network, inputs))
-    refused, runners = {}, {}
-    for reductions in REDUCTIONS:
-        label = OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}"
-        runners[label] = _opened(OURS, reductions, network, inputs, options)
-    for library in comparison.libraries:
+    asked = lambda engine, reductions: replace(request, engine=engine, reductions=reductions)  # noqa: E731
+    requests = {OURS if reductions == REDUCTIONS[0] else f"{OURS}-{reductions}": asked(OURS, reductions)
+                for reductions in REDUCTIONS}  # fmt: skip
+    requests |= {library: asked(library, "all") for library in comparison.libraries}
+    kept, refused, ready = measure.drawn(network, inputs), {}, {}
+    for key, wanted in requests.items():
         try:
-            runners[library] = _opened(library, "all", network, inputs, options)
+            ready[key] = opened(wanted, network, inputs, kept)
         except Unsuitable as error:
-            refused[library] = str(error)
-    results = {key: runner.session.run() for key, runner in runners.items()}
+            if wanted.engine == OURS:
+                raise
+            refused[key] = str(error)
+    results = {key: session.run() for key, (session, _) in ready.items()}
     truth = truth_for(network, inputs, results[OURS])
     verdicts = {
         key: replace(verify.judge(result, truth), judged=judged(network, inputs, result))
         for key, result in results.items()
     }
     samples, digests, load = alternated(
-        {key: (runner.session.run, lambda result: result.digest) for key, runner in runners.items()},
-        lambda rounds: rounds < repeats,
+        {key: (session.run, lambda result: result.digest) for key, (session, _) in ready.items()},
+        lambda rounds: rounds < request.repeats,
     )
-    measured = []
-    for key, runner in runners.items():
+    measured = {}
+    options = Options(comparison.threads, values=kept)
+    for key, (session, loaded) in ready.items():
         check_same(key, digests[key], results[key].digest)
-        spent = measure.samples([runner.read_seconds], [runner.prepare_seconds], samples[key])
-        session, result = runner.session, results[key]
-        reduced = session.findings, session.span
-        measured_run = measure.measured(
-            runner.engine, runner.prepared, inputs, options, *reduced, result, spent, digests[key]
-        )
-        case = f"peers-{name}.{key}.t{options.threads}"
-        measured.append((case, Measurement.of(measured_run | {"load": load}), results[key], verdicts[key]))
+        spent = measure.samples([loaded.read_seconds], [loaded.prepare_seconds], samples[key])
+        run = measure.measured(
+            requests[key].engine, loaded.prepared, inputs, options, session.findings, session.span, results[key],
+            spent, digests[key],
+        )  # fmt: skip
+        measured[key] = Measurement.of(run | {"load": load})
     # The machine last: its arrays would count as memory of the runs.
-    ceilings = {label: measure.ceilings(engine(runner.engine), options) for label, runner in runners.items()}
+    ceilings = {key: measure.ceilings(engine(requests[key].engine), options) for key in ready}
     records = [
-        judged_record(case, replace(measurement, machine=ceilings[label]), result, verdict, comparison)
-        for label, (case, measurement, result, verdict) in zip(runners, measured, strict=True)
-    ]
+        judged_record(
+            f"peers-{requests[key].name}", replace(measurement, machine=ceilings[key]), results[key], verdicts[key],
+            comparison, requests[key],
+        )
+        for key, measurement in measured.items()
+    ]  # fmt: skip
     return records, refused
-
-
-def _opened(name: str, reductions: str, network: Network, inputs: Inputs, options: Options) -> _Runner:
-    runner = engine(name)
-    prepared, spent = measure.timed(
-        runner.prepare, network, parse_reductions(reductions, runner.offers), options.memory
-    )
-    session, read = measure.timed(runner.open, prepared, inputs, options)
-    return _Runner(name, prepared, session, read, spent)

@@ -1,240 +1,177 @@
-"""The configuration of the workflow: checked against its closed schema, and expanded into cases."""
+"""The configuration of the workflow: checked against its closed schema, and expanded into requests.
 
+Keys that are fields of a request, or settings of an engine, are declared there (spdnn/problem/request.py, and the
+engine's settings); the schema's file has the others.
+"""
+
+import dataclasses
 import difflib
 import itertools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_no_url
 from spdnn.common.validation import LONGEST_SENTENCE, shortened
-from spdnn.engines.registry import engine
-from spdnn.problem import challenge
+from spdnn.engines.registry import asked_settings, engine, settings_types
+from spdnn.problem.request import GENERATED, RunRequest
+from spdnn.records.fields import descriptions
 
-SOURCES = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as networks are named
+NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files of its own, and takes all devices
+FIELDS = [name for name in RunRequest.__struct_fields__ if name not in NOT_KEYS]
+SETTINGS = [field.name for kind in settings_types() for field in dataclasses.fields(kind)]
+KEYS = [*FIELDS, *SETTINGS]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One run: a network of some depth, inputs, an engine and its settings.
-
-    Attributes:
-        count: inputs of all ranks together, or None for all that there are.
-        threads: of each rank.
-        partition: how inputs are divided among ranks; None where there is one.
-        schedule, devices, device_memory: of engines that cut an inference into tasks, each rank's; None with others.
+def schema(path: str | Path) -> dict:
+    """The JSON Schema of a configuration: that of the file, with the fields of a request and the engines' settings,
+    each of which may be a list.
     """
+    import yaml
 
-    network: str
-    layers: int
-    inputs: str
-    count: int | None
-    engine: str
-    reductions: str
-    threads: int
-    ranks: int = 1
-    partition: str | None = None
-    schedule: str | None = None
-    devices: int | None = None
-    device_memory: int | None = None
-
-    @property
-    def name(self) -> str:
-        """As files and the report name the case."""
-        inputs = self.inputs if self.count is None else f"{self.inputs}-first-{self.count}"
-        reductions = self.reductions.replace(",", "+")
-        ranks = f".r{self.ranks}-{self.partition}" if self.ranks > 1 else ""
-        cut = f".{self.schedule}-d{self.devices}" if self.schedule else ""
-        return f"{self.network}-{self.layers}.{inputs}.{self.engine}.{reductions}.t{self.threads}{ranks}{cut}"
-
-    @property
-    def official(self) -> bool:
-        """Whether it is one of the twelve with its inputs: then the official truth must judge it, and nothing else."""
-        kind, _, neurons = self.network.rpartition("-")
-        inputs, _, width = self.inputs.rpartition("-")
-        known = kind in ("radixnet", "official") and inputs in ("mnist", "official") and neurons == width
-        sizes = neurons in map(str, challenge.WIDTHS) and self.layers in challenge.DEPTHS
-        return known and sizes
-
-    @property
-    def source(self) -> str | None:
-        """Where its network comes from, as the configuration's key `source` has it; None for one of the user's own."""
-        kind = self.network.rpartition("-")[0]
-        return next((source for source, named in SOURCES.items() if named == kind), None)
-
-    @property
-    def cut(self) -> dict:
-        """Schedule, devices and device_memory, as the command's options are named."""
-        return {"schedule": self.schedule, "devices": self.devices, "device_memory": self.device_memory}
-
-    @property
-    def prepared(self) -> str:
-        """As the file of the prepared network is named; depths share it."""
-        return f"{self.network}.{self.engine}.{self.reductions.replace(',', '+')}"
+    rules = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    keys: dict[str, dict] = {}
+    for kind, names in ((RunRequest, FIELDS), *((kind, SETTINGS) for kind in settings_types())):
+        whole, described = msgspec.json.schema(kind), descriptions(kind)
+        nodes = whole["$defs"][kind.__name__]["properties"]
+        for name in filter(nodes.__contains__, names):
+            node = {key: value for key, value in nodes[name].items() if key != "default"}
+            several = {"type": "array", "items": node}
+            text = f"{described[name].rstrip('.')}; one or a list"
+            keys[name] = {"description": text, "anyOf": [node, several]}
+    rules["properties"] = keys | rules["properties"]
+    item = rules["properties"]["cases"]["items"]
+    item["properties"] = keys | {"inputs_per_rank": rules["properties"]["inputs_per_rank"]}
+    return rules
 
 
-def check(config: dict, schema: str | Path) -> dict:
-    """The configuration with lists where the schema allows a value or a list of them, which it does by `anyOf`.
+def check(config: dict, path: str | Path) -> dict:
+    """The configuration with a list for each key of a request.
+
+    Args:
+        path: of the schema's file.
 
     Raises:
         InputError: a key or value that the schema does not allow, or two that exclude each other; one sentence that
             names it.
     """
-    rules, validator = _rules(Path(schema))
-    nullable = [key for key, rule in rules["properties"].items() if "null" in rule.get("type", ())]
+    rules, validator = _rules(Path(path))
+    nullable = [key for key, rule in rules["properties"].items() if "null" in str(rule.get("type", rule.get("anyOf")))]
     # `--config count=null layers=[120]` gives the texts null and 120
     config = dict(config) | {key: None for key in nullable if config.get(key) in ("null", "none", "None")}
     config = {key: _number(value) for key, value in config.items()}
     errors = sorted(validator.iter_errors(config), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
         raise InputError(f"config: {_sentence(errors[0], rules)}")
-    checked = _listed(config, rules) | {"cases": [_listed(item, rules) for item in config["cases"]]}
-    for key, path in _paths(checked):
-        check_no_url(path)
-        if {"{", "}"} <= set(path):
-            said = shortened(repr(path))
-            raise InputError(
-                f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names"
-            )
-    names = [own["name"] for own in checked["networks"]]
-    if len(set(names)) != len(names):
-        raise InputError(f"config: networks: the name {max(names, key=names.count)!r} is used twice")
-    for item in checked["cases"]:
-        if unknown := set(item.get("networks", ())) - set(names):
-            raise InputError(f"config: cases: networks: {min(unknown)!r} is not the name of one of your own networks")
-    for part in _parts(checked):
-        _check_part(part)
-    return checked
+    _check_path("ops.dlmc", (config["ops"] or {}).get("dlmc"))
+    return _listed(config) | {"cases": [_listed(item) for item in config["cases"]]}
 
 
-def _paths(config: dict) -> Iterator[tuple[str, str]]:
-    """(key, path) of what a checked configuration names of the user's own files."""
-    for own in config["networks"]:
-        yield from ((f"networks.{key}", own[key]) for key in ("path", "inputs", "truth") if own.get(key))
-    for above, key in (("fetch", "mnist"), ("ops", "dlmc")):
-        if path := (config[above] or {}).get(key):
-            yield f"{above}.{key}", path
-
-
-def _listed(config: dict, rules: dict) -> dict:
-    """A configuration, or a part of one, with a list wherever the schema allows a value or a list."""
-    lists = {key for key, rule in rules["properties"].items() if "anyOf" in rule}
-    return {key: [value] if key in lists and not isinstance(value, list) else value for key, value in config.items()}
-
-
-def _parts(config: dict) -> list[dict]:
-    """The configuration without its `cases`, and for each of these the configuration as it changes it."""
-    own = {network["name"]: network for network in config["networks"]}
-    parts = [config]
-    for item in config["cases"]:
-        part = config | item | {"networks": [own[name] for name in item.get("networks", ())]}
-        if "networks" in item and "neurons" not in item:
-            part["neurons"] = []
-        if {"engines", "reductions"} & set(item):
-            part["ladder"] = []
-        for one, other in (("count", "inputs_per_rank"), ("inputs_per_rank", "count")):
-            if one in item and other not in item:
-                part[other] = None
-        parts.append(part)
-    return parts
-
-
-def deepest(config: dict) -> int:
-    """The most layers that a case of a checked configuration has, of networks that are made."""
-    return max((layers for part in _parts(config) for layers in part["layers"]), default=0)
-
-
-def _check_part(checked: dict) -> None:
-    """Raise InputError where two keys of a configuration exclude each other."""
-    _check_devices(checked)
-    if checked["count"] is not None and checked["inputs_per_rank"] is not None:
-        raise InputError(
-            f"config: inputs_per_rank: {checked['inputs_per_rank']} is not allowed with count: {checked['count']}; "
-            "one of them must be null, for both say how many inputs a case has"
-        )
-    if "official" in [checked["source"], *checked["inputs"]] and (
-        odd := set(checked["neurons"]) - set(challenge.WIDTHS)
-    ):
-        raise InputError(
-            f"config: neurons: {min(odd)} is no official width, so there is nothing official to download for it"
-        )
+def _check_path(key: str, path: str | None) -> None:
+    """Raise InputError for a file of the user's own whose path Snakemake would not take as it is."""
+    if path is None:
+        return
+    check_no_url(path)
+    if {"{", "}"} <= set(path):
+        said = shortened(repr(path))
+        raise InputError(f"config: {key}: {said} has braces, which are wildcards in Snakemake; rename what it names")
 
 
 @cache
-def _rules(schema: Path) -> tuple[dict, Any]:
+def _rules(path: Path) -> tuple[dict, Any]:
     """A schema, and what checks a configuration by it."""
     import jsonschema
-    import yaml
 
-    rules = yaml.safe_load(schema.read_text(encoding="utf-8"))
+    rules = schema(path)
     return rules, jsonschema.Draft202012Validator(rules)
 
 
-def _check_devices(config: dict) -> None:
-    """Raise InputError where the task graph's devices, parts of the threads, would have none."""
-    for name in [*config["engines"], *(rung["engine"] for rung in config["ladder"])]:
-        one = engine(name, usable=False)
-        if one.cuts and not one.on_device and max(config["devices"]) > min(config["threads"]):
-            raise InputError(
-                f"config: devices: {max(config['devices'])} devices of {min(config['threads'])} threads; each device "
-                f"of the engine {name} takes one thread at least"
-            )
+def _listed(config: dict) -> dict:
+    """A configuration, or a change of one, with a list for each key of a request."""
+    each = {"bias"}  # a list of it is one value
+    return {key: [value] if key in KEYS and (key in each or not isinstance(value, list)) else value
+            for key, value in config.items()}  # fmt: skip
 
 
-def cases(config: dict) -> list[Case]:
-    """The cases of a checked configuration, each once: every combination, and then those of each item of its `cases`.
+def requests(config: dict) -> list[RunRequest]:
+    """The requests of a checked configuration, each once: every combination, and then those of each of its `cases`.
 
-    An item is a change of the configuration, and its cases are every combination of what comes out; an own network has
-    its own inputs. None at all is allowed where there are sparse operations to run.
+    A case is a change of the configuration. None at all is allowed where there are sparse operations to run.
 
     Raises:
-        InputError: nothing to run, or two cases that have the same name and differ.
+        InputError: nothing to run, a request that no run could have, or two that have the same name and differ.
     """
-    cases = list(dict.fromkeys(case for part in _parts(config) for case in _combinations(part)))
-    if not cases and not config.get("ops"):
-        raise InputError("config: nothing to run: neurons and layers are empty and there is no network of your own")
-    names = [case.name for case in cases]
-    if len(set(names)) != len(names):
-        twice = max(names, key=names.count)
-        raise InputError(f"config: cases: two cases are named {twice}; they may not differ in device_memory alone")
-    return cases
+    parts = [config, *(_changed(config, item) for item in config["cases"])]
+    found = {}
+    for request in (request for part in parts for request in _combinations(part)):
+        if found.setdefault(request.name, request) != request:
+            raise InputError(f"config: cases: two cases are named {request.name}; they may not differ in repeats alone")
+    if not found and not config.get("ops"):
+        raise InputError("config: nothing to run: neurons and layers are empty and there is no network file in cases")
+    return list(found.values())
 
 
-def _combinations(config: dict) -> list[Case]:
-    """The cases of every combination of a configuration's lists."""
-    problems = [
-        (f"{SOURCES[config['source']]}-{neurons}", layers, f"{inputs}-{neurons}")
-        for neurons, layers, inputs in itertools.product(config["neurons"], config["layers"], config["inputs"])
-    ]
-    problems += [(own["name"], own["layers"], f"own-{own['name']}") for own in config["networks"]]
-    pairs = [(rung["engine"], rung["reductions"]) for rung in config["ladder"]]
-    pairs = pairs or itertools.product(config["engines"], config["reductions"])
-    settings = [(*pair, threads) for pair in pairs for threads in config["threads"]]
-    return [
-        Case(*problem, _count(config, ranks), *setting, ranks, partition if ranks > 1 else None, *cut)
-        for problem, setting, ranks, partition in itertools.product(
-            problems, settings, config["ranks"], config["partition"]
-        )
-        for cut in _cuts(setting[0], config)
-    ]
+def _changed(config: dict, item: dict) -> dict:
+    """The configuration as an item of its `cases` changes it."""
+    part = config | item
+    if "network" in item:
+        part |= {"neurons": [None], "source": ["formula"], "layers": [None]} | item
+    if {"engine", "reductions"} & set(item):
+        part["ladder"] = []
+    for key, other in (("count", "inputs_per_rank"), ("inputs_per_rank", "count")):
+        if key in item and other not in item:
+            part[other] = None if other == "inputs_per_rank" else [None]
+    return part
 
 
-def _cuts(name: str, config: dict) -> list[tuple]:
-    """(schedule, devices, device_memory) of the cases of the engine of that name."""
-    if not engine(name, usable=False).cuts:
-        return [(None, None, None)]
-    pairs = itertools.product(config["schedules"], config["devices"])
-    return [(schedule, devices, config["device_memory"]) for schedule, devices in pairs]
-
-
-def _count(config: dict, ranks: int) -> int | None:
-    """Inputs of a case of so many ranks: as many on each where the configuration says so (weak scaling)."""
+def _combinations(config: dict) -> list[RunRequest]:
+    """The requests of every combination of a configuration's lists."""
     each = config["inputs_per_rank"]
-    return config["count"] if each is None else ranks * each
+    if each is not None and config.get("count", [None]) != [None]:
+        raise InputError(
+            f"config: inputs_per_rank: {each} is not allowed with count: {config['count'][0]}; "
+            "one of them must be null, for both say how many inputs a case has"
+        )
+    lists = {key: config[key] for key in KEYS if key in config}
+    if config["ladder"]:
+        del lists["engine"], lists["reductions"]
+    found = []
+    for step in config["ladder"] or [{}]:
+        for values in itertools.product(*lists.values()):
+            found.append(_request(dict(zip(lists, values, strict=True)) | step, each))
+    return found
+
+
+def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
+    """The request of one value for each key; settings that its engine does not have are left out."""
+    values = {key: value for key, value in values.items() if value is not None}
+    kind, ranks = engine(values.get("engine", "cpu"), usable=False).settings, values.get("ranks", 1)
+    known = [field.name for field in dataclasses.fields(kind)] if kind else []
+    asked = asked_settings(values.get("engine", "cpu"), {key: values[key] for key in known if key in values})
+    fields = {key: value for key, value in values.items() if key in FIELDS} | {"settings": asked}
+    if inputs_per_rank is not None:
+        fields["count"] = ranks * inputs_per_rank
+    if ranks == 1:
+        fields.pop("partition", None)
+    request = RunRequest.of(fields, "config")
+    if request.network is not None and request.inputs in GENERATED:
+        raise InputError(
+            f"config: cases: {request.network}: a network file needs a file of inputs, not {request.inputs}"
+        )
+    for key in ("network", "inputs", "truth", "mnist"):
+        _check_path(key, getattr(request, key))
+    runner = engine(request.engine, usable=False)
+    devices, threads = asked.get("devices", 1), request.threads
+    if kind and not runner.on_device and threads and devices > threads:
+        raise InputError(
+            f"config: devices: {devices} devices of {threads} threads; each device of the engine {request.engine} "
+            "takes one thread at least"
+        )
+    return request
 
 
 def _number(value):

@@ -7,11 +7,13 @@ by SLOWER. Of a user's own networks only the sizes of their files are known. A r
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from spdnn.engines.registry import Engine, engine
-from spdnn.pipeline.config import Case, deepest
+from spdnn.engines.base import Engine
+from spdnn.engines.registry import engine
 from spdnn.problem import challenge
+from spdnn.problem.request import RunRequest
 
 SNAKEMAKE_BYTES = 400e6  # the two Snakemake processes of a job, besides ours
 PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is kept of each of 60,000 inputs
@@ -44,47 +46,47 @@ class Need:
     minutes: int
 
 
-def prepare(case: Case, config: dict, files: int) -> Need:
+def prepare(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
     """Of rule prepare, which reads all layers that the network's file has."""
     size = _size(case)
     if size is None:
         return _own(files)
     neurons, _ = size
-    layers = challenge.MAX_LAYERS if case.network.startswith("radixnet-") else max(case.layers, deepest(config))
+    layers = challenge.MAX_LAYERS if case.source == "formula" else _deepest(cases)
     edges = challenge.NONZEROS_PER_NEURON * neurons
     kept = _weights(case, edges * layers) if _removes(case, "neurons") else 0  # else layers pass through one by one
     memory = LAYER_COPIES * EDGE_BYTES * edges + kept
-    return _need(config["memory"] or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
+    return _need(case.memory or PROCESS_BYTES + memory, (READ_SECONDS + PREPARE_SECONDS) * edges * layers)
 
 
-def infer(case: Case, config: dict, files: int) -> Need:
+def infer(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
     """Of rules infer and infer_ranks: all repeats of a case. The memory holds all of its ranks."""
     size = _size(case)
     if size is None:
         return _own(files)
     neurons, count = size
     if _engine(case).on_device:
-        return _infer_on_device(case, config, neurons, count)
+        return _infer_on_device(case, neurons, count)
     merged, edges = _merges(case), challenge.NONZEROS_PER_NEURON * neurons
     features = 2 * 4 * count * neurons / (MERGED if merged else 1)
     inputs = (1 + bool(case.ranks > 1)) * count * neurons / 8
     memory = case.ranks * PROCESS_BYTES + _weights(case, edges * case.layers) + features + inputs
     memory += LAYER_COPIES * EDGE_BYTES * edges * case.ranks
-    each = _engine(case).edge_seconds * _work(case, edges, count) / (case.threads * case.ranks)
-    return _need(config["memory"] or memory, READ_SECONDS * edges * case.layers + (config["repeats"] + 1) * each)
+    each = _engine(case).edge_seconds * _work(case, edges, count) / ((case.threads or 1) * case.ranks)
+    return _need(case.memory or memory, READ_SECONDS * edges * case.layers + (case.repeats + 1) * each)
 
 
-def _infer_on_device(case: Case, config: dict, neurons: int, count: int) -> Need:
+def _infer_on_device(case: RunRequest, neurons: int, count: int) -> Need:
     """As infer, of an engine that keeps everything on a device of its own."""
     edges = challenge.NONZEROS_PER_NEURON * neurons
     memory = case.ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + count * neurons / 8
     laid_out = edges * case.layers / (MERGED if _merges(case) else 1)
     each = _engine(case).edge_seconds * _work(case, edges, count) / case.ranks
     opening = READ_SECONDS * edges * case.layers + LAYOUT_SECONDS * laid_out
-    return _need(config["memory"] or memory, opening + (config["repeats"] + 1) * each)
+    return _need(case.memory or memory, opening + (case.repeats + 1) * each)
 
 
-def _work(case: Case, edges: int, count: int) -> float:
+def _work(case: RunRequest, edges: int, count: int) -> float:
     """Edges x inputs that a run computes, with so many edges in a layer."""
     rows = count * case.layers
     if _removes(case, "dead") and _is_radixnet(case):
@@ -92,7 +94,7 @@ def _work(case: Case, edges: int, count: int) -> float:
     return rows * edges / (MERGED if _merges(case) else 1)
 
 
-def verify(case: Case, config: dict, files: int) -> Need:
+def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> Need:
     """Of rule verify: the official truth, or the oracle within the edges that the configuration allows it."""
     size = _size(case)
     if size is None:
@@ -100,8 +102,13 @@ def verify(case: Case, config: dict, files: int) -> Need:
     neurons, count = size
     edges = challenge.NONZEROS_PER_NEURON * neurons
     memory = PROCESS_BYTES + CHUNK_BYTES + count * neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
-    oracle = min(float(config["verify"]["edges"]), edges * case.layers * count)
+    oracle = min(case.oracle_edges, edges * case.layers * count)
     return _need(memory, 2 * READ_SECONDS * edges * case.layers + ORACLE_SECONDS * oracle)
+
+
+def gpus(case: RunRequest) -> int:
+    """GPUs that a case needs: one for each rank of an engine that runs on GPUs, or as many as it has devices."""
+    return case.ranks * int(case.settings.get("devices", 1)) if _engine(case).on_device else 0
 
 
 def allowed(megabytes: int) -> int:
@@ -109,11 +116,14 @@ def allowed(megabytes: int) -> int:
     return max(int(megabytes * 1e6 - SNAKEMAKE_BYTES), 1)
 
 
-def _size(case: Case) -> tuple[int, int] | None:
+def _size(case: RunRequest) -> tuple[int, int] | None:
     """(neurons, inputs) of a case with a built-in network; None for one's own."""
-    if case.inputs.startswith("own-"):
-        return None
-    return int(case.network.rsplit("-", 1)[1]), case.count or challenge.INPUTS
+    return (case.neurons, case.count or challenge.INPUTS) if case.neurons else None
+
+
+def _deepest(cases: Collection[RunRequest]) -> int:
+    """The most layers of a network that is made."""
+    return max(case.layers for case in cases if case.neurons)
 
 
 def _own(files: int) -> Need:
@@ -121,25 +131,25 @@ def _own(files: int) -> Need:
     return _need(max(OWN_BYTES, OWN_FILES * files), OWN_SECONDS)
 
 
-def _removes(case: Case, reduction: str) -> bool:
+def _removes(case: RunRequest, reduction: str) -> bool:
     return case.reductions == "all" or reduction in case.reductions.split(",")
 
 
-def _is_radixnet(case: Case) -> bool:
+def _is_radixnet(case: RunRequest) -> bool:
     """Whether the network is a RadiX-Net, made or downloaded, in which most inputs die early."""
-    return case.network.startswith(("radixnet-", "official-"))
+    return case.network is None and case.source != "unstructured"
 
 
-def _merges(case: Case) -> bool:
+def _merges(case: RunRequest) -> bool:
     """Whether identical neurons are merged, and there are some."""
     return "neurons" in _engine(case).offers and _is_radixnet(case) and _removes(case, "neurons")
 
 
-def _engine(case: Case) -> Engine:
+def _engine(case: RunRequest) -> Engine:
     return engine(case.engine, usable=False)
 
 
-def _weights(case: Case, edges: int) -> float:
+def _weights(case: RunRequest, edges: int) -> float:
     return edges * (MERGED_EDGE_BYTES if _merges(case) else EDGE_BYTES)
 
 

@@ -18,12 +18,12 @@ import tempfile
 import threading
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spdnn.common import endings
-from spdnn.common.errors import InputError, Unavailable
-from spdnn.common.files import identity, write_text
+from spdnn.common.errors import Unavailable
+from spdnn.common.files import write_text
 from spdnn.common.processes import Process, parsed, process
 
 SNAKEMAKE = Path(".snakemake")
@@ -93,20 +93,6 @@ def enter(results: Path) -> None:
             _take_up(others, results)
     except OSError as error:  # Snakemake cannot write there either, and says so where it has to
         print(f"spdnn: warning: {folder}: {error.strerror or error}", file=sys.stderr)
-
-
-def check_own(networks: Iterable[Mapping]) -> None:
-    """Raise InputError where a network or inputs of a user's own are the file that the workflow makes of them, which
-    Snakemake would remove first.
-
-    Args:
-        networks: as the configuration has them.
-    """
-    for own in networks:
-        for output in (f"results/networks/{own['name']}.safetensors", f"results/inputs/own-{own['name']}.safetensors"):
-            for path in (own["path"], own["inputs"]):
-                if identity(path) == identity(output):
-                    raise InputError(f"networks: {path}: the workflow would replace it by {output}; name it otherwise")
 
 
 def configuration_file(config: Mapping, write: bool, keep: bool) -> str:

@@ -2,12 +2,10 @@
 
 import json
 
-from spdnn.records.notes import TaskgraphNotes
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord
 
 RUNS, OPERATIONS = "runs", "operations"  # kinds of records
-AUTO = "auto"  # a schedule that was left to the cost model
 
 Value = str | int | float | None
 Key = tuple[tuple[str, Value], ...]  # (what must be the same, its value)
@@ -20,7 +18,7 @@ def key_of(record: RunRecord | OperationRecord) -> Key:
 
 
 def _run_key(record: RunRecord) -> dict:
-    problem = record.problem
+    problem, settings = record.problem, record.request.settings if record.request else {}
     return {
         "kind": RUNS,
         "network": problem.network_identity,
@@ -28,7 +26,8 @@ def _run_key(record: RunRecord) -> dict:
         "inputs": problem.inputs_sha256,
         "input count": problem.input_count,
         "engine": record.engine.name,
-        **_asked(record),
+        # As they were asked for: what was left to the cost model may differ, its choice is part of the comparison.
+        "settings": ", ".join(f"{name}={value}" for name, value in sorted(settings.items())) or "default",
         "reductions": "+".join(sorted(record.reductions.requested)) or "none",
         "threads": record.threads,
         "ranks": record.ranks,
@@ -50,25 +49,6 @@ def _operation_key(record: OperationRecord) -> dict:
         "threads": record.threads,
         "device": record.device.kind,
         "caches": record.caches,
-    }
-
-
-def _asked(record: RunRecord) -> dict:
-    """The settings of the task graph that were asked for, by the notes and the command of the record. Settings left to
-    the cost model may differ in A and B: its choice is part of the comparison.
-    """
-    notes, words = record.engine.notes, record.environment.command.split()
-    if not isinstance(notes, TaskgraphNotes) or notes.schedule is None:
-        return {}
-    options = dict(zip(words, words[1:], strict=False)) | dict(word.split("=", 1) for word in words if "=" in word)
-    cut = notes.schedule
-    asked = cut in (options.get("--schedule"), options.get("schedules")) or notes.why == f"{cut} was asked for"
-    return {
-        "schedule": cut if asked else AUTO,
-        "devices": notes.devices,
-        "device memory": notes.device_memory_bytes,
-        **{name: options.get(f"--{name}") for name in ("pipeline", "batches", "buffers")},
-        "join": "--no-join" not in words,
     }
 
 

@@ -19,6 +19,7 @@ from spdnn.common.errors import InputError
 from spdnn.common.statistics import CONFIDENCE, interval
 from spdnn.common.validation import shortened
 from spdnn.problem import challenge
+from spdnn.problem.request import RunRequest
 from spdnn.records import limits, notes
 from spdnn.records.fields import (
     Amount,
@@ -715,6 +716,8 @@ class RunRecord(Record, kw_only=True):
     Attributes:
         case: names the run in file names and the report.
         created: UTC.
+        request: what was asked for; null of single layers beside other libraries, which no request describes.
+        configuration: names of the workflow's configuration files; null of a run that was not the workflow's.
         comparison: the same in the records of engines that were timed alternately, sample by sample.
         threads: of each rank.
         ranks: processes that shared the inputs.
@@ -735,6 +738,8 @@ class RunRecord(Record, kw_only=True):
     version: Literal[1]
     case: Annotated[Case, column()]
     created: Annotated[Time, column()]
+    request: RunRequest | None
+    configuration: Annotated[str, Meta(max_length=200)] | None
     problem: Problem
     engine: Engine
     reductions: Reductions

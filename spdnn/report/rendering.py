@@ -3,28 +3,23 @@
 The page depends on these files alone. Nothing is written unless all of it can be.
 """
 
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from spdnn.common.errors import InputError, Unavailable, install
+from spdnn.common.errors import InputError
 from spdnn.common.files import check_outputs, check_target, replacing, together, write_text
 from spdnn.records import ledger
 from spdnn.records.files import read_all, read_verdict
 from spdnn.records.published import read_baselines
 from spdnn.records.published_operations import read_operation_baselines
-from spdnn.records.record_files import Folder, record_files
+from spdnn.records.record_files import Folder
 from spdnn.report import page
 from spdnn.report.common import drawing, figure_files
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.provenance.records import records_table
 from spdnn.report.sections import SECTIONS
-
-if TYPE_CHECKING:
-    import pandas
 
 NARROW = 5.5  # inches
 
@@ -109,24 +104,6 @@ def plot(kind: str, folders: Sequence[Folder], output: Path, width: float, style
                     return
                 known.append(figure.name)
     raise InputError(f"{kind!r} is no figure of these records; there are {', '.join(known) or 'none'}")
-
-
-def load_records(*paths: str | Path) -> "pandas.DataFrame":
-    """A pandas frame of run and operation records, a row each; its columns name their units.
-
-    Args:
-        paths: record files (.json, .jsonl), folders of them, or a workflow's results/; by default results/.
-
-    Raises:
-        InputError: nothing is there, or a record that is not sound. Unavailable: pandas is absent.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        raise Unavailable(f"load_records needs pandas: {install('report')}") from error
-    folders = [record_files(path) for path in paths or ("results",)]
-    everything = contents(folders, any_code=True)
-    return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
 
 
 def _check_targets(folders: Sequence[Folder], output: Path, table: Path | None, figures: Path | None) -> None:

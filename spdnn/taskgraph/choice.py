@@ -9,20 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from spdnn.common.errors import InputError, MemoryTooSmall
-from spdnn.taskgraph.decomposition import (
-    BATCHES_EACH,
-    BUFFERS,
-    GRAPH,
-    PIPELINE,
-    RESIDENT,
-    SCHEDULES,
-    STREAM,
-    Decomposition,
-    Room,
-    ScheduleRequest,
-    Sizes,
-    cut,
-)
+from spdnn.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, Room, Sizes, cut
+from spdnn.taskgraph.settings import AUTO, GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 from spdnn.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
 
 EQUAL = 1.02  # of two that differ by less than this factor, the simpler is taken
@@ -96,7 +84,7 @@ class _Search:
 
 
 def unmeasured(
-    request: ScheduleRequest, sizes: Sizes, memory: int | None, **options
+    requested: TaskgraphSettings, sizes: Sizes, memory: int | None, **options
 ) -> tuple[Decomposition, str] | None:
     """(decomposition, why) where what tasks cost cannot matter: the schedule was asked for and its devices all hold the
     same, or all weights fit the one device; None: it can.
@@ -107,12 +95,12 @@ def unmeasured(
     Raises:
         InputError, MemoryTooSmall: as `cut`, of a schedule that was asked for.
     """
-    if request.schedule and request.schedule != PIPELINE and (request.pipeline or 1) == 1:
-        decomposition = cut(request, sizes, memory, **options)
-        return decomposition, f"{request.schedule} was asked for"
-    if request.schedule is None and request.devices == 1 and not request.buffers:
+    if requested.schedule not in (AUTO, PIPELINE) and (requested.pipeline or 1) == 1:
+        decomposition = cut(requested, sizes, memory, **options)
+        return decomposition, f"{requested.schedule} was asked for"
+    if requested.schedule == AUTO and requested.devices == 1 and not requested.buffers:
         try:
-            decomposition = cut(replace(request, schedule=RESIDENT), sizes, memory, **options)
+            decomposition = cut(replace(requested, schedule=RESIDENT), sizes, memory, **options)
         except MemoryTooSmall:
             return None
         return decomposition, "resident: all weights fit the one device there is, and nothing is faster"
@@ -121,7 +109,7 @@ def unmeasured(
 
 def choose(
     sizes: Sizes,
-    request: ScheduleRequest,
+    requested: TaskgraphSettings,
     memory: int | None,
     costs: TaskCosts,
     cores: int | None = None,
@@ -133,7 +121,7 @@ def choose(
     """The fastest decomposition predicted that keeps the promise on memory.
 
     Args:
-        request: what is asked for is not chosen.
+        requested: what is asked for is not chosen.
         memory: bytes of each device; None: enough.
         costs: of tasks, of the same inputs and layers as `sizes`.
         cores: that all devices share; None: each is a device of its own.
@@ -145,15 +133,15 @@ def choose(
     """
     search, stays, smallest, refused = _Search(costs, cores), set(), None, None
     more = {"leaving": leaving, "costs": costs.layer_seconds.tolist(), "also": also}
-    asked = {"pipeline": request.pipeline, "batches": request.batches, "buffers": request.buffers}
+    asked = {"pipeline": requested.pipeline, "batches": requested.batches, "buffers": requested.buffers}
     asked["stage_bytes"] = stage_bytes
     short = None if memory is None or stage_bytes else SHORT * max(sizes.weights)
-    for name, settings in _candidates(request.schedule, request.devices, asked, short):
-        if (name, settings["pipeline"]) in stays and settings["buffers"] and not request.buffers:
+    for name, settings in _candidates(requested.schedule, requested.devices, asked, short):
+        if (name, settings["pipeline"]) in stays and settings["buffers"] and not requested.buffers:
             continue  # weights that fit are not streamed
         try:
             candidate = replace(
-                request, schedule=name, **{key: settings[key] for key in ("pipeline", "batches", "buffers")}
+                requested, schedule=name, **{key: settings[key] for key in ("pipeline", "batches", "buffers")}
             )
             decomposition = cut(candidate, sizes, memory, stage_bytes=settings["stage_bytes"], **more)
         except MemoryTooSmall as error:
@@ -172,14 +160,14 @@ def choose(
     return Chosen(decomposition, predicted, _why(taken, search.considered), search.considered)
 
 
-def _candidates(schedule: str | None, devices: int, asked: dict, short: int | None) -> Iterator[tuple[str, dict]]:
-    """(schedule, settings of `cut`), the simplest first, with what the request has; `cut` interprets None.
+def _candidates(schedule: str, devices: int, asked: dict, short: int | None) -> Iterator[tuple[str, dict]]:
+    """(schedule, settings of `cut`), the simplest first, with what was requested; `cut` interprets None.
 
     Args:
         short: bytes of short stages, where memory is promised, so that what stages leave is worth having.
     """
-    for name in SCHEDULES if schedule is None else (schedule,):
-        free = schedule is None
+    for name in SCHEDULES if schedule == AUTO else (schedule,):
+        free = schedule == AUTO
         if free and ((name == RESIDENT and asked["buffers"]) or (name == PIPELINE and devices == 1)):
             continue
         parts = [n for n in range(2, devices + 1) if not devices % n] if free and name == PIPELINE else [None]

@@ -16,10 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spdnn.common.errors import InputError, MemoryTooSmall
-
-RESIDENT, STREAM, GRAPH, PIPELINE = "resident", "stream", "graph", "pipeline"
-AUTO = "auto"
-SCHEDULES = (RESIDENT, STREAM, GRAPH, PIPELINE)
+from spdnn.taskgraph.settings import GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 
 # Layers that features pass without leaving a device's cache: (until layer, layers). Rows leave only between passes, and
 # most that die do so early; where nothing leaves, passes only end so that signals are answered.
@@ -69,39 +66,6 @@ class Room:
     sizes: Sizes
     memory: int
     device: bool = True
-
-
-@dataclass(frozen=True)
-class ScheduleRequest:
-    """What a user asks of a decomposition; None: chosen.
-
-    Attributes:
-        schedule: one of SCHEDULES; AUTO is None.
-        devices: in all; pipeline: that each batch passes through.
-        device_memory: bytes that a device may take at most.
-        join: batches may go on together once few of their rows are left, where the engine can do so.
-
-    Raises:
-        InputError: an unknown schedule, or a number below 1.
-    """
-
-    schedule: str | None = None
-    devices: int = 1
-    pipeline: int | None = None
-    batches: int | None = None
-    buffers: int | None = None
-    device_memory: int | None = None
-    join: bool = True
-
-    def __post_init__(self):
-        if self.schedule == AUTO:
-            object.__setattr__(self, "schedule", None)
-        if self.schedule is not None and self.schedule not in SCHEDULES:
-            raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
-        named = ("devices", "pipeline", "batches", "buffers", "device_memory")
-        numbers = [value for name in named if (value := getattr(self, name)) is not None]
-        if any(not isinstance(number, int) or number < 1 for number in numbers):
-            raise InputError(f"{self}: each number must be an integer from 1, or None")
 
 
 @dataclass(frozen=True)
@@ -284,7 +248,7 @@ def _ranges(costs: Sequence[float], most: float, devices: int) -> list[tuple[int
 
 
 def cut(
-    request: ScheduleRequest,
+    settings: TaskgraphSettings,
     sizes: Sizes,
     memory: int | None = None,
     *,
@@ -293,13 +257,13 @@ def cut(
     costs: Sequence[float] | None = None,
     also: Room | None = None,
 ) -> Decomposition:
-    """The decomposition of a schedule, with batches as large as the memory allows unless the request has their number.
+    """The decomposition of a schedule, with batches as large as the memory allows unless the settings say how many.
 
     Args:
-        request: names a schedule. Where it has no `pipeline`, that is all devices for `pipeline`, else 1. Where it has
+        settings: names a schedule. Where it has no `pipeline`, that is all devices for `pipeline`, else 1. Where it has
             no `buffers`, all weights stay, but with `stream`, and with `graph` where they do not fit. Batches may
             `join` after JOINED layers, where rows leave and a group has several batches.
-        memory: bytes that a device has; None: enough. The request's own is not read.
+        memory: bytes that a device has; None: enough. That of the settings is not read.
         leaving: rows may leave between stages, so stages are short where many do.
         stage_bytes: of weights that a stage has at most, but for single layers.
         costs: of each layer, for ranges of equal cost; None: their bytes.
@@ -309,10 +273,10 @@ def cut(
         InputError: numbers that do not fit each other.
         MemoryTooSmall: not even one tile fits with the weights; the sentence says the least that does.
     """
-    schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
+    schedule, devices, batches, buffers = settings.schedule, settings.devices, settings.batches, settings.buffers
     assert schedule is not None
-    pipeline = request.pipeline or (devices if schedule == PIPELINE else 1)
-    _check(request, pipeline)
+    pipeline = settings.pipeline or (devices if schedule == PIPELINE else 1)
+    _check(settings, pipeline)
     costs = sizes.weights if costs is None else costs
     rooms = [Room(sizes, memory)] if memory is not None else []
     rooms += [also] if also else []
@@ -329,7 +293,7 @@ def cut(
         least = batches or min(groups * each, _over(sizes.inputs, sizes.tile))
         alone = _batched(whole, sizes, rooms, least, batches)
         later = next((i for i, (first, _) in enumerate(stages) if first >= JOINED), None)
-        if not (request.join and leaving and later and pipeline == 1 and alone.batches > groups):
+        if not (settings.join and leaving and later and pipeline == 1 and alone.batches > groups):
             return alone
         try:
             return _batched(replace(whole, joined=later), sizes, rooms, least, batches)
@@ -353,8 +317,8 @@ def cut(
     raise min(small, key=lambda error: error.least)
 
 
-def _check(request: ScheduleRequest, pipeline: int) -> None:
-    schedule, devices, batches, buffers = request.schedule, request.devices, request.batches, request.buffers
+def _check(settings: TaskgraphSettings, pipeline: int) -> None:
+    schedule, devices, batches, buffers = settings.schedule, settings.devices, settings.batches, settings.buffers
     numbers = {"devices": devices, "devices in a pipeline": pipeline, "batches": batches, "buffers of weights": buffers}
     for what, number in numbers.items():
         if number is not None and number > MOST:

@@ -11,12 +11,20 @@ import scipy.sparse as sp
 from safetensors.numpy import save_file
 
 from spdnn.cli import COMMANDS, main, parser
-from spdnn.cli.reference import _commands
 from spdnn.records.files import write_record
 from tests.costmodel.test_costmodel import record
 
 WEIGHTS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 INFER = ("infer", "--network", "w.npz", "--inputs", "x.npy", "--last", "none", "--threads", "1")
+
+
+def parsers(one):
+    """A parser and all parsers of its subcommands."""
+    yield one
+    for action in one._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
 
 
 @pytest.fixture
@@ -125,7 +133,7 @@ NO_FILES = {
 
 def test_every_command_says_which_files_it_reads_and_writes():
     """Each argument that takes words is among what is read or written, or known to be neither."""
-    commands = [one for one in _commands(parser(COMMANDS)) if one.get_default("run")]
+    commands = [one for one in parsers(parser(COMMANDS)) if one.get_default("run")]
     assert {one.prog.removeprefix("spdnn ") for one in commands if not one.get_default("writes")} == {
         "verify", "engines", "network info", "record check", "compare", "completion",
     }  # fmt: skip
@@ -136,3 +144,15 @@ def test_every_command_says_which_files_it_reads_and_writes():
         known = NO_FILES | ({"network"} if one.prog == "spdnn ops bench" else set())
         assert words - known - files == set(), one.prog
         assert files <= {action.dest for action in one._actions}, one.prog
+
+
+def test_a_request_is_a_file_or_the_json_itself(tmp_path, monkeypatch, capsys):
+    """A file of it is never replaced; the text itself, however long, names none."""
+    monkeypatch.chdir(tmp_path)
+    text = '{"neurons":1024,"layers":2,"inputs":"digits","count":20,"threads":1%s}' % (" " * 5000)
+    assert main(["run", text, "--categories", "a.txt"]) == 0
+    assert main(["run", text, "--categories", "a.txt"]) == 0
+    Path("request.json").write_text(text)
+    assert main(["run", "request.json", "--record", "request.json"]) == 1
+    assert "request.json" in capsys.readouterr().err
+    assert main(["run", "request.json", "--record", "run.json"]) == 0

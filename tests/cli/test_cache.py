@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spdnn.cli import cache, inputs, main
+from spdnn.cli import main
 from spdnn.common.validation import builtins
+from spdnn.pipeline import cache, load
 from spdnn.problem.features import Inputs
 from spdnn.records.files import read_record
 from spdnn.sources import mnist
@@ -104,7 +105,7 @@ def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file,
 
     def made():
         kept = cache.Cache()
-        inputs.generated("mnist", 32, None, None, kept)
+        load.generated("mnist", 32, None, kept)
         kept.keep()
         return kept.taken
 

@@ -13,7 +13,7 @@ from children import ended, finished, started, until
 from refusals import small_disk
 
 from spdnn import infer
-from spdnn.cli import main, run
+from spdnn.cli import main, summary
 from spdnn.common.validation import builtins
 from spdnn.engines.registry import ENGINES
 from spdnn.formats import store
@@ -115,7 +115,7 @@ def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, ca
     network = from_matrices(matrices, bias=[-0.2, -0.1, 0.5], clip=32, last="none")
     np.testing.assert_array_equal(np.load(out), infer(network, np.load(inputs), values=True).all_values())
     command = read_record(record).environment.command
-    assert "--last=none --bias=-0.2,-0.1,0.5 --rows=outputs --clip=32.0" in command
+    assert "--last none --bias=-0.2,-0.1,0.5 --clip 32.0 --rows outputs" in command
     spdnn("record", "check", record, "--rerun", "--network", layers, *several, "--inputs", inputs)
     assert "digest of the output the same, to the bit" in capsys.readouterr().out
     assert spdnn("infer", "--network", layers, "--inputs", inputs) == 1
@@ -128,7 +128,7 @@ def test_a_file_of_weights_comes_with_what_is_done_with_them(files, tmp_path, ca
 def test_values_in_blocks_and_on_a_full_disk(files, tmp_path, monkeypatch, capsys):
     """300 last rows of 40 outputs, 7 rows at a time."""
     values = tmp_path / "values.npy"
-    monkeypatch.setattr(run, "ROWS_BYTES", 7 * 160)
+    monkeypatch.setattr(summary, "ROWS_BYTES", 7 * 160)
     assert spdnn("infer", *given(files), "--values", values) == 0
     expected = infer(open_network(files / "net.safetensors"), open_inputs(files / "x.npy"), values=True)
     np.testing.assert_array_equal(np.load(values), expected.all_values())
@@ -226,18 +226,18 @@ def test_what_cannot_be_written_is_refused_before_the_run(files, capsys):
 
 CHALLENGE = ["challenge", "--neurons", "1024", "--layers", "3"]
 MISTAKES = [
-    (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons: a RadiX-Net has 16"),
+    (["challenge", "--neurons", "1000", "--layers", "3"], "1000 neurons have no official bias; they must be 1024,"),
     (["challenge", "--neurons", "32", "--layers", "3", "--inputs", "digits"], "32 neurons have no official bias"),
     (
         ["challenge", "--neurons", "2048", "--layers", "3"],
-        "2048 neurons have no official bias; --neurons is 1024, 4096,",
+        "2048 neurons have no official bias; they must be 1024, 4096,",
     ),
     ([*CHALLENGE, "--inputs", "nowhere.safetensors"], "nowhere.safetensors: there is no such file of inputs"),
     ([*CHALLENGE, "--engine", "warp"], "engine 'warp' is not known"),
     ([*CHALLENGE, "--inputs", "digits", "--reductions", "all,dead"], "reduction 'all'"),
-    ([*CHALLENGE, "--devices", "2"], "engine cpu takes no --devices"),
+    ([*CHALLENGE, "--devices", "2"], "engine cpu has no setting devices; the engines taskgraph and"),
     ([*CHALLENGE, "--device", "1"], "--device 1: engine cpu runs on none; those that do: cuda, "),
-    ([*CHALLENGE, "--no-join"], "engine cpu takes no --no-join"),
+    ([*CHALLENGE, "--no-join"], "engine cpu has no setting join; the engines taskgraph and"),
     (
         ["infer", "--network", "nowhere.safetensors", "--inputs", "x.safetensors"],
         "nowhere.safetensors: there is no such network",

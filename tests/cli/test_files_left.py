@@ -14,6 +14,7 @@ challenge --neurons 1024 --layers 2 --inputs digits --count 20 --threads 1 --rec
 inputs make digits --neurons 1024 -o x.safetensors
 network make radixnet --neurons 1024 --layers 2 -o net.safetensors
 infer --network net.safetensors --inputs x.safetensors --count 5 --threads 1 --categories categories.txt
+run {"neurons":1024,"layers":2,"inputs":"digits","count":20,"threads":1}
 verify --categories categories.txt --truth categories.txt
 engines
 bench net.safetensors --batches 1 --seconds 0.01 --threads 1

@@ -52,11 +52,6 @@ def test_what_does_not_fit_is_streamed_and_told(tmp_path, capsys):
     assert "Predicted timeline of 1024-120" in picture
 
 
-def test_its_name_before_still_works(capsys):
-    assert main(["decompose", *map(str, OFFICIAL)]) == 0
-    assert "schedule resident" in capsys.readouterr().out
-
-
 def test_a_schedule_that_is_given_is_kept(capsys):
     arguments = ("--schedule", "pipeline", "--devices", 4, "--pipeline", 2, "--batches", 8, "--bandwidth", 1e9)
     assert cut(*OFFICIAL, *arguments) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from spdnn.cli import main
 from spdnn.common.validation import builtins, converted
-from spdnn.measure import repeat
+from spdnn.pipeline import rerun as repeat
 from spdnn.records import ledger
 from spdnn.records.files import read_record, sealed
 from spdnn.records.run_record import RunRecord

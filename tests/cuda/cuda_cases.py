@@ -3,7 +3,7 @@
 import numpy as np
 from shim import ShimDevice
 
-from spdnn.engines.registry import infer
+from spdnn.api import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import MemoryNetwork, from_matrices
 from spdnn.verify import oracle as reference

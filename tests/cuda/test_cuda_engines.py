@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ladders import rung
 from shim import ShimDevice
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, Unavailable, Unsuitable
 from spdnn.distributed import partition
 from spdnn.distributed.gather import gathered
@@ -25,7 +26,7 @@ from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda import layers as cuda_layers
 from spdnn.engines.cuda.layers import arranged, arranged_ahead
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.kernels.layouts.sliced import sliced, staged
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices

@@ -7,7 +7,7 @@ from cuda_cases import ENGINES
 from engine_cases import assert_exact_or_refused, assert_one_rule_for_overflow
 from ladders import rung
 
-from spdnn.taskgraph.decomposition import SCHEDULES, ScheduleRequest
+from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 REDUCTIONS = ("none", "all", "dead", "dead,inputs", "neurons")
 
@@ -27,7 +27,7 @@ def test_the_largest_finite_sum_passes_and_the_first_that_is_not_is_refused(on_s
 @pytest.mark.parametrize("schedule", [rung(one, default=one == "graph") for one in SCHEDULES])
 def test_of_every_batch(on_shim, schedule):
     on_shim()
-    assert_one_rule_for_overflow("taskgraph-cuda", request=ScheduleRequest(schedule, batches=3))
+    assert_one_rule_for_overflow("taskgraph-cuda", settings=TaskgraphSettings(schedule, batches=3))
 
 
 @pytest.mark.parametrize("name", ENGINES)

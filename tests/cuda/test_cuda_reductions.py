@@ -6,9 +6,9 @@ import shim
 from cuda_cases import ENGINES, LITTLE, RUNGS, assert_exact, exact_network, repeated, scarce
 from engine_cases import opened, rows
 
+from spdnn.api import infer
 from spdnn.common.errors import MemoryTooSmall, Unsuitable
 from spdnn.engines.cuda import schedule
-from spdnn.engines.registry import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.verify import oracle as reference

@@ -18,11 +18,12 @@ from children import finished
 from engine_cases import rows
 from stand_in_cupy import Memory, modules
 
+from spdnn.api import infer
 from spdnn.common.errors import SpdnnError
 from spdnn.engines import registry
 from spdnn.engines.cuda import choice, layers
 from spdnn.engines.libraries import cusparse
-from spdnn.engines.registry import ENGINES, infer
+from spdnn.engines.registry import ENGINES
 from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.layouts.sliced import sliced
@@ -54,7 +55,7 @@ def vendor(on_shim, monkeypatch):
     monkeypatch.setattr(cusparse, "modules", modules)
     monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
     monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
-    registry._made.cache_clear()
+    registry._load.cache_clear()
     return on_shim()
 
 
@@ -127,7 +128,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
             *(path.name for path in (first, kernels, told_before, scheduled, told, found)),
         ]
         assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
-    assert [record.case for record in read_records(first)] == ["radixnet-1024-2.mnist.cuda.all"]
+    assert [record.case for record in read_records(first)] == ["radixnet-1024-2.mnist-1024.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
     assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
     gaps = json.loads(told.read_text())["launch_gap_seconds"]
@@ -141,7 +142,7 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
     assert json.loads(kernels.read_text())["kernels"]
     records = read_records(found)
     names = ("cuda.all", "cuda-csr.none", "cuda-staged.dead+inputs")
-    assert [record.case for record in records] == [f"radixnet-1024-2.mnist.{name}" for name in names]
+    assert [record.case for record in records] == [f"radixnet-1024-2.mnist-1024.{name}" for name in names]
     assert {record.verdict.truth.kind for record in records} == {"oracle"}
     assert {record.machine.instruction_set for record in records} == {"sm_90"}
     assert len({record.result.categories_sha256 for record in records}) == 1
@@ -461,10 +462,8 @@ def test_the_promise_is_kept_and_the_overlap_told(gpu, runs):
     assert set(found["busy_seconds"]["0"]) == {"compute", "copy-weights"}
     assert found["times_busiest_lane"] > 0
     (record,) = kept
-    assert record.case == "radixnet-1024-12.mnist.taskgraph-cuda.dead.stream-d1"
-    assert record.environment.command.endswith(
-        "--schedule stream --devices 1 --device-memory 3145728 --record run.json"
-    )
+    assert record.case.startswith("radixnet-1024-12.mnist-1024.taskgraph-cuda.dead.stream-d1")
+    assert record.environment.command.endswith("--schedule stream --device-memory 3145728 --record run.json")
 
 
 def test_a_schedule_that_gives_other_bits_fails(gpu, on_shim, monkeypatch):

@@ -8,8 +8,8 @@ from cuda_cases import exact_network
 from engine_cases import rows
 from replay import replay
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError
-from spdnn.engines.registry import infer
 from spdnn.kernels.cuda.launches import ARRAYS, LAUNCHES, LIST, SOURCES
 
 

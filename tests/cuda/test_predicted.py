@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import test_counts
 from counts import count
+from gpus import GPUS, PARTS
 
-from spdnn.costmodel.gpus import GPUS, PARTS
 from spdnn.engines.cuda.schedule import STAGED
 from spdnn.problem import challenge
 from spdnn.problem.network import from_matrices

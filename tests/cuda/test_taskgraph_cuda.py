@@ -12,13 +12,14 @@ from engine_cases import assert_keeps_some, rows
 from shim import ShimDevice
 from shim_streams import Node
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.engines.base import Options
 from spdnn.engines.cuda import buffers as place
 from spdnn.engines.cuda import choice, schedule
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.session import CudaSession
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.engines.taskgraph.cuda import session as session_module
 from spdnn.engines.taskgraph.cuda.run import Going
@@ -30,9 +31,9 @@ from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.digits import digits_inputs
 from spdnn.sources.radixnet import RadixNet
 from spdnn.taskgraph import decomposition
-from spdnn.taskgraph.decomposition import SCHEDULES
-from spdnn.taskgraph.decomposition import ScheduleRequest as Request
 from spdnn.taskgraph.graph import Graph, Kind
+from spdnn.taskgraph.settings import SCHEDULES
+from spdnn.taskgraph.settings import TaskgraphSettings as Settings
 from spdnn.verify import oracle as reference
 from tests.taskgraph.graph_check import wrong
 
@@ -59,7 +60,7 @@ def devices_of(count, order=0, **arguments):
 def opened(network, inputs, request, reductions="none", order=0, kind="csr", values=False, **arguments):
     prepared = ENGINE.prepare(network, parse_reductions(reductions, ENGINE.offers))
     devices = devices_of(request.devices, order, **arguments)
-    return CudaGraphSession(devices, prepared, inputs, Options(1, values=values, request=request), kind)
+    return CudaGraphSession(devices, prepared, inputs, Options(1, values=values, settings=request), kind)
 
 
 def expected(network, inputs, reductions="none", kind="csr"):
@@ -95,19 +96,20 @@ REDUCTIONS = ("none", "dead,inputs", "all")
 # Each schedule with each number of devices and each of the reductions, and each of these with each other; and what
 # can be asked for besides.
 SQUARE = [
-    *((Request(name, 1 + (i + j) % 3, batches=4), REDUCTIONS[i]) for j, name in enumerate(SCHEDULES) for i in range(3)),
+    *((Settings(name, 1 + (i + j) % 3, batches=4), REDUCTIONS[i])
+      for j, name in enumerate(SCHEDULES) for i in range(3)),
     *((one, "dead,inputs") for one in (
-        Request("graph", 2, pipeline=2, batches=5, buffers=2), Request("graph", 1, batches=3, buffers=3),
-        Request("graph", 3), Request("stream", 4, pipeline=2, batches=5, buffers=3),
-        Request("pipeline", 4, pipeline=4, batches=7, buffers=2), Request("resident", 4, pipeline=2, batches=7),
-        Request(None, 2),
+        Settings("graph", 2, pipeline=2, batches=5, buffers=2), Settings("graph", 1, batches=3, buffers=3),
+        Settings("graph", 3), Settings("stream", 4, pipeline=2, batches=5, buffers=3),
+        Settings("pipeline", 4, pipeline=4, batches=7, buffers=2), Settings("resident", 4, pipeline=2, batches=7),
+        Settings(devices=2),
     )),
 ]  # fmt: skip
 CUBE = [
-    *((Request(*one, batches=4), which) for *one, which in itertools.product(SCHEDULES, (1, 2, 3), REDUCTIONS)),
-    *((Request(*one), "dead,inputs") for one in itertools.product(SCHEDULES, (1, 2, 3))),
-    (Request("graph", 4, pipeline=2, batches=6), "dead,inputs"), (Request("graph", 2, batches=5, buffers=2), "all"),
-    (Request("stream", 2, pipeline=2, batches=3), "dead,inputs"),
+    *((Settings(*one, batches=4), which) for *one, which in itertools.product(SCHEDULES, (1, 2, 3), REDUCTIONS)),
+    *((Settings(*one), "dead,inputs") for one in itertools.product(SCHEDULES, (1, 2, 3))),
+    (Settings("graph", 4, pipeline=2, batches=6), "dead,inputs"), (Settings("graph", 2, batches=5, buffers=2), "all"),
+    (Settings("stream", 2, pipeline=2, batches=3), "dead,inputs"),
 ]  # fmt: skip
 
 
@@ -120,7 +122,7 @@ def test_every_schedule_gives_the_same_bits_in_every_order(asked, reductions):
             got = session.run()
             same(got, deep_result(reductions))
         assert got.notes["batches"] == len(got.notes["groups"]) == session.batches
-        assert got.notes["schedule"] == (asked.schedule or session.cut.schedule)
+        assert got.notes["schedule"] == (session.cut.schedule if asked.schedule == "auto" else asked.schedule)
         way = "from device to device" if peers else "through the host"
         assert got.notes["moves"] == (way if got.notes["pipeline"] > 1 else None)
         # What has run is a sound graph, with the batches that devices drew.
@@ -130,7 +132,7 @@ def test_every_schedule_gives_the_same_bits_in_every_order(asked, reductions):
 
 def test_progress_is_told_of_batches_that_were_issued(monkeypatch, capsys):
     network, inputs = deep()
-    session = opened(network, inputs, Request("stream", 1, batches=4), "dead")
+    session = opened(network, inputs, Settings("stream", 1, batches=4), "dead")
     monkeypatch.setenv("SPDNN_PROGRESS", "lines=0")
     capsys.readouterr()
     same(session.run(), deep_result("dead"))
@@ -154,7 +156,7 @@ def test_kernels_and_inputs_of_every_kind(monkeypatch, kind, given):
     inputs = inputs if given == "bits" else Inputs.from_array(np.round(4 * inputs.dense(np.arange(130))) / 4)
     told = reference.infer(network, inputs, values=True)
     for name, count in (("stream", 1), ("pipeline", 2), ("graph", 2)):
-        session = opened(network, inputs, Request(name, count, batches=3, buffers=2), "dead,inputs", 2, kind, True)
+        session = opened(network, inputs, Settings(name, count, batches=3, buffers=2), "dead,inputs", 2, kind, True)
         got = session.run()
         np.testing.assert_array_equal(got.all_values(), told.all_values())
         np.testing.assert_array_equal(got.survivors, told.survivors)
@@ -170,7 +172,7 @@ def official():
 def test_the_first_layers_of_an_official_network(monkeypatch, name):
     monkeypatch.setattr(schedule, "AHEAD", 96)
     network, inputs, told = official()
-    got = opened(network, inputs, Request(name, 2, batches=3), "all", 2, "staged").run()
+    got = opened(network, inputs, Settings(name, 2, batches=3), "all", 2, "staged").run()
     np.testing.assert_array_equal(got.categories, told.categories)
     np.testing.assert_array_equal(got.survivors, told.survivors)
     np.testing.assert_allclose(got.row_sum, told.row_sum, rtol=1e-3)
@@ -214,7 +216,7 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
             kept(self, owner, task, before)
 
     for order in range(10):
-        session = opened(network, inputs, Request(name, count, batches=6), order=order)
+        session = opened(network, inputs, Settings(name, count, batches=6), order=order)
         same(session.run(), told)
         with monkeypatch.context() as patch:
             patch.setattr(Going, "_wait", wait)
@@ -230,7 +232,7 @@ def test_a_missing_event_changes_what_comes_out(monkeypatch, edge):
 
 def test_rows_are_counted_before_they_move(monkeypatch):
     network, inputs = deep()
-    session = opened(network, inputs, Request("pipeline", 2, batches=4), "dead", order=1)
+    session = opened(network, inputs, Settings("pipeline", 2, batches=4), "dead", order=1)
     monkeypatch.setattr(Going, "_counted", lambda self, task: True)
     with pytest.raises((SpdnnError, ValueError, AssertionError)):
         same(session.run(), deep_result("dead"))
@@ -238,7 +240,7 @@ def test_rows_are_counted_before_they_move(monkeypatch):
 
 def test_a_graph_is_captured_once_for_batches_of_all_sizes():
     network, inputs = deep()
-    session = opened(network, inputs, Request("graph", 2, batches=4, join=False), "dead,inputs")
+    session = opened(network, inputs, Settings("graph", 2, batches=4, join=False), "dead,inputs")
     captured = dict(session.graphs.held)
     assert len(captured) == 2  # one for each device
     sizes = [last - first for first, last in map(session.cut.members, range(session.batches))]
@@ -247,7 +249,7 @@ def test_a_graph_is_captured_once_for_batches_of_all_sizes():
     session.run()
     assert session.graphs.held == captured
     assert all(one.device.launches.total() > count for one, count in zip(session.devices, before, strict=True))
-    streamed = opened(network, inputs, Request("graph", 1, batches=5, buffers=2))
+    streamed = opened(network, inputs, Settings("graph", 1, batches=5, buffers=2))
     assert len(streamed.graphs.held) == 1  # every batch brings all weights again
 
 
@@ -264,13 +266,13 @@ def test_batches_go_on_as_one_when_few_of_their_rows_are_left(monkeypatch, name,
     told = reference.infer(network, inputs, values=True)
     assert told.alive.size == len(living)
     for order, count in ((0, 1), (1, 2), (2, 1), (3, 2)):
-        session = opened(network, inputs, Request(name, count, batches=6), "dead", order, values=True)
+        session = opened(network, inputs, Settings(name, count, batches=6), "dead", order, values=True)
         for _ in range(2):
             got = session.run()
             np.testing.assert_array_equal(got.all_values(), told.all_values())
             np.testing.assert_array_equal(got.survivors, told.survivors)
             np.testing.assert_array_equal(got.alive, told.alive)
-        some = opened(network, inputs, Request(name, count, batches=6), "dead", order, values=np.arange(0, 300, 3))
+        some = opened(network, inputs, Settings(name, count, batches=6), "dead", order, values=np.arange(0, 300, 3))
         assert_keeps_some(some.run(), got)
         assert got.notes["joined_before_layer"] == session.cut.stages[session.cut.joined][0] + 1
         joined = got.notes["batches_joined"]
@@ -287,9 +289,9 @@ def test_equal_rows_of_different_batches_become_one_when_they_are_joined(name):
     distinct = np.random.default_rng(5).integers(1, 7, (3, 40))
     inputs = Inputs.from_array(np.tile(distinct, (60, 1)).astype(np.float32))  # 180, of which each batch has all three
     told = reference.infer(network, inputs, values=True)
-    alone = opened(network, inputs, Request(name, batches=6, join=False), "dead,inputs").run()
+    alone = opened(network, inputs, Settings(name, batches=6, join=False), "dead,inputs").run()
     for order in range(4):
-        got = opened(network, inputs, Request(name, batches=6), "dead,inputs", order, values=True).run()
+        got = opened(network, inputs, Settings(name, batches=6), "dead,inputs", order, values=True).run()
         np.testing.assert_array_equal(got.all_values(), told.all_values())
         np.testing.assert_array_equal(got.survivors, told.survivors)
         assert got.notes["batches_joined"] == 6
@@ -300,7 +302,7 @@ def test_equal_rows_of_different_batches_become_one_when_they_are_joined(name):
 
 def test_the_timeline_tells_every_task_once():
     network, inputs = deep()
-    session = opened(network, inputs, Request("stream", 2, batches=3), order=2)
+    session = opened(network, inputs, Settings("stream", 2, batches=3), order=2)
     got = session.run()
     assert "timeline" not in got.notes  # which is not put together on the clock
     session.tell(got)
@@ -325,7 +327,7 @@ def test_no_more_memory_is_taken_than_was_promised(name):
     network, inputs = deep()
     count = 2 if name == "pipeline" else 1
     told = deep_result("dead,inputs")
-    free = opened(network, inputs, Request(name, count, batches=1), "dead,inputs")
+    free = opened(network, inputs, Settings(name, count, batches=1), "dead,inputs")
     whole = free.cut.most_memory(free.sizes)
     devices = [one.device for one in free.devices]
     for i, device in enumerate(devices):
@@ -335,7 +337,7 @@ def test_no_more_memory_is_taken_than_was_promised(name):
     assert [device.used for device in devices] == [0] * count
     promise, opens = whole, 0
     while True:
-        request = Request(name, count, device_memory=int(promise))
+        request = Settings(name, count, device_memory=int(promise))
         try:
             session = opened(network, inputs, request, "dead,inputs", order=2)
         except MemoryTooSmall as error:
@@ -354,11 +356,11 @@ def test_no_more_memory_is_taken_than_was_promised(name):
 
 def test_a_promise_makes_weights_stream_by_what_was_measured():
     network, inputs = deep()
-    session = opened(network, inputs, Request(batches=1), "dead")
+    session = opened(network, inputs, Settings(batches=1), "dead")
     assert (session.cut.schedule, session.predicted) == ("resident", None)
     assert session.why == "resident: all weights fit the one device there is, and nothing is faster"
     least = session.cut.memory(session.sizes, 0) - sum(session.sizes.weights) // 4
-    got = opened(network, inputs, Request(device_memory=least, batches=1), "dead").run()
+    got = opened(network, inputs, Settings(device_memory=least, batches=1), "dead").run()
     assert got.notes["schedule"] in ("stream", "graph")
     assert got.notes["buffers"] >= 2
     assert "would not fit the memory of a device" in got.notes["why"]
@@ -370,7 +372,7 @@ def test_what_tasks_cost_is_measured_on_the_first_device(monkeypatch):
     network, inputs = deep()
     seen = []
     monkeypatch.setattr(session_module, "measured", lambda *given: seen.append(cuda_probe.measured(*given)) or seen[0])
-    session = opened(network, inputs, Request(None, 2), "dead,inputs")
+    session = opened(network, inputs, Settings(devices=2), "dead,inputs")
     (costs,) = seen
     told = reference.infer(network, inputs)
     assert costs.work.inputs == 230
@@ -388,7 +390,7 @@ def test_a_run_that_ends_early_leaves_nothing_on_its_way(monkeypatch, schedule):
     """Else copies would go on to memory that another session has been given."""
     network, inputs = deep()
     for order in (1, 2):
-        session = opened(network, inputs, Request(schedule, 2, batches=4), order=order)
+        session = opened(network, inputs, Settings(schedule, 2, batches=4), order=order)
         streams = session.devices[0].device.node.streams
         with monkeypatch.context() as patch:
             patch.setattr(Going, "_collected", _ended)
@@ -409,11 +411,11 @@ def test_the_engine_takes_devices_from_the_first_it_was_given(on_shim):
     told = infer(network, inputs, "cuda")
     before = [device.launches.total() for device in devices]
     prepared = ENGINE.prepare(network, parse_reductions("all"))
-    session = ENGINE.open(prepared, inputs, Options(1, device=1, request=Request("pipeline", 2)))
+    session = ENGINE.open(prepared, inputs, Options(1, device=1, settings=Settings("pipeline", 2)))
     same(session.run(), told)
     after = [device.launches.total() for device in devices]
     assert [a > b for a, b in zip(after, before, strict=True)] == [False, True, True]
-    same(infer(network, inputs, "taskgraph-cuda", request=Request("graph", 3)), told)
+    same(infer(network, inputs, "taskgraph-cuda", settings=Settings("graph", 3)), told)
     with pytest.raises(InputError, match="2 devices, and 1 were asked for"):
         CudaGraphSession(devices[:2], prepared, inputs, Options(1))
 
@@ -422,5 +424,5 @@ def test_several_devices_do_as_much_more_at_best(monkeypatch):
     one = Machine(1.0, 2.0, 3.0, 4.0, 1, "sm_90", 0.5, RateSamples([1.0], [2.0], [3.0], [4.0, 3.5]))
     monkeypatch.setattr(CudaEngine, "ceilings", lambda self, options, seconds: one)
     assert ENGINE.ceilings(Options(), 1.0) == one
-    three = ENGINE.ceilings(Options(request=Request(devices=3)), 1.0)
+    three = ENGINE.ceilings(Options(settings=Settings(devices=3)), 1.0)
     assert three == Machine(3.0, 6.0, 9.0, 12.0, 1, "sm_90", 0.5, RateSamples([3.0], [6.0], [9.0], [12.0, 10.5]))

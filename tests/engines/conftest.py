@@ -17,5 +17,5 @@ def gpu(monkeypatch):
     monkeypatch.setattr(cusparse, "modules", lambda: found)
     monkeypatch.setattr(cusparse, "TRIAL_NEURONS", 40)
     monkeypatch.setattr(cusparse, "TRIAL_INPUTS", 3)
-    registry._made.cache_clear()
+    registry._load.cache_clear()
     return found.array

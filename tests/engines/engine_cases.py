@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import scipy.sparse as sp
 
+from spdnn.api import infer
 from spdnn.common.errors import SpdnnError
 from spdnn.engines.base import Options, Session
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.problem.result import projection_weights
@@ -106,7 +107,7 @@ def assert_one_rule_for_overflow(name, reductions="all", **options):
     kinds = itertools.cycle(["bits", "dense", "csr"])
     for position, (clip, last) in itertools.product(range(4), [(32, "relu"), (None, "none")]):
         inputs = edge_inputs(next(kinds))
-        options |= {"engine_name": name, "reductions": reductions}
+        options |= {"engine": name, "reductions": reductions}
         for case, network in at_the_edge(True, position, clip, last):
             with refused(f"a value of layer {position + 1} passed the range of float32", case, inputs.kind):
                 infer(network, inputs, **options)

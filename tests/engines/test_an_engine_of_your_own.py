@@ -1,29 +1,39 @@
 """docs/how-to/add-an-engine.md, followed: an engine from outside the package is run, verified and shown on a page."""
 
 import re
+import tomllib
 
 import numpy as np
 import pytest
 from engine_cases import SHAPES, assert_same, rows
-from how_to import python_blocks
+from how_to import code_blocks
 
+from spdnn.api import infer
 from spdnn.cli import main
 from spdnn.common.errors import SpdnnError
-from spdnn.engines.registry import ENGINES, infer
+from spdnn.engines import registry
 from spdnn.pipeline import estimates
-from spdnn.pipeline.config import Case
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
+from spdnn.problem.request import RunRequest
 from spdnn.records.files import read_record
 
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    module, line = python_blocks("add-an-engine.md")
+    """The engine of the page, in a package that is installed: its entry point is read as pip would have written it."""
+    (module,) = code_blocks("add-an-engine.md")
     (tmp_path / "toy.py").write_text(module)
+    (tmp_path / "toy-1.dist-info").mkdir()
+    (tmp_path / "toy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    points = tomllib.loads(code_blocks("add-an-engine.md", "toml")[0])["project"]["entry-points"]
+    lines = [f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items())
+             for group, named in points.items()]  # fmt: skip
+    (tmp_path / "toy-1.dist-info/entry_points.txt").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(ENGINES, "toy", "")
-    exec(line)
+    registry.installed_engines.cache_clear()
+    yield
+    registry.installed_engines.cache_clear()
 
 
 def test_an_engine_of_your_own_is_run_verified_and_shown(toy, tmp_path, monkeypatch, capsys):
@@ -54,7 +64,6 @@ def test_a_value_past_float32_is_an_error(toy):
 
 
 def test_a_scheduler_is_asked_for_its_time(toy):
-    case = Case("radixnet-1024", 1920, "digits-1024", None, "toy", "all", 2)
-    config = {"memory": None, "repeats": 1}
-    slow, fast = (estimates.infer(case, config, 0).minutes for case in (case, Case(**{**vars(case), "engine": "cpu"})))
+    cases = [RunRequest(neurons=1024, layers=1920, inputs="digits", engine=name, threads=2) for name in ("toy", "cpu")]
+    slow, fast = (estimates.infer(case, cases, 0).minutes for case in cases)
     assert slow > fast

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from engine_cases import rows
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.engine import CpuEngine
 from spdnn.engines.memory import resident_bytes
-from spdnn.engines.registry import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.problem.result import projection_weights

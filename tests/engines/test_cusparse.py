@@ -13,10 +13,11 @@ import stand_in_cupy
 from engine_cases import rows
 from stand_in_cupy import Memory
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.engines.base import Options
 from spdnn.engines.libraries import cusparse
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.kernels.cuda import driver
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import oracle as reference

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ladders import LEVELS, covering, each_level, rung
 from refusals import refuses
 
-from spdnn.engines.registry import infer
+from spdnn.api import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import parse_reductions

@@ -12,10 +12,11 @@ import scipy.sparse as sp
 from engine_cases import SHAPES, assert_same, opened, rows
 from ladders import covering
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError, Unavailable, Unsuitable
 from spdnn.engines.base import Options
 from spdnn.engines.libraries.columns import block_inputs
-from spdnn.engines.registry import PEERS, engine, infer
+from spdnn.engines.registry import PEERS, engine
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.sources.radixnet import RadixNet

@@ -79,14 +79,14 @@ from spdnn.engines.base import Options
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.problem.features import Inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import ScheduleRequest
+from spdnn.taskgraph.settings import TaskgraphSettings
 
 rng = np.random.default_rng(0)
 bits = np.concatenate([rng.random((500, {neurons}), dtype=np.float32) < {density} for _ in range({count} // 500)])
 rows, runner = Inputs.from_array(bits), engine("taskgraph")
 del bits
 prepared = runner.prepare(RadixNet({neurons}, {layers}), ("dead",))
-options = {{"values": {values}, "request": ScheduleRequest(**{request})}}
+options = {{"values": {values}, "settings": TaskgraphSettings(**{request})}}
 try:
     runner.open(prepared, rows, Options(2, 1, **options))
 except MemoryTooSmall as error:

@@ -233,7 +233,7 @@ def test_a_sum_past_float32_is_an_error(count):
         ({"threads": 0}, "threads 0: an integer from 1"),
         ({"reductions": "layers"}, "reduction 'layers' is not offered here"),
         ({"memory": 0}, "memory 0: a number of bytes"),
-        ({"request": spdnn.ScheduleRequest()}, "engine cpu cuts nothing"),
+        ({"settings": spdnn.TaskgraphSettings()}, "the engine cpu has no settings"),
     ],
 )
 def test_options_that_do_not_fit(digits, options, sentence):

@@ -5,11 +5,12 @@ import pytest
 from engine_cases import HALF_STEP, LARGEST, assert_exact_or_refused, assert_one_rule_for_overflow
 from ladders import each_level, rung
 
+from spdnn.api import infer
 from spdnn.common.errors import Unsuitable
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
-from spdnn.taskgraph.decomposition import ScheduleRequest
+from spdnn.taskgraph.settings import TaskgraphSettings
 
 OURS = ("cpu", "tiled", "csr", "spgemm", "taskgraph", "reference")
 WITH = [(name, which) for name in OURS for which in ("none", "all", *engine(name).offers)]
@@ -24,7 +25,7 @@ def test_the_largest_finite_sum_passes_and_the_first_that_is_not_is_refused(name
 
 @pytest.mark.parametrize("schedule", ["resident", "stream", "pipeline"])
 def test_of_every_batch(schedule):
-    assert_one_rule_for_overflow("taskgraph", request=ScheduleRequest(schedule, 2, batches=5), threads=2)
+    assert_one_rule_for_overflow("taskgraph", settings=TaskgraphSettings(schedule, 2, batches=5), threads=2)
 
 
 @pytest.mark.parametrize("name", OURS)

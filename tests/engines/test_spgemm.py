@@ -9,10 +9,11 @@ import scipy.sparse as sp
 from engine_cases import assert_same, opened, rows
 from ladders import LEVELS
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError
 from spdnn.engines.base import RESIDENT, STREAMED, Options
 from spdnn.engines.memory import resident_bytes
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.engines.spgemm import layers, schedule
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
@@ -198,7 +199,7 @@ def test_small_memory_streams_in_batches_or_is_one_sentence():
 PEAK = """
 import re
 import numpy as np
-from spdnn.engines.registry import infer
+from spdnn.api import infer
 from spdnn.engines.memory import resident_bytes
 from spdnn.problem.features import Inputs
 from spdnn.kernels import _cpu

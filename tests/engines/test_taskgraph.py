@@ -10,32 +10,34 @@ import pytest
 from engine_cases import SHAPES, assert_same, official_inputs, rows
 from ladders import covering, rung
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError, MemoryTooSmall, SpdnnError
 from spdnn.engines.base import Options
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cpu import session as executor
 from spdnn.measure import run as measure
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import SCHEDULES, Decomposition
-from spdnn.taskgraph.decomposition import ScheduleRequest as Request
+from spdnn.taskgraph.decomposition import Decomposition
 from spdnn.taskgraph.execution import run_serially
 from spdnn.taskgraph.graph import Graph, Kind
+from spdnn.taskgraph.settings import SCHEDULES
+from spdnn.taskgraph.settings import TaskgraphSettings as Settings
 from spdnn.verify import verdict as verify
 from tests.taskgraph.graph_check import wrong
 
 # Every schedule, buffers, pipelines and batches in any combination.
 CUTS = {
-    **{f"{schedule} on {devices}": Request(schedule, devices) for schedule in SCHEDULES for devices in (1, 2, 4)},
-    "batches": Request("resident", 1, batches=5),
-    "three buffers": Request("stream", 2, batches=4, buffers=3),
-    "pipelines side by side": Request("graph", 4, pipeline=2, batches=7),
-    "joined after 32 layers": Request("stream", 2, batches=6),
-    "each to its end alone": Request("stream", 2, batches=6, join=False),
-    "a streamed pipeline": Request("pipeline", 3, batches=4, buffers=2),
-    "chosen": Request(),
+    **{f"{schedule} on {devices}": Settings(schedule, devices) for schedule in SCHEDULES for devices in (1, 2, 4)},
+    "batches": Settings("resident", 1, batches=5),
+    "three buffers": Settings("stream", 2, batches=4, buffers=3),
+    "pipelines side by side": Settings("graph", 4, pipeline=2, batches=7),
+    "joined after 32 layers": Settings("stream", 2, batches=6),
+    "each to its end alone": Settings("stream", 2, batches=6, join=False),
+    "a streamed pipeline": Settings("pipeline", 3, batches=4, buffers=2),
+    "chosen": Settings(),
 }
 INPUTS = 700
 
@@ -59,11 +61,14 @@ def expected(reductions="all"):
 @pytest.mark.parametrize(("cut", "reductions"), covering(CUTS, ["all", "dead,inputs", "none"]))
 def test_schedules_change_nothing(cut, reductions):
     (network, inputs), one, request = problem(), expected(reductions), CUTS[cut]
-    got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, request=request)
+    got = infer(network, inputs, "taskgraph", threads=4, reductions=reductions, settings=request)
     assert got.digest == one.digest
     np.testing.assert_array_equal(got.survivors, one.survivors)
     np.testing.assert_array_equal(got.alive, one.alive)
-    assert (got.notes["schedule"], got.notes["devices"]) == (request.schedule or "resident", request.devices)
+    assert (got.notes["schedule"], got.notes["devices"]) == (
+        {"auto": "resident"}.get(request.schedule, request.schedule),
+        request.devices,
+    )
     assert ("predicted_seconds" in got.notes) == ((request.pipeline or 1) > 1 or request.schedule == "pipeline")
     assert request.batches in (None, got.notes["batches"])
 
@@ -91,7 +96,7 @@ def test_any_order_that_the_edges_allow(monkeypatch, name):
     for order in (min, max, random.Random(0).choice):
         choose = (lambda ready, pick=order: pick(ready, key=lambda task: task.number)) if order in (min, max) else order
         ran = serially(monkeypatch, choose)
-        got = infer(network, inputs, "taskgraph", threads=4, request=replace(CUTS[name], batches=5))
+        got = infer(network, inputs, "taskgraph", threads=4, settings=replace(CUTS[name], batches=5))
         assert got.digest == one.digest
         graph = ran[-1][1]
         assert wrong(graph.decomposition, graph.tasks) == []
@@ -105,7 +110,7 @@ def test_batches_with_few_rows_left_go_on_as_one(monkeypatch, reductions):
     options = {"reductions": reductions, "threads": 2, "values": True}
     for seed in range(2):
         ran = serially(monkeypatch, random.Random(seed).choice)
-        got = infer(network, inputs, "taskgraph", **options, request=Request("stream", 1, batches=6))
+        got = infer(network, inputs, "taskgraph", **options, settings=Settings("stream", 1, batches=6))
         assert got.notes["batches_joined"] >= 2
         assert got.notes["joined_before_layer"] == 33
         graph = ran[-1][1]
@@ -132,8 +137,8 @@ def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
     for choose in (lambda ready: max(ready, key=lambda task: task.number), random.Random(1).choice):
         serially(monkeypatch, choose)
         try:
-            request = Request("stream", 1, batches=4)
-            found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", request=request).digest)
+            request = Settings("stream", 1, batches=4)
+            found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", settings=request).digest)
         except (SpdnnError, KeyError):
             found.add("an error")
     assert found - {one.digest}
@@ -146,9 +151,9 @@ def test_awkward_shapes(random_network, shape, kind):
     pipeline = min(cut.pipeline or cut.devices, len(widths) - 1) if cut.schedule == "pipeline" else cut.pipeline
     cut = replace(cut, pipeline=pipeline, devices=pipeline or cut.devices)
     if (cut.pipeline or 1) > len(widths) - 1:
-        cut = Request("stream", 2)
+        cut = Settings("stream", 2)
     assert_same(
-        "taskgraph", random_network(widths, **options), rows(count, widths[0], kind=kind), threads=4, request=cut
+        "taskgraph", random_network(widths, **options), rows(count, widths[0], kind=kind), threads=4, settings=cut
     )
 
 
@@ -156,9 +161,9 @@ def test_awkward_shapes(random_network, shape, kind):
 def test_devices_read_one_source_at_once(monkeypatch, schedule):
     """Where the process has no room for the weights, each device reads stages of its own from a formula."""
     monkeypatch.setattr(executor.CpuGraphSession, "_keeps", lambda self, made: False)
-    inputs, request = problem()[1], Request(schedule, 4, batches=8, buffers=2)
+    inputs, request = problem()[1], Settings(schedule, 4, batches=8, buffers=2)
     for _ in range(2):
-        got = infer(RadixNet(1024, 40), inputs, "taskgraph", threads=4, reductions="dead", request=request)
+        got = infer(RadixNet(1024, 40), inputs, "taskgraph", threads=4, reductions="dead", settings=request)
         assert got.notes["streamed_from"] == "the network's source"
         assert got.digest == expected("dead").digest
 
@@ -168,11 +173,11 @@ def test_what_is_copied_and_moved_counts_as_moved():
     network, inputs = problem()
     moved = {}
     for name, request in {
-        "none": Request("resident"),
-        "streamed": Request("stream"),
-        "on two": Request("pipeline", 2),
+        "none": Settings("resident"),
+        "streamed": Settings("stream"),
+        "on two": Settings("pipeline", 2),
     }.items():
-        found = infer(network, inputs, "taskgraph", threads=2, reductions="dead", request=request)
+        found = infer(network, inputs, "taskgraph", threads=2, reductions="dead", settings=request)
         moved[name] = found.bytes_moved
     assert moved["streamed"] == moved["none"] + 2 * network.nbytes
     assert moved["on two"] > moved["none"]
@@ -180,7 +185,7 @@ def test_what_is_copied_and_moved_counts_as_moved():
 
 def test_values_come_in_the_order_of_the_inputs():
     (network, inputs), one = problem(), expected()
-    got = infer(network, inputs, "taskgraph", threads=4, values=True, request=Request("graph", 4, batches=9))
+    got = infer(network, inputs, "taskgraph", threads=4, values=True, settings=Settings("graph", 4, batches=9))
     np.testing.assert_array_equal(got.values, one.values)
     np.testing.assert_array_equal(got.row_sum, one.row_sum)
 
@@ -189,7 +194,7 @@ def test_a_session_runs_again_and_again():
     network, inputs = problem()
     chosen = engine("taskgraph")
     prepared = chosen.prepare(network, parse_reductions("all", chosen.offers))
-    session = chosen.open(prepared, inputs, Options(4, request=Request("stream", 2, pipeline=2, batches=3)))
+    session = chosen.open(prepared, inputs, Options(4, settings=Settings("stream", 2, pipeline=2, batches=3)))
     assert len({session.run().digest for _ in range(4)}) == 1
 
 
@@ -198,8 +203,8 @@ def test_an_error_of_any_device_ends_the_run(schedule):
     grown = [np.full((4, 4), 3e38, np.float32), np.eye(4)]
     network = from_matrices([np.eye(4)] * 3 + grown + [np.eye(4)], 0.0)
     with pytest.raises(SpdnnError, match="a value of layer 4 passed the range of float32"):
-        request = Request(schedule, 2, batches=6)
-        infer(network, Inputs.from_array(np.full((400, 4), 3, np.float32)), "taskgraph", threads=2, request=request)
+        request = Settings(schedule, 2, batches=6)
+        infer(network, Inputs.from_array(np.full((400, 4), 3, np.float32)), "taskgraph", threads=2, settings=request)
 
 
 def test_the_notes_tell_what_was_run():
@@ -209,7 +214,7 @@ def test_the_notes_tell_what_was_run():
         inputs,
         "taskgraph",
         threads=2,
-        request=Request("stream", 2, batches=4, device_memory=10**7, join=False),
+        settings=Settings("stream", 2, batches=4, device_memory=10**7, join=False),
     )
     told = got.notes
     assert (told["buffers"], told["places"], told["drawn"], told["groups"]) == (2, 1, False, [0, 1, 0, 1])
@@ -235,16 +240,16 @@ def test_the_notes_tell_what_was_run():
 
 
 REFUSED = {
-    "more devices than threads": ({"request": Request("resident", 3)}, InputError, "3 devices of 2 threads"),
+    "more devices than threads": ({"settings": Settings("resident", 3)}, InputError, "3 devices of 2 threads"),
     "a small device": (
-        {"request": Request("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
+        {"settings": Settings("resident", device_memory=10**5)}, MemoryTooSmall, "device memory of 100,000 bytes"
     ),
     "too many batches": (
-        {"request": Request("stream", batches=2**21)}, InputError, "2,097,152 batches: there may be 1"
+        {"settings": Settings("stream", batches=2**21)}, InputError, "2,097,152 batches: there may be 1"
     ),
     "a small process": ({"memory": 1000}, MemoryTooSmall, "memory of 1,000 bytes is too small"),
     "an engine that cuts nothing": (
-        {"engine_name": "cpu", "request": Request("stream")}, InputError, "engine cpu cuts nothing"
+        {"engine": "cpu", "settings": Settings("stream")}, InputError, "the engine cpu has no settings"
     ),
 }  # fmt: skip
 
@@ -253,13 +258,13 @@ REFUSED = {
 def test_what_cannot_be_cut_is_one_sentence(options, kind, sentence):
     network, inputs = problem()
     with pytest.raises(kind, match=sentence):
-        infer(network, inputs, **{"engine_name": "taskgraph", "threads": 2, **options})
+        infer(network, inputs, **{"engine": "taskgraph", "threads": 2, **options})
 
 
 @pytest.mark.parametrize("asked", [{"schedule": "eager"}, {"devices": 0}, {"buffers": 2.5}, {"batches": -1}])
 def test_wishes_out_of_range_are_one_sentence(asked):
     with pytest.raises(InputError, match=r"must be (one of|an integer from 1)"):
-        Request(**asked)
+        Settings(**asked)
 
 
 @pytest.mark.needs("mnist")
@@ -275,8 +280,8 @@ def test_all_inputs_against_the_official_truth(mnist_file, neurons, devices):
     official = verify.official(neurons, inputs.count)
     assert measure.official(network, inputs)
     for schedule in SCHEDULES:
-        request = Request(schedule, devices, device_memory=40_000_000)
-        found = chosen.open(prepared, inputs, Options(4, request=request)).run()
+        request = Settings(schedule, devices, device_memory=40_000_000)
+        found = chosen.open(prepared, inputs, Options(4, settings=request)).run()
         verdict = verify.judge(found, official)
         assert verdict.passed, (schedule, verdict.reasons)
         assert max(found.notes["memory_bytes"]) <= 40_000_000

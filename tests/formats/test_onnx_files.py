@@ -12,9 +12,9 @@ from refusals import refuses
 
 import spdnn
 from spdnn.common.errors import InputError
-from spdnn.engines.program import Program
 from spdnn.formats import onnx_files
 from spdnn.formats.readers import import_network
+from spdnn.ops.program import Program
 from spdnn.verify import oracle
 
 OPSETS = (7, 9, 10, 11, 12, 13, 14, 18, 22)  # in which some operator changes

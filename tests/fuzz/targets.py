@@ -185,7 +185,7 @@ def _configured(path: Path) -> None:
         return  # Snakemake's to tell
     if isinstance(content, dict):
         whole = {**_defaults(), **content}
-        configuration.cases(configuration.check(whole, ROOT / "workflow" / "schemas" / "config.schema.yaml"))
+        configuration.requests(configuration.check(whole, ROOT / "workflow" / "schemas" / "config.schema.yaml"))
 
 
 @functools.cache

@@ -10,8 +10,9 @@ import numpy as np
 from engine_cases import SHAPES, assert_same, opened, random_network, rows
 from tally import Tally
 
+from spdnn.api import infer
 from spdnn.common.errors import MemoryTooSmall, SpdnnError
-from spdnn.engines.registry import CUDA_RUNGS, engine, infer
+from spdnn.engines.registry import CUDA_RUNGS, engine
 from spdnn.kernels.cuda import cupy_device, settings
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.problem.features import Inputs

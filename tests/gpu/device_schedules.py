@@ -13,9 +13,10 @@ from engine_cases import SHAPES, random_network, rows
 from networks import Case, Networks
 from tally import Tally
 
+from spdnn.api import infer
 from spdnn.common.files import write_text
 from spdnn.engines.base import Options
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 from spdnn.kernels.cuda import cupy_device, settings
 from spdnn.kernels.cuda.device import Device
@@ -25,7 +26,7 @@ from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
-from spdnn.taskgraph.decomposition import SCHEDULES, ScheduleRequest
+from spdnn.taskgraph.settings import SCHEDULES, TaskgraphSettings
 
 ENGINE = "taskgraph-cuda"
 REDUCTIONS = ("none", "dead,inputs", "all")
@@ -70,7 +71,7 @@ def agrees(network: Network, inputs: Inputs, schedule: str) -> None:
         # Without rows that leave, few layers are one stage.
         several = network.depth >= LEAST_DEEP and (reductions != "none" or schedule != "pipeline")
         for count in DEVICES if several else DEVICES[:1]:
-            request = ScheduleRequest(schedule, count, batches=min(BATCHES, inputs.count), **few(schedule))
+            request = TaskgraphSettings(schedule, count, batches=min(BATCHES, inputs.count), **few(schedule))
             with poisoned():
                 session = opened(prepared, inputs, request)
             for _ in range(2):
@@ -85,11 +86,11 @@ def few(schedule: str) -> dict:
     return {} if schedule == "resident" else {"buffers": 2}
 
 
-def opened(prepared, inputs: Inputs, request: ScheduleRequest) -> CudaGraphSession:
+def opened(prepared, inputs: Inputs, request: TaskgraphSettings) -> CudaGraphSession:
     """A session on as many devices as were requested, the same ones again where there are fewer."""
     there = cupy_device.count()
     devices = [cupy_device.open_device(number % there) for number in range(request.devices)]
-    return CudaGraphSession(devices, prepared, inputs, Options(request=request))
+    return CudaGraphSession(devices, prepared, inputs, Options(settings=request))
 
 
 def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord], None]) -> dict[str, float]:
@@ -98,8 +99,8 @@ def compare(runs: Networks, problem, reductions: str, store: Callable[[RunRecord
     """
     cases = [
         *(Case(problem, name, reductions) for name in LAUNCHED),
-        Case(problem, ENGINE, reductions, ScheduleRequest("stream")),
-        Case(problem, ENGINE, reductions, ScheduleRequest("graph")),
+        Case(problem, ENGINE, reductions, TaskgraphSettings("stream")),
+        Case(problem, ENGINE, reductions, TaskgraphSettings("graph")),
     ]
     records: list[RunRecord] = []
     runs.store = records.append
@@ -171,7 +172,7 @@ def promised(
     """The largest network as distributed within the promise; how long beside the busiest of copies and computing."""
     records: list[RunRecord] = []
     runs.store = records.append
-    runs.run([Case(problem, ENGINE, "dead", ScheduleRequest("stream", device_memory=promise))])
+    runs.run([Case(problem, ENGINE, "dead", TaskgraphSettings("stream", device_memory=promise))])
     for record in records:
         tally_record(runs.tally, record, store)
         notes = record.engine.noted

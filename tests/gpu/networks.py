@@ -1,6 +1,5 @@
 """The official networks on the MNIST inputs, every verdict exact, every passing run a record."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,17 +7,19 @@ from typing import Any
 from tally import Tally
 
 from spdnn.engines.base import Options, Prepared
-from spdnn.engines.registry import engine, usable_cores
+from spdnn.engines.registry import asked_settings, engine, usable_cores
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
-from spdnn.measure.record import Measurement, record_of
+from spdnn.measure.record import Measurement
+from spdnn.pipeline.run import recorded
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
+from spdnn.problem.request import RunRequest
 from spdnn.records.run_record import RunRecord
 from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.mnist import locate_mnist, mnist_inputs
 from spdnn.sources.radixnet import RadixNet
-from spdnn.taskgraph.decomposition import ScheduleRequest
+from spdnn.taskgraph.settings import TaskgraphSettings
 
 # Of config/ladder-cuda.yaml: the rungs below the engine `cuda`, on the network that it names.
 LADDER = (
@@ -45,16 +46,16 @@ PREPARING = 1.2e-8  # seconds for each edge, of merging neurons
 
 @dataclass(frozen=True)
 class Case:
-    """One run to make; `request`: of engines that cut an inference, how."""
+    """One run to make; `settings`: of engines that cut an inference, how."""
 
     problem: challenge.Problem
     engine: str
     reductions: str
-    request: ScheduleRequest | None = None
+    settings: TaskgraphSettings | None = None
 
     @property
     def name(self) -> str:
-        schedule = f" {self.request.schedule}" if self.request else ""
+        schedule = f" {self.settings.schedule}" if self.settings else ""
         return f"{self.problem.name} {self.engine}{schedule} {self.reductions}"
 
     @property
@@ -127,7 +128,7 @@ class Networks:
         inputs, read = self.inputs(problem.neurons)
         deep, spent = self.prepared(runner, case, max(depth or 0, problem.layers))
         prepared, repeats = deep.first(problem.layers), REPEATS[case.reductions]
-        options = replace(self.options, request=case.request)
+        options = replace(self.options, settings=case.settings)
         measured, result = measure.measure(runner, prepared, inputs, options, repeats, read, spent)
         measurement = Measurement.of(measured)
         if case.reductions != "all" and problem.edges >= TELLING:
@@ -135,16 +136,16 @@ class Networks:
             self.opening = SLOWER * opened / problem.edges
         verdict = judge(prepared.source, inputs, result)
         assert verdict.passed, "; ".join(verdict.reasons)
-        name = f"radixnet-{problem.name}.mnist.{case.engine}.{case.reductions.replace(',', '+')}"
-        command = ["spdnn", "challenge", "--neurons", problem.neurons, "--layers", problem.layers, "--inputs", "mnist"]
-        command += ["--engine", case.engine, "--reductions", case.reductions, "--repeats", repeats]
-        if case.request:
-            name += f".{case.request.schedule}-d{case.request.devices}"
-            given = {key: value for key, value in vars(case.request).items() if key != "join" and value}
-            for key, value in given.items():
-                command += [f"--{key.replace('_', '-')}", value]
-        told = shlex.join(map(str, [*command, "--record", "run.json"]))
-        record = record_of(name, measurement, measure.summary(result), verdict, told)
+        values = {} if case.settings is None else {k: v for k, v in vars(case.settings).items() if v is not None}
+        request = RunRequest(
+            neurons=problem.neurons,
+            layers=problem.layers,
+            engine=case.engine,
+            reductions=case.reductions,
+            repeats=repeats,
+            settings=asked_settings(case.engine, values),
+        )
+        record = recorded(request, measurement, measure.summary(result), verdict)
         self.store(record)
         return row(case, record)
 

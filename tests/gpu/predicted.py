@@ -2,7 +2,7 @@
 
     python tests/gpu/predicted.py      prints the tables of docs/explanation/cuda.md
 
-A time is the least that the counted work of a kernel can take (spdnn/costmodel/gpus.py). The engine is `cuda-staged`,
+A time is the least that the counted work of a kernel can take (gpus.py). The engine is `cuda-staged`,
 from whose layers dead inputs leave, as from those of At-scale SpDNN. How far such times are from the truth show two
 kernels whose times are published: the same is counted for them, as their papers and code describe them.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from gpus import GPUS, WARP, Gpu, TileWork, seconds
 
-from spdnn.costmodel.gpus import GPUS, WARP, Gpu, TileWork, seconds
 from spdnn.costmodel.official import official_work
 from spdnn.engines.cuda.choice import room_for
 from spdnn.kernels.cuda.device import Properties

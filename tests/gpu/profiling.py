@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import predicted
+from gpus import WARP, Gpu, TileWork
 from tally import NotHere, TooLittleTime
 
-from spdnn.costmodel.gpus import WARP, Gpu, TileWork
 from spdnn.engines.cuda.choice import room_for, several_layers
 from spdnn.engines.cuda.layers import arranged, to_device
 from spdnn.engines.cuda.schedule import STAGED

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from test_cpu import merging
 
+from spdnn.api import infer
 from spdnn.engines.base import Options
 from spdnn.engines.cpu import schedule as plan
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 
 
 @pytest.fixture(scope="module")

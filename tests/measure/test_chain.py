@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from spdnn.api import infer
 from spdnn.engines.base import Options
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.formats.store import write_prepared
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge, judged, truth_for

@@ -18,4 +18,4 @@ def test_a_width_is_a_whole_number(width):
 
 def test_the_command_and_the_workflow_compare_as_many_inputs():
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
-    assert config["verify"]["edges"] == judging.ORACLE_EDGES
+    assert config["oracle_edges"] == judging.ORACLE_EDGES

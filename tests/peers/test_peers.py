@@ -11,6 +11,7 @@ from spdnn.peers import common
 from spdnn.peers import compare as peers
 from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.problem.features import Inputs
+from spdnn.problem.request import RunRequest
 from spdnn.records.files import check_record, read_record
 from spdnn.sources.radixnet import RadixNet
 from tests.report.test_report import made_record, typed
@@ -29,8 +30,8 @@ def bits(count, neurons, seed=0):
 
 
 def networks(network, inputs, libraries, repeats=2):
-    comparison = peers.Comparison(THREADS, libraries, 0.0, "spdnn peers")
-    return peers.compare_networks(network, inputs, comparison, repeats, "net")
+    request = RunRequest(network="net.txt", inputs="x.npy", layers=network.depth, threads=THREADS, repeats=repeats)
+    return peers.compare_networks(request, network, inputs, peers.Comparison(THREADS, libraries, 0.0, "spdnn peers"))
 
 
 @pytest.mark.parametrize("count", [1, 67, 600])
@@ -65,7 +66,7 @@ def test_a_wrong_output_has_no_record(monkeypatch):
     monkeypatch.setattr(ScipyEngine, "block_step", lambda self, *given: step(self, *given) * np.float32(1.001))
     with pytest.raises(SpdnnError, match="peers-layer-1024.random-67.scipy.t2: the verdict is fail"):
         layers()
-    with pytest.raises(SpdnnError, match="peers-net.scipy.t2: the verdict is fail"):
+    with pytest.raises(SpdnnError, match=r"peers-net-.*\.scipy\.all\.t2: the verdict is fail"):
         networks(RadixNet(1024, 4), bits(50, 1024), ["scipy"])
 
 
@@ -92,7 +93,10 @@ def test_a_network_in_every_library(tmp_path):
         assert len(record.samples.inference_seconds) == 2
     peers.write_records(tmp_path / "records", records)
     paths = sorted((tmp_path / "records").iterdir())
-    assert [path.name for path in paths] == sorted(f"peers-net.{name}.t2.json" for name in ("cpu", "cpu-dead", *HERE))
+    names = ("cpu.all", "cpu.dead", *(f"{name}.all" for name in HERE))
+    assert [path.name.split("-first-")[-1].split(".", 2)[-1] for path in paths] == sorted(
+        f"{name}.t2.json" for name in names
+    )
     assert read_record(paths[0]).comparison == records[0].comparison
 
 
@@ -112,7 +116,7 @@ def test_a_configuration(monkeypatch):
     records = peers.compare(settings, bits(90, 1024), "snakemake")
     assert [record.case for record in records] == [
         *(f"peers-layer-1024.random-3.{name}.t2" for name in ("cpu", "scipy")),
-        *(f"peers-radixnet-1024-3.digits-60.{name}.t2" for name in ("cpu", "cpu-dead", "scipy")),
+        *(f"peers-radixnet-1024-3.digits-1024-first-60.{name}.t2" for name in ("cpu.all", "cpu.dead", "scipy.all")),
     ]
     assert len({record.comparison for record in records}) == 1
     only = peers.compare({**settings, "network": None, "libraries": "auto"}, None, "snakemake")

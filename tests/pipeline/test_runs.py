@@ -11,7 +11,6 @@ import pytest
 from children import ended, started
 
 from spdnn.common import endings
-from spdnn.common.errors import InputError
 from spdnn.common.processes import process
 from spdnn.pipeline import runs
 
@@ -119,18 +118,3 @@ def test_the_file_of_the_configuration_is_written_when_that_changes(tmp_path, mo
     changed.unlink()
     assert runs.configuration_file({"a": []}, write=True, keep=False) == str(path)
     assert path.stat().st_mtime > 5
-
-
-@pytest.mark.parametrize("key", ["path", "inputs"])
-@pytest.mark.parametrize("link", [os.symlink, os.link, None])
-def test_what_the_workflow_would_replace_is_no_source(tmp_path, monkeypatch, key, link):
-    monkeypatch.chdir(tmp_path)
-    Path("results/networks").mkdir(parents=True)
-    output = Path("results/networks/mine.safetensors")
-    output.write_text("weights")
-    if link:
-        link(output.absolute(), "link")
-    own = {"name": "mine", "path": "w.npz", "inputs": "x.npy"}
-    runs.check_own([own])
-    with pytest.raises(InputError, match=r"networks: .*: the workflow would replace it by results/networks/mine\.saf"):
-        runs.check_own([own | {key: "link" if link else "./results/networks/mine.safetensors"}])

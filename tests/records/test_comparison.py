@@ -281,40 +281,39 @@ def test_what_may_differ_of_operations():
     assert compare([mine], [other]).differences["program ours"] == (["ours 1.2"], ["ours 9"])
 
 
-def cut(schedule, command="", why="", **notes):
+def cut(ran="stream", path="net.safetensors", **settings):
+    """A record of the task graph: the schedule that it ran, and the settings that were asked for."""
     return run(
-        engine={"name": "taskgraph", "notes": {"schedule": schedule, "devices": 1, "why": why, **notes}},
-        environment__command=command,
+        engine={"name": "taskgraph", "notes": {"schedule": ran, "devices": 1}},
+        request={"network": path, "inputs": "x.npy", "engine": "taskgraph", "settings": settings},
+        environment__command=f"spdnn infer --network '{path}' --name batches=8",
     )
 
 
-def test_a_schedule_that_was_asked_for_must_be_the_same():
-    for asked in (
-        lambda name: cut(name, why=f"{name} was asked for"),
-        lambda name: cut(name, f"spdnn infer --schedule {name} --threads 2", "the fastest"),
-        lambda name: cut(name, f"snakemake --config threads=2 schedules={name} devices=1"),
-    ):
-        assert len(compare([asked("stream")], [asked("stream")]).pairs) == 1
-        found = compare([asked("stream")], [asked("pipeline")])
-        assert nearest(found.only_a, found.only_b).differs == [("schedule", "stream", "pipeline")]
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"schedule": "pipeline"},
+        {"devices": 2},
+        {"device_memory": 1 << 30},
+        {"batches": 8},
+        {"buffers": 3},
+        {"join": False},
+    ],
+)
+def test_settings_that_were_asked_for_must_be_the_same(settings):
+    assert len(compare([cut(**settings)], [cut(**settings)]).pairs) == 1
+    found = compare([cut()], [cut(**settings)])
+    ((name, value),) = settings.items()
+    assert nearest(found.only_a, found.only_b).differs == [("settings", "default", f"{name}={value}")]
 
 
 def test_a_schedule_that_was_left_to_the_model_may_differ():
-    for command in ("spdnn infer --threads 2", "snakemake --config schedules=auto devices=1"):
-        assert len(compare([cut("stream", command)], [cut("resident", command, "it fits")]).pairs) == 1
+    assert len(compare([cut("stream")], [cut("resident")]).pairs) == 1
 
 
-@pytest.mark.parametrize(
-    ("command", "name"), [("--batches 8", "batches"), ("--buffers 3", "buffers"), ("--no-join", "join")]
-)
-def test_other_settings_of_the_cut_that_were_asked_for(command, name):
-    found = compare([cut("stream", "spdnn infer")], [cut("stream", f"spdnn infer {command}")])
-    assert [one[0] for one in nearest(found.only_a, found.only_b).differs] == [name]
-
-
-def test_devices_and_their_memory_must_be_the_same():
-    for notes in ({"devices": 2}, {"device_memory_bytes": 1 << 30}, {"devices": ["not", {"a": "number"}]}):
-        assert not compare([cut("stream")], [cut("stream", **notes)]).pairs
+def test_neither_paths_nor_commands_say_what_may_be_compared():
+    assert len(compare([cut()], [cut(path="a folder/schedules=graph --schedule pipeline")]).pairs) == 1
 
 
 def test_several_records_of_a_set_are_taken_together():

@@ -5,12 +5,13 @@ import re
 import numpy as np
 import pytest
 from engine_cases import rows
-from how_to import python_blocks
+from how_to import code_blocks
 
+from spdnn.api import infer
 from spdnn.cli import main
 from spdnn.engines.base import Options
 from spdnn.engines.cpu.engine import CpuEngine
-from spdnn.engines.registry import engine, infer
+from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
 from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, record_of
@@ -24,7 +25,7 @@ def zeros(monkeypatch):
     monkeypatch.setattr(CpuEngine, "offers", CpuEngine.offers)
     monkeypatch.setitem(REDUCTIONS, "zeros", None)
     scope = {}
-    for block in python_blocks("add-a-reduction.md"):
+    for block in code_blocks("add-a-reduction.md"):
         exec(block, scope)
 
 

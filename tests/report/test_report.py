@@ -98,6 +98,8 @@ def made_record(case="1024-120.mnist.cpu.all.t2", seconds=(0.11, 0.1, 0.12), red
         "version": 1,
         "case": case,
         "created": "2025-01-02T03:04:05Z",
+        "request": {"network": "net.safetensors", "layers": layers, "inputs": "inputs.safetensors"},
+        "configuration": None,
         "problem": problem,
         "engine": {"name": "cpu", "notes": {"instructions": "avx2", "tile": 32}},
         "reductions": {"requested": list(reductions), "found": {}},

@@ -8,7 +8,8 @@ from spdnn.report.common.drawing import saved, style
 from spdnn.report.schedules import figures as timelines
 from spdnn.report.schedules.values import values
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, timeline_of
-from spdnn.taskgraph.decomposition import ScheduleRequest, Sizes, cut
+from spdnn.taskgraph.decomposition import Sizes, cut
+from spdnn.taskgraph.settings import TaskgraphSettings
 from spdnn.taskgraph.simulation import simulate, sizes_of
 
 HOW = "snakemake --configfile config/schedules.yaml"
@@ -19,7 +20,7 @@ def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None
     record = made_record(case or f"case.{schedule}-d{devices}", seconds, **problem)
     count, layers = record["problem"]["input_count"], record["problem"]["layers"]
     sizes = Sizes(count, 32, (1000,) * layers, 8192)
-    made = cut(ScheduleRequest(schedule, devices), sizes)
+    made = cut(TaskgraphSettings(schedule, devices), sizes)
     told = {
         "schedule": schedule, "devices": devices, "pipeline": len(made.ranges), "batches": made.batches,
         "batch_inputs": made.batch, "stages": [list(one) for one in made.stages],

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES, ScheduleRequest, Sizes
+from spdnn.taskgraph.decomposition import Sizes
 from spdnn.taskgraph.decomposition import cut as cut_request
 from spdnn.taskgraph.execution import Execution, run_serially
+from spdnn.taskgraph.settings import RESIDENT, SCHEDULES, TaskgraphSettings
 
 
 def cut(schedule, sizes, devices=1, *, pipeline=None, batches=None, buffers=None, **options):
     """The decomposition of a request with these numbers, whose batches do not join."""
-    request = ScheduleRequest(schedule, devices, pipeline, batches, buffers, join=False)
+    request = TaskgraphSettings(schedule, devices, pipeline, batches, buffers, join=False)
     return cut_request(request, sizes, **options)
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from spdnn.common.errors import InputError, MemoryTooSmall
 from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.taskgraph.choice import EQUAL, choose
-from spdnn.taskgraph.decomposition import ScheduleRequest, Sizes
+from spdnn.taskgraph.decomposition import Sizes
+from spdnn.taskgraph.settings import TaskgraphSettings
 from spdnn.taskgraph.simulation import TaskCosts, least_seconds, simulate
 
 LAYERS, INPUTS = 40, 1024
@@ -25,7 +26,7 @@ def costs(copy=None, rows=None, **settings):
 
 
 def chosen(devices, memory, costs, **asked):
-    return choose(SIZES, ScheduleRequest(devices=devices, join=False, **asked), memory, costs)
+    return choose(SIZES, TaskgraphSettings(devices=devices, join=False, **asked), memory, costs)
 
 
 def test_where_all_fits_nothing_is_streamed():

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spdnn.common.errors import InputError, MemoryTooSmall
-from spdnn.taskgraph.decomposition import MOST, SCHEDULES, Decomposition, Sizes, ranges_of, stages_of
+from spdnn.taskgraph.decomposition import MOST, Decomposition, Sizes, ranges_of, stages_of
+from spdnn.taskgraph.settings import SCHEDULES
 
 SIZES = Sizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
 
@@ -106,7 +107,7 @@ def test_stages_are_short_where_rows_leave_and_hold_so_many_bytes():
 
 
 BAD = {
-    "schedule": (("eager",), {}, "schedule 'eager' must be one of resident, stream"),
+    "schedule": (("eager",), {}, "schedule 'eager' must be one of auto, resident, stream"),
     "devices": (("resident", SIZES, MOST + 1), {}, "1,048,577 devices"),
     "pipeline": (("pipeline", SIZES, 4), {"pipeline": 3}, "4 devices cannot be shared out to pipelines of 3"),
     "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffer of weights: at least 2"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError
-from spdnn.engines.registry import infer
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import from_matrices
 from spdnn.problem.result import RowStatistics

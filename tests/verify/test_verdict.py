@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from spdnn.api import infer
 from spdnn.common.errors import InputError
-from spdnn.engines.registry import infer
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result, projection_weights

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import torch
-from how_to import python_blocks
+from how_to import code_blocks
 
 import spdnn
 import spdnn.torch as st
@@ -37,7 +37,7 @@ def test_blocks_of_tasks(tmp_path, monkeypatch):
     model = torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     x = torch.rand(8, 128)
     names = {"model": model, "module": model, "images": x, "spdnn": spdnn}
-    own = python_blocks("your-own-network.md")
+    own = code_blocks("your-own-network.md")
     for block in (own[0], own[2]):
         exec(compile(block, "your-own-network.md", "exec"), names)
     assert torch.allclose(names["y"], model(x), atol=1e-5)
@@ -46,7 +46,7 @@ def test_blocks_of_tasks(tmp_path, monkeypatch):
     heads = {name: torch.rand(2, 64, 16, requires_grad=True) for name in "qkv"}
     mask = spdnn.ops.SparseMatrix.from_dense(np.tri(64, dtype=np.float32))
     names = {"model": model, "linear": model[0], "x": x, "mask": mask, **heads}
-    exec(compile(python_blocks("sparse-operations.md")[1], "sparse-operations.md", "exec"), names)
+    exec(compile(code_blocks("sparse-operations.md")[1], "sparse-operations.md", "exec"), names)
     names["y"].sum().backward()
     assert heads["q"].grad is not None
     assert names["layer"](x).shape == (8, 256)

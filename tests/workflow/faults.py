@@ -46,13 +46,13 @@ source: unstructured
 inputs: [mnist]
 count: null
 inputs_per_rank: 100
-engines: [cpu]
+engine: [cpu]
 threads: [1]
 ranks: [1, 2]
 partition: [rebalanced]
 repeats: 2
-verify: {edges: 1000000, seed: 0}
-networks: [{name: mine, path: layers, layers: 2, inputs: x.npy, last: relu, bias: 0, clip: 32, rows: inputs}]
+oracle_edges: 1000000
+cases: [{network: layers, layers: 2, inputs: x.npy, last: relu, bias: 0, clip: 32, rows: inputs}]
 peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 1, network: null}
 ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],
       libraries: [scipy], seconds: 0.01, threads: 1, seed: 0, dlmc: null}
@@ -62,14 +62,14 @@ ops: {sets: {a: [90]}, networks: [transformer], phases: [inference], operations:
 RULES = {
     "fetch_file": ("data/mnist", "data/mnist/*", "inputs/mnist*", "runs/unstructured*", "records/unstructured*"),
     "make_network": ("networks", "*/unstructured*"),
-    "import_network": ("networks", "*/mine*"),
+    "import_network": ("networks", "*/layers-*"),
     "make_inputs": ("inputs", "inputs/mnist*", "runs/unstructured*", "records/unstructured*"),
-    "import_inputs": ("inputs", "inputs/own*", "runs/mine*", "records/mine*"),
-    "prepare": ("prepared", "prepared/mine*", "runs/mine*", "records/mine*"),
-    "infer": ("runs", "runs/mine*.t1/*", "records/mine*.t1.json"),
-    "infer_ranks": ("runs", "runs/mine*.r2-*/*", "records/mine*.r2-*"),
-    "verify": ("runs", "runs/mine*.t1/verdict.json", "records/mine*.t1.json"),
-    "benchmark": ("records", "records/mine*"),
+    "import_inputs": ("inputs", "inputs/x-*", "runs/layers-*", "records/layers-*"),
+    "prepare": ("prepared", "prepared/layers-*", "runs/layers-*", "records/layers-*"),
+    "infer": ("runs", "runs/layers-*.t1*/*", "records/layers-*.t1*.json"),
+    "infer_ranks": ("runs", "runs/layers-*.r2-*/*", "records/layers-*.r2-*"),
+    "verify": ("runs", "runs/layers-*.t1*/verdict.json", "records/layers-*.t1*.json"),
+    "benchmark": ("records", "records/layers-*"),
     "peers": ("", "peers"),
     "ops": ("ops", "ops/*"),
     "report": ("", "report.html"),

@@ -28,6 +28,7 @@ from spdnn.common import processes
 from spdnn.common.errors import SpdnnError
 from spdnn.common.validation import builtins
 from spdnn.pipeline import config
+from spdnn.problem.request import RunRequest
 from spdnn.records.cases import read_cases
 from spdnn.records.files import read_operations, read_record
 
@@ -41,8 +42,8 @@ source: unstructured
 layers: [3]
 count: null
 inputs_per_rank: 200
-engines: [taskgraph]
-schedules: [stream]
+engine: [taskgraph]
+schedule: [stream]
 device_memory: 30000000
 threads: [1]
 ranks: [1, 2]
@@ -52,16 +53,23 @@ peers: {widths: [1024], count: 64, seconds: 1, libraries: [scipy], threads: 2,
 ops: {sets: {a: [98]}, networks: [transformer], phases: [inference], operations: [spmm], models: [],
       libraries: [scipy], seconds: 0.01, threads: 2, seed: 0, dlmc: null}
 """
-OWN = "{{name: {name}, path: layers, layers: 2, inputs: x.npy, last: relu, rows: inputs, bias: 0, clip: 32{more}}}"
-MINE, BROKEN = OWN.format(name="mine", more=""), "{name: broken, path: damaged.npy, layers: 2, inputs: x.npy}"
-CASES = [
-    "unstructured-1024-3.digits-1024-first-200.taskgraph.all.t1.stream-d1",
-    "unstructured-1024-3.digits-1024-first-400.taskgraph.all.t1.r2-cyclic.stream-d1",
-    "mine-2.own-mine-first-200.taskgraph.all.t1.stream-d1",
-    "mine-2.own-mine-first-400.taskgraph.all.t1.r2-cyclic.stream-d1",
-]
+OWN = "{{network: layers, layers: 2, inputs: x.npy, last: relu, rows: inputs, bias: 0, clip: 32{more}}}"
+MINE, DOUBTFUL = OWN.format(more=""), OWN.format(more=", truth: wrong.txt")
+BROKEN = "{network: damaged.npy, layers: 2, inputs: x.npy}"
 ROOT = Path(__file__).resolve().parents[2]
 PRESET = ("--configfile", ROOT / "config/smoke.yaml")
+
+
+def asked(*own, **changes):
+    """The requests of the smoke preset with SETTINGS, network files and changes, by the names of their cases."""
+    texts = [(ROOT / f"config/{name}.yaml").read_text() for name in ("config", "smoke")] + [SETTINGS]
+    given = dict(pair for text in texts for pair in yaml.safe_load(text).items())
+    given |= {"cases": [yaml.safe_load(item) for item in own], **changes}
+    checked = config.check(given, ROOT / "workflow/schemas/config.schema.yaml")
+    return {request.name: request for request in config.requests(checked)}
+
+
+CASES = list(asked(MINE))
 
 
 def command(folder, *arguments):
@@ -96,14 +104,14 @@ def jobs(text):
 
 
 def networks(*own):
-    return f"networks=[{', '.join(own)}]"
+    return f"cases=[{', '.join(own)}]"
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     """The arguments that name the smoke preset and SETTINGS; the same for each folder, for records tell them."""
     path = tmp_path_factory.mktemp("settings") / "settings.yaml"
-    path.write_text(f"{SETTINGS}networks: [{MINE}]\n")
+    path.write_text(f"{SETTINGS}cases: [{MINE}]\n")
     return [*PRESET, path]
 
 
@@ -197,32 +205,13 @@ def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
         assert [Path(path).name for path in words[5:]] == ["smoke.yaml", "settings.yaml"]
 
 
-def test_the_command_of_a_record_reproduces_it(whole, settings):
-    """Each command asks for its case alone, with the same settings; and Snakemake has nothing to do for one of them."""
-    default = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    schema = ROOT / "workflow/schemas/config.schema.yaml"
-
-    def read(files, changes=()):
-        given = default
-        for path in files:
-            given = given | yaml.safe_load(Path(path).read_text())
-        return config.check(given | {key: yaml.safe_load(value) for key, value in changes}, schema)
-
-    ran = read(settings[1:])
-    cases = {case.name: case for case in config.cases(ran)}
+def test_a_record_holds_the_request_of_its_case(whole):
+    """As the configuration asked for it; and Snakemake has nothing to do for it alone."""
+    requests = asked(MINE)
     for name, record in records_of(whole).items():
-        words = shlex.split(record["environment"]["command"])
-        assert words[:4] == ["snakemake", "--cores", str(record["ranks"]), f"results/records/{name}.json"]
-        at = words.index("--config")
-        assert words[4] == "--configfile"
-        again = read(words[5:at], [word.split("=", 1) for word in words[at + 1 :]])
-        found = [case for case in config.cases(again) if case.inputs.startswith("own-") == name.startswith("mine")]
-        assert found == [cases[name]]
-        same = ("source", "repeats", "memory", "device_memory", "count", "inputs_per_rank", "verify", "networks")
-        assert all(again[key] == ran[key] for key in same)
-    words = shlex.split(records_of(whole)[CASES[1]]["environment"]["command"])
-    others = ["results/peers", "results/ops/operations.jsonl"]
-    assert "Nothing to be done" in passed(whole, "--dry-run", words[3], *others, *words[4:])
+        assert RunRequest.of(record["request"]) == requests[name]
+        assert shlex.split(record["environment"]["command"]) == requests[name].command()
+        assert record["configuration"] == "smoke + settings"
 
 
 def test_nothing_to_do_the_second_time(whole, settings):
@@ -232,8 +221,8 @@ def test_nothing_to_do_the_second_time(whole, settings):
 def test_the_page_follows_the_configuration_where_times_alone_count(whole, settings):
     by_time = ("--dry-run", *settings, "--rerun-triggers", "mtime")
     assert "Nothing to be done" in passed(whole, *by_time)
-    assert jobs(passed(whole, *by_time, "--config", "networks=[]"))["report"] == 1
-    more = jobs(passed(whole, *by_time, "--config", "engines=[taskgraph,cpu]"))
+    assert jobs(passed(whole, *by_time, "--config", "cases=[]"))["report"] == 1
+    more = jobs(passed(whole, *by_time, "--config", "engine=[taskgraph,cpu]"))
     assert (more["report"], more["benchmark"]) == (1, 4)
     assert "Nothing to be done" in passed(whole, *by_time)  # a dry run writes nothing
 
@@ -279,7 +268,7 @@ def test_snakemakes_own_report_has_every_figure_with_its_category_and_caption(wh
             "operations": ["Configuration: {'sets': {'a': [98]}, "],
         }.get(path.parent.name, [
             "Configuration: neurons 1024; layers 3; source unstructured; inputs digits; ",
-            "repeats 3; networks of one's own mine. The same figure",
+            "repeats 3; further cases: 1. The same figure",
         ])  # fmt: skip
         assert all(words in " ".join(caption.split()) for words in said)
         assert "system-message" not in shown["caption"]
@@ -301,14 +290,15 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     (folder / "Snakefile").write_text(MODULE.format(root=ROOT))
     (folder / "results/records/of-before.json").write_text("{}")  # of an older version, say
     shutil.copytree(folder / "results/records", folder / "results/measured", ignore=lambda *_: ["of-before.json"])
-    item = "{neurons: 1024, layers: 3, engines: cpu, count: 100, reductions: dead, threads: 999, ranks: 1}"
-    given = ["neurons=[]", "networks=[]", "peers=null", "ops=null", f"cases=[{item}]"]
+    item = "{neurons: 1024, layers: 3, engine: cpu, count: 100, reductions: dead, threads: 999, ranks: 1}"
+    given = ["neurons=[]", "peers=null", "ops=null", f"cases=[{item}]"]
     words = ["--snakefile", folder / "Snakefile", *settings, "--config", *given]
     text = passed(folder, *words)
     assert re.search(r"^spdnn: warning: config: 999 threads on \d+ cores run slower", text, re.MULTILINE)
     asked = {rule.removeprefix("spdnn_") for rule in jobs(text)} - {"total", "all"}
     assert asked == {"prepare", "infer", "verify", "benchmark", "report"}
-    case = "unstructured-1024-3.digits-1024-first-100.cpu.dead.t999"
+    (case,) = read_cases(folder / "results/cases.json").cases
+    assert case == "unstructured-1024-3.digits-1024-first-100.cpu.dead.t999"
     assert read_cases(folder / "results/cases.json").cases == [case]
     page = (folder / "results/report.html").read_text()
     assert "1 case run, and it passed verification." in page
@@ -318,8 +308,6 @@ def test_another_configuration_of_a_deployment_has_a_page_of_its_own(copied, set
     assert "1 case run, and it passed verification." in page
     assert "Runs of results/measured: 4" in page
     (folder / "results/records/of-before.json").unlink()
-    words = shlex.split(records_of(folder)[case]["environment"]["command"])
-    assert "Nothing to be done" in passed(folder, "--dry-run", *words[3:])
 
 
 def test_an_environment_of_conda_is_made_of_the_checkout_wherever_snakemake_runs(tmp_path):
@@ -353,13 +341,12 @@ def test_a_page_of_the_results_tells_what_is_missing(whole, tmp_path, capsys):
 
 # ---- runs that fail ----
 
-DOUBTFUL = "doubtful-2.own-doubtful-first-{count}.taskgraph.all.t1{ranks}.stream-d1"
-MESSAGES = {"unstructured": "the launcher: no rank can read it", "mine": "no host is left"}
+MESSAGES = {"unstructured": "the launcher: no rank can read it", "layers": "no host is left"}
 LAUNCHER = """#!/bin/sh
 case "$*" in
+*wrong.txt*) shift 3; exec "$@" ;;  # as a launcher of another MPI than mpi4py's: every process is a run of one rank
 *prepared/unstructured*) echo "$@"; echo 'spdnn: {unstructured}' >&2; exit 3 ;;
-*prepared/mine*) echo 'spdnn: warning: slow'; seq 100 130; echo '{mine}'; exit 3 ;;
-*) shift 3; exec "$@" ;;  # as a launcher of another MPI than mpi4py's: every process is a run of one rank
+*prepared/layers*) echo 'spdnn: warning: slow'; seq 100 130; echo '{layers}'; exit 3 ;;
 esac
 """
 
@@ -372,7 +359,7 @@ def failed(copied, settings):
     (folder / "damaged.npy").write_text("not an array")
     (folder / "launcher").write_text(LAUNCHER.format(**MESSAGES))
     (folder / "launcher").chmod(0o755)
-    own = networks(MINE, OWN.format(name="doubtful", more=", truth: wrong.txt"), BROKEN)
+    own = networks(MINE, DOUBTFUL, BROKEN)
     given = [*settings, "--config", "partition=[static]", own]
     launcher = ["--set-resources", f'infer_ranks:mpi="{folder}/launcher --mpi=pmi2"']
     status, text = snakemake(folder, *given, *launcher, "--keep-going")
@@ -388,12 +375,13 @@ def log_of(folder, rule, name):
 
 def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
     folder, text = failed
-    failures = [DOUBTFUL.format(count=200, ranks=""), DOUBTFUL.format(count=400, ranks=".r2-static")]
+    requests = asked(MINE, DOUBTFUL, BROKEN, partition=["static"])
+    failures = [name for name, request in requests.items() if request.truth and request.ranks == 1]
     told = re.search(r"^spdnn: results/report.html is of a run that failed: (.*)$", text, re.MULTILINE)[1]
-    assert told == f"2 of 8 cases passed verification, 2 failed ({', '.join(failures)}), 4 missing"
-    asked = read_cases(folder / "results/cases.json").cases
-    assert len(asked) == 8
-    assert set(records_of(folder)) == set(CASES) > set(asked) & set(CASES)
+    assert told == f"2 of 8 cases passed verification, 1 failed ({', '.join(failures)}), 5 missing"
+    assert read_cases(folder / "results/cases.json").cases == list(requests)
+    assert len(requests) == 8
+    assert set(records_of(folder)) == set(CASES) > set(requests) & set(CASES)
     page = (folder / "results/report.html").read_text()
     for words in (
         "199 categories are not in the truth",
@@ -403,8 +391,8 @@ def test_a_failed_case_has_no_record_and_the_page_has_the_others(failed):
         assert words in page
     numbers = re.findall(r"<tr[^>]*>(?:(?!</tr>).)*<data(?:(?!</tr>).)*</tr>", page, re.DOTALL)
     for name in CASES:
-        assert any(name in row for row in numbers) == (name in asked)
-    assert not any("doubtful" in row for row in numbers)
+        assert any(name in row for row in numbers) == (name in requests)
+    assert not any(name in row for row in numbers for name in failures)
     assert not (folder / "results/figures").exists()
     assert "the verdict is fail (199 categories are not in the truth" in log_of(folder, "benchmark", failures[0])
 
@@ -423,8 +411,10 @@ def test_what_stops_several_ranks_is_on_the_terminal_and_in_the_log(failed):
     for name, message in MESSAGES.items():
         told = f"spdnn: {message}" if name == "unstructured" else message
         assert re.search(f"^{told}$", text, re.MULTILINE)
-        assert re.search(f"^{told}$", log_of(folder, "infer_ranks", f"{name}*static"), re.MULTILINE)
-        assert not list(folder.glob(f"results/runs/{name}*static*/*"))
+        cases = asked(MINE, partition=["static"]).items()
+        (case,) = (case for case, request in cases if case.startswith(name) and request.ranks == 2)
+        assert re.search(f"^{told}$", log_of(folder, "infer_ranks", case), re.MULTILINE)
+        assert not list(folder.glob(f"results/runs/{case}/*"))
     assert not re.search(
         r"^--mpi=pmi2|^spdnn: warning: slow", text, re.MULTILINE
     )  # where there is a sentence, it alone
@@ -436,19 +426,15 @@ def test_a_launcher_of_ones_own_is_given_the_ranks_and_the_case(failed):
     words = log_of(failed[0], "infer_ranks", "unstructured*static").split()
     assert words[:3] == ["--mpi=pmi2", "-n", "2"]
     module = words.index("-m")  # the path of Python is before it
-    assert words[module : module + 3] == ["-m", "spdnn", "infer"]
-    options = words[module + 3 : words.index("spdnn:")]
-    given = dict(zip(options[::2], options[1::2], strict=True))
-    told = {"count": "400", "layers": "3", "threads": "1", "repeats": "3", "engine": "taskgraph"}
-    told |= {"reductions": "all", "partition": "static", "schedule": "stream", "devices": "1"}
-    told |= {"device-memory": "30000000"}
-    for name, value in told.items():
-        assert given[f"--{name}"] == value
-    assert "--memory" not in given
+    assert words[module : module + 3] == ["-m", "spdnn", "run"]
+    request = RunRequest.of(json.loads(words[module + 3]))
+    (expected,) = (one for one in asked(partition=["static"]).values() if one.ranks == 2)
+    assert request == expected
+    assert "--memory" not in words
 
 
 def test_ranks_that_never_met_have_no_record(failed):
-    assert "measured on 1 ranks, and the case has 2" in failed[1]
+    assert "2 ranks were asked for and 1 started; start as many" in failed[1]
 
 
 def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(failed):
@@ -458,11 +444,11 @@ def test_a_mistake_of_a_user_in_a_rule_is_one_sentence(failed):
 @full
 def test_a_case_that_was_corrected_is_on_the_page(failed, settings, tmp_path):
     folder = shutil.copytree(failed[0], tmp_path / "corrected", symlinks=True)
-    own = networks(MINE, OWN.format(name="doubtful", more=""))
+    own = networks(MINE, DOUBTFUL)
     passed(folder, *settings, "--config", own)
     page = (folder / "results/report.html").read_text()
     assert "199 categories" not in page
-    assert DOUBTFUL.format(count=200, ranks="") in page
+    assert all(name in page for name in asked(MINE, DOUBTFUL))
     assert list(folder.glob("results/figures/*/*.svg"))
 
 
@@ -523,7 +509,7 @@ def test_a_download_of_mnist_that_fails_says_what_to_do_instead(tmp_path, monkey
     with pytest.raises(SystemExit):
         exec((ROOT / "workflow/scripts/fetch_file.py").read_text(), given)
     told = "mnist-train-images could not be fetched; give its file "
-    assert f"{told}(--config fetch='{{mnist: FILE}}'), or take inputs=digits" in (tmp_path / "log").read_text()
+    assert f"{told}(--config mnist=FILE), or take inputs=digits" in (tmp_path / "log").read_text()
     assert main(["challenge", "--neurons", "1024", "--layers", "2", "--no-cache"]) == 1
     assert f"{told}by --mnist, or take digits" in capsys.readouterr().err
 
@@ -536,7 +522,7 @@ def test_a_mistake_in_the_config_is_one_line(tmp_path):
 
 @full
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    given = ["neurons=1024", "layers=120", "inputs=mnist", "fetch={mnist: nowhere}"]
+    given = ["neurons=1024", "layers=120", "inputs=mnist", "mnist=nowhere"]
     assert "nowhere" in refused(tmp_path, "--config", *given)
 
 
@@ -555,7 +541,7 @@ def without_gpu(tmp_path, monkeypatch):
 
 
 def test_without_a_gpu_its_engines_are_refused_at_the_door(tmp_path, without_gpu):
-    text = refused(tmp_path, "--config", "engines=[cpu,cuda]", "reductions=none", "neurons=1024")
+    text = refused(tmp_path, "--config", "engine=[cpu,cuda]", "reductions=none", "neurons=1024")
     sentence = r"engine cuda cannot run here: .*(cupy is not installed|driver is not installed here).*"
     assert len(re.findall(sentence, text)) == 1
     assert not (tmp_path / "results").exists()
@@ -563,13 +549,13 @@ def test_without_a_gpu_its_engines_are_refused_at_the_door(tmp_path, without_gpu
 
 @full
 def test_reductions_that_an_engine_does_not_offer_are_refused_at_the_door(tmp_path):
-    assert "'neurons' is not offered" in refused(tmp_path, "--dry-run", "--config", "engines=csr", "reductions=neurons")
+    assert "'neurons' is not offered" in refused(tmp_path, "--dry-run", "--config", "engine=csr", "reductions=neurons")
 
 
 @pytest.mark.parametrize("profile", ["slurm", pytest.param("cluster-generic", marks=full)])
 def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_gpu, profile):
     arguments = ["--workflow-profile", ROOT / "workflow/profiles" / profile, "--dry-run"]
-    given = ["engines=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=1920", "ranks=[1,2]"]
+    given = ["engine=[cuda,cusparse]", "reductions=none", "neurons=1024", "layers=1920", "ranks=[1,2]"]
     text = passed(tmp_path, *arguments, "--config", *given)
     assert {rule: jobs(text)[rule] for rule in ("infer", "infer_ranks")} == {"infer": 2, "infer_ranks": 2}
     told = {}
@@ -585,6 +571,18 @@ def test_with_a_cluster_the_jobs_are_the_ones_that_need_a_gpu(tmp_path, without_
     assert max(several) > max(one)
 
 
+def test_several_gpus_are_a_configuration(tmp_path, without_gpu):
+    """Strong and weak scaling: as many GPUs as ranks, or as many as one rank has devices."""
+    arguments = ["--workflow-profile", ROOT / "workflow/profiles/slurm", "--configfile", ROOT / "config/gpus.yaml"]
+    text = passed(tmp_path, *arguments, "--dry-run", "--config", "neurons=1024", "layers=120", "reductions=all")
+    told = [dict(word.split("=", 1) for word in words.split(", ") if "=" in word)
+            for words in re.findall(r"resources: (.*gpu=.*)", text)]  # fmt: skip
+    assert {(job.get("tasks", "1"), job["gpu"]) for job in told} == {
+        ("1", "1"), ("2", "2"), ("4", "4"), ("8", "8"),  # a rank for each GPU
+        ("1", "2"), ("1", "4"), ("1", "8"),  # the GPUs of one process
+    }  # fmt: skip
+
+
 def test_the_profiles_say_the_same_where_they_can():
     one, other = (
         yaml.safe_load((ROOT / f"workflow/profiles/{name}/config.yaml").read_text())
@@ -598,7 +596,7 @@ def test_the_profiles_say_the_same_where_they_can():
 def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(copied, settings, without_gpu):
     """As a node does it: prepare is made without a GPU, and infer ends in one sentence."""
     folder = copied()
-    chosen = [*settings, "--config", "engines=cuda", "ranks=1", "networks=[]", "--mode", "remote", "--until", "infer"]
+    chosen = [*settings, "--config", "engine=cuda", "ranks=1", "cases=[]", "--mode", "remote", "--until", "infer"]
     chosen += ["--shared-fs-usage", "input-output", "persistence", "sources", "source-cache", "software-deployment"]
     assert "engine cuda cannot run here" in refused(folder, *chosen)
     assert list(folder.glob("results/prepared/*.cuda.all.safetensors"))
@@ -611,12 +609,13 @@ def test_of_a_cluster_only_the_job_that_runs_the_engine_asks_for_its_device(copi
 @full
 def test_where_reductions_find_nothing_they_change_nothing(copied):
     folder = copied()
-    cases = [f"unstructured-1024-3.digits-1024-first-100.cpu.{reductions}.t2" for reductions in ("all", "none")]
-    targets = [f"results/records/{case}.json" for case in cases]
     preset = ["--configfile", ROOT / "config/unstructured.yaml"]
-    few = "verify={edges: 1000000, seed: 7}"  # of which the oracle draws some inputs
-    passed(folder, *targets, *preset, "--config", "neurons=1024", "layers=3", "count=100", "repeats=2", few)
-    records = [records_of(folder)[case] for case in cases]
+    few = ["repeats=2", "oracle_edges=1000000", "seed=7"]  # of which the oracle draws some inputs
+    passed(
+        folder, *preset, "--until", "benchmark", "--config", "neurons=1024", "layers=3", "count=100", "repeats=2", *few
+    )
+    names = (name for name in sorted(records_of(folder)) if ".cpu." in name)
+    records = [records_of(folder)[name] for name in names]  # all, none
     assert {record["verdict"]["truth"]["seed"] for record in records} == {7}
     assert [record["reductions"]["requested"] for record in records] == [["dead", "inputs", "neurons"], []]
     assert records[0]["result"]["digests"] == records[1]["result"]["digests"]
@@ -692,16 +691,16 @@ def test_every_rung_of_the_ladder_is_verified_and_drawn(tmp_path, mnist_file, mo
 @full
 def test_schedules_are_compared_in_one_run(copied):
     folder = copied()
-    settings = ["neurons=1024", "count=2000", "reductions=dead", "schedules=[stream,pipeline]", "devices=2"]
+    settings = ["neurons=1024", "count=2000", "reductions=dead", "schedule=[stream,pipeline]", "devices=2"]
     settings += ["device_memory=30000000", "repeats=1", "inputs=digits"]
     given = ["--configfile", ROOT / "config/schedules.yaml", "--config", *settings, "--until", "benchmark"]
     passed(folder, *given)
     records = {name: record for name, record in records_of(folder).items() if name not in CASES}
     case = "radixnet-1024-120.digits-1024-first-2000.taskgraph.dead.t2"
-    assert set(records) == {f"{case}.{schedule}-d2" for schedule in ("stream", "pipeline")}
+    assert {name.rpartition(".")[0] for name in records} == {f"{case}.{name}-d2" for name in ("stream", "pipeline")}
     for name, record in records.items():
         notes = record["engine"]["notes"]
-        assert name.endswith(f".{notes['schedule']}-d{notes['devices']}")
+        assert f".{notes['schedule']}-d{notes['devices']}." in name
         assert max(notes["memory_bytes"]) <= notes["device_memory_bytes"] == 30_000_000
 
 

@@ -3,9 +3,9 @@ rule benchmark:
     input:
         samples="results/runs/{case}/samples.json",
         verdict="results/runs/{case}/verdict.json",
-        inputs=lambda wildcards: f"results/times/inputs/{CASES[wildcards.case].inputs}.tsv",
-        network=lambda wildcards: f"results/times/networks/{CASES[wildcards.case].network}.tsv",
-        prepared=lambda wildcards: f"results/times/prepared/{CASES[wildcards.case].prepared}.tsv",
+        inputs=lambda wildcards: f"results/times/inputs/{case_of(wildcards).inputs_name}.tsv",
+        network=lambda wildcards: f"results/times/networks/{case_of(wildcards).network_name}.tsv",
+        prepare=lambda wildcards: f"results/times/prepared/{case_of(wildcards).prepared_name}.tsv",
         infer="results/times/infer/{case}.tsv",
         verify="results/times/verify/{case}.tsv",
     output:
@@ -15,9 +15,8 @@ rule benchmark:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        case=lambda wildcards: CASES[wildcards.case],
-        memory=config["memory"],
-        configfiles=CONFIGFILES,
+        request=lambda wildcards: case_of(wildcards).values,
+        configuration=CONFIGURATION,
         code=code_digest("spdnn.measure.record"),
     script:
         "../scripts/benchmark.py"

@@ -14,7 +14,7 @@ rule fetch_file:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        mirror=config["fetch"]["mirror"],
+        mirror=config["mirror"],
         code=code_digest("spdnn.sources.fetch"),
     script:
         "../scripts/fetch_file.py"
@@ -30,7 +30,7 @@ rule make_network:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        depth=stored_depth,
+        depth=TARGETS.stored_depth,
         code=lambda wildcards: code_digest(f"spdnn.sources.{wildcards.source}", "spdnn.formats.store"),
     script:
         "../scripts/make_network.py"
@@ -38,7 +38,7 @@ rule make_network:
 
 rule import_network:
     input:
-        network_source,
+        TARGETS.network_source,
     output:
         "results/networks/{network}.safetensors",
     log:
@@ -48,7 +48,9 @@ rule import_network:
     conda:
         "../../envs/spdnn.yaml"
     params:
-        own=lambda wildcards: OWN.get(wildcards.network, {}),
+        reading=lambda wildcards: (
+            reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
+        ),
         code=code_digest("spdnn.formats.readers"),
     script:
         "../scripts/import_network.py"
@@ -76,7 +78,7 @@ rule make_inputs:
 
 rule import_inputs:
     input:
-        inputs_source,
+        TARGETS.inputs_source,
     output:
         "results/inputs/{inputs}.safetensors",
     log:

@@ -3,9 +3,7 @@
 
 rule infer:
     input:
-        network=lambda wildcards: f"results/networks/{CASES[wildcards.case].network}.safetensors",
-        prepared=lambda wildcards: f"results/prepared/{CASES[wildcards.case].prepared}.safetensors",
-        inputs=lambda wildcards: f"results/inputs/{CASES[wildcards.case].inputs}.safetensors",
+        **stores(TARGETS, "network", "prepared", "inputs"),
     output:
         categories="results/runs/{case}/categories.txt",
         result="results/runs/{case}/result.npz",
@@ -21,7 +19,7 @@ rule infer:
     threads: lambda wildcards: every_core(CASES[wildcards.case].threads)
     resources:
         **needed(estimates.infer),
-        gpu=lambda wildcards: gpus(CASES[wildcards.case]),
+        gpu=lambda wildcards: estimates.gpus(case_of(wildcards)),
     params:
         **inference(),
         launch="",
@@ -40,7 +38,7 @@ use rule infer as infer_ranks with:
         **needed(estimates.infer),
         mpi=program("mpiexec"),
         tasks=lambda wildcards: CASES[wildcards.case].ranks,
-        gpu=lambda wildcards: gpus(CASES[wildcards.case]),
+        gpu=lambda wildcards: estimates.gpus(case_of(wildcards)),
     params:
         **inference("spdnn.distributed.run"),
         launch=lambda wildcards, resources: f"{resources.mpi} -n {resources.tasks} ",

@@ -1,7 +1,7 @@
 # network -> prepared network: reductions found by looking, in the layout of the engine. Depths share one.
 rule prepare:
     input:
-        lambda wildcards: f"results/networks/{prepared_case(wildcards).network}.safetensors",
+        lambda wildcards: f"results/networks/{case_of(wildcards).network_name}.safetensors",
     output:
         "results/prepared/{prepared}.safetensors",
     log:
@@ -13,9 +13,9 @@ rule prepare:
     resources:
         **needed(estimates.prepare),
     params:
-        engine=lambda wildcards: prepared_case(wildcards).engine,
-        reductions=lambda wildcards: prepared_case(wildcards).reductions,
-        memory=config["memory"] or given_memory,
-        code=lambda wildcards: engine_code(prepared_case(wildcards).engine),
+        engine=lambda wildcards: case_of(wildcards).engine,
+        reductions=lambda wildcards: case_of(wildcards).reductions,
+        memory=lambda wildcards, resources: case_of(wildcards).memory or given_memory(wildcards, resources),
+        code=lambda wildcards: engine_code(case_of(wildcards).engine),
     script:
         "../scripts/prepare.py"

@@ -2,7 +2,7 @@
 
 from spdnn.pipeline.jobs import logged
 
-INSTEAD = "; give its file (--config fetch='{mnist: FILE}'), or take inputs=digits, which need no download"
+INSTEAD = "; give its file (--config mnist=FILE), or take inputs=digits, which need no download"
 
 with logged(snakemake.log[0]):
     from spdnn.common.errors import SpdnnError

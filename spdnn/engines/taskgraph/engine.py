@@ -11,6 +11,7 @@ from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.kernels.cuda import cupy_device
 from spdnn.problem.features import Inputs
 from spdnn.records.limits import Machine, RateSamples
+from spdnn.taskgraph.settings import TaskgraphSettings
 
 
 class TaskgraphEngine(CompiledEngine):
@@ -18,7 +19,7 @@ class TaskgraphEngine(CompiledEngine):
 
     name = "taskgraph"
     summary = "the kernels of cpu as a graph of tasks: batches, streamed weights, pipelines on parts of the processor"
-    cuts = True
+    settings = TaskgraphSettings
     edge_seconds = 5e-11
 
     def open(self, prepared: Prepared, inputs: Inputs, options: Options) -> Session:
@@ -32,11 +33,11 @@ class TaskgraphCudaEngine(CudaEngine):
 
     name = "taskgraph-cuda"
     summary = "the kernels of cuda as a graph of tasks: captured graphs, streamed weights, several NVIDIA GPUs"
-    cuts = True
+    settings = TaskgraphSettings
 
     def ceilings(self, options: Options, seconds: float) -> Machine | None:
         """Of as many devices as were requested, all taken to be like the first."""
-        one, count = super().ceilings(options, seconds), options.request.devices if options.request else 1
+        one, count = super().ceilings(options, seconds), options.settings.devices if options.settings else 1
         samples = {name: [count * rate for rate in rates] for name, rates in asdict(one.samples).items()}
         rates = {name: count * getattr(one, name) for name in samples}
         return replace(one, **rates, samples=RateSamples(**samples))
@@ -45,6 +46,6 @@ class TaskgraphCudaEngine(CudaEngine):
         from spdnn.engines.taskgraph.cuda.session import CudaGraphSession
 
         self.check_count(inputs)
-        count, first = options.request.devices if options.request else 1, options.device or 0
+        count, first = options.settings.devices if options.settings else 1, options.device or 0
         devices = [cupy_device.open_device(first + i) for i in range(count)]
         return CudaGraphSession(devices, prepared, inputs, options, self.kind)

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from spdnn.taskgraph.decomposition import Decomposition, ScheduleRequest, Sizes
+from spdnn.taskgraph.decomposition import Decomposition, Sizes
 from spdnn.taskgraph.graph import Graph
+from spdnn.taskgraph.settings import TaskgraphSettings
 from spdnn.taskgraph.timeline import Span, coarsened
 
 
@@ -12,7 +13,7 @@ def timeline(spans: Sequence[Span]) -> dict:
     return {"timeline": [span.listed() for span in coarsened(spans)], "timeline_tasks": len(spans)}
 
 
-def notes(cut: Decomposition, sizes: Sizes, request: ScheduleRequest, why: str, graph: Graph) -> dict:
+def notes(cut: Decomposition, sizes: Sizes, settings: TaskgraphSettings, why: str, graph: Graph) -> dict:
     """`graph`: what ran."""
     joined = [batch for batches in graph.joined.values() for batch in batches if len(batches) > 1]
     return {
@@ -29,7 +30,7 @@ def notes(cut: Decomposition, sizes: Sizes, request: ScheduleRequest, why: str, 
         "groups": [graph.groups[batch] for batch in range(cut.batches)],
         "joined_before_layer": None if cut.joined is None else cut.stages[cut.joined][0] + 1,
         "batches_joined": len(joined),
-        "device_memory_bytes": request.device_memory,
+        "device_memory_bytes": settings.device_memory,
         "memory_bytes": [cut.memory(sizes, device) for device in range(cut.devices)],
         "why": why,
     }

@@ -2,8 +2,6 @@
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import dropwhile, takewhile
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -79,13 +77,10 @@ def row(record: RunRecord, number: int, placed: bool) -> dict:
 
 
 def configuration(record: RunRecord) -> str:
-    """The configuration of the workflow, or the command, that a record is of, by its own command."""
-    program, *options = record.environment.command.split() or ["unknown"]
-    if program != "snakemake":
-        return words.printable(" ".join([program, *options[:1]]), 40)
-    files = dropwhile(lambda word: word != "--configfile", options)
-    names = [Path(word).stem for word in takewhile(lambda word: word[:2] != "--", list(files)[1:])]
-    return words.printable(" + ".join(names) or "config", 40)
+    """What records are grouped by: the configuration files of the workflow, or the command."""
+    request = record.request
+    command = "spdnn peers" if request is None else "spdnn infer" if request.network else "spdnn challenge"
+    return words.printable(record.configuration or command, 40)
 
 
 def name_runs(runs: Sequence[dict]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from spdnn.report.common import words
 from spdnn.report.common.drawing import Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, patch
-from spdnn.taskgraph.decomposition import SCHEDULES
+from spdnn.taskgraph.settings import SCHEDULES
 
 Entry = Sequence  # device, lane, kind, batch or None, first layer, last layer (exclusive), begin, end
 # Indices into seaborn's "colorblind".

@@ -12,7 +12,7 @@ from spdnn.records.run_record import Problem, RunRecord
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, notes_of, timeline_of
-from spdnn.taskgraph.decomposition import RESIDENT, SCHEDULES
+from spdnn.taskgraph.settings import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
 
 MOST_PANELS = 8  # of a figure of timelines

@@ -21,8 +21,9 @@ from spdnn.kernels.layouts.tiles import bind
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
-from spdnn.taskgraph.decomposition import STREAM, Decomposition, Room, ScheduleRequest, Sizes, cut
+from spdnn.taskgraph.decomposition import Decomposition, Room, Sizes, cut
 from spdnn.taskgraph.execution import Execution, lanes_of, run_threads
+from spdnn.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
 from spdnn.taskgraph.simulation import TaskCosts
 
 READING = 4  # copies of a layer, while it is read: as plan.batches counts them
@@ -35,10 +36,10 @@ class CpuGraphSession(Session):
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options):
         super().__init__(prepared)
-        self.request = options.request or ScheduleRequest()
-        if self.request.devices > options.threads:
+        self.settings = options.settings or TaskgraphSettings()
+        if self.settings.devices > options.threads:
             raise InputError(
-                f"{self.request.devices} devices of {options.threads} threads: each takes one at least (--threads)"
+                f"{self.settings.devices} devices of {options.threads} threads: each takes one at least (--threads)"
             )
         self.work, self.limit = CpuWork(prepared, inputs, options), limit_bytes(options.memory)
         self.sizes, self.predicted, self.course = self._sizes(), None, prepared.course()
@@ -76,7 +77,7 @@ class CpuGraphSession(Session):
         work = self.work
         aside = resident_bytes() + plan.kept_bytes(work.inputs, work.last.outputs, options)
         aside += plan.scratch_bytes(work.network, work.inputs, work.widest, options.threads, work.tile)
-        return aside + READING * max(self.sizes.weights) * self.request.devices
+        return aside + READING * max(self.sizes.weights) * self.settings.devices
 
     def _keeps(self, decomposition: Decomposition) -> bool:
         """Whether the process has room for all layers besides its devices: what is streamed is then copied from there,
@@ -92,7 +93,7 @@ class CpuGraphSession(Session):
         Raises:
             MemoryTooSmall: it cannot be cut so fine; the sentence says the least that is needed, and of which of both.
         """
-        devices, self.aside = self.request.devices, 0
+        devices, self.aside = self.settings.devices, 0
         try:
             return self._cut(options)
         except MemoryTooSmall as error:
@@ -108,7 +109,7 @@ class CpuGraphSession(Session):
 
     def _room(self, options: Options) -> Room:
         """What the process has for each device now."""
-        devices, self.aside = self.request.devices, max(self.aside, self._aside(options))
+        devices, self.aside = self.settings.devices, max(self.aside, self._aside(options))
         shared = replace(self.sizes, stay_bytes=-(-self._new // devices), task_bytes=TASK_BYTES)
         return Room(shared, max(0, self.limit - self.aside) // devices, device=False)
 
@@ -116,25 +117,25 @@ class CpuGraphSession(Session):
         """What tasks cost here. Weights are taken to be copied from memory where half of it has room for them."""
         free = max(0, self.limit - self.aside)
         how = copied if self._new <= free // 2 else None
-        return measured(self.work, options.threads, self.request.devices, how, self._cores(options), free // 2)
+        return measured(self.work, options.threads, self.settings.devices, how, self._cores(options), free // 2)
 
     def _cores(self, options: Options) -> int:
         return min(options.threads, usable_cores())
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:
-        request, self.room = self.request, self._room(options)
-        memory, leaving = request.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
+        settings, self.room = self.settings, self._room(options)
+        memory, leaving = settings.device_memory, bool({"dead", "inputs"} & set(self.work.reductions))
         limits = {"leaving": leaving, "stage_bytes": plan.PASS_WEIGHTS, "also": self.room}
-        if fixed := unmeasured(request, self.sizes, memory, **limits):
+        if fixed := unmeasured(settings, self.sizes, memory, **limits):
             return fixed
-        if request.schedule is None and request.devices == 1 and not request.buffers:
-            decomposition = cut(replace(request, schedule=STREAM), self.sizes, memory, **limits)
+        if settings.schedule == AUTO and settings.devices == 1 and not settings.buffers:
+            decomposition = cut(replace(settings, schedule=STREAM), self.sizes, memory, **limits)
             return decomposition, "stream: the one device has no room for all weights"
         costs = self._costs(options)
         give_back()
         self.room = self._room(options)  # less what measuring has left behind
         limits |= {"also": self.room}
-        chosen = choose(self.sizes, request, memory, costs, self._cores(options), **limits)
+        chosen = choose(self.sizes, settings, memory, costs, self._cores(options), **limits)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 
@@ -148,7 +149,7 @@ class CpuGraphSession(Session):
         tally = going.tally()
         work.note(tally, self.findings)
         parts = [going.parts[batch] for batch in sorted(going.parts)]
-        own_notes = notes(decomposition, self.sizes, self.request, self.why, execution.graph)
+        own_notes = notes(decomposition, self.sizes, self.settings, self.why, execution.graph)
         own_notes["processor_seconds"] = spent  # of all threads, in the same run as the timeline
         if self.predicted is not None:
             own_notes["predicted_seconds"] = self.predicted

@@ -28,7 +28,8 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
-from spdnn.taskgraph.decomposition import GRAPH, STREAM, Decomposition, ScheduleRequest, Sizes, cut
+from spdnn.taskgraph.decomposition import Decomposition, Sizes, cut
+from spdnn.taskgraph.settings import AUTO, GRAPH, STREAM, TaskgraphSettings
 
 ARRAYS = 40  # of a slot, besides what grows with its rows; each may take up to UNIT bytes more than it needs
 UNIT = 512  # bytes, in which a device gives memory
@@ -38,7 +39,7 @@ class CudaGraphSession(Session):
     """Weights, slots and launches on several devices, and a graph to go through in every run.
 
     Args:
-        devices: as many as `options.request` says.
+        devices: as many as `options.settings` says.
         kind: of the kernels, as CudaSession takes it.
     """
 
@@ -53,9 +54,9 @@ class CudaGraphSession(Session):
         super().__init__(prepared)
         network = prepared.network
         inputs.check_width(network.inputs)
-        self.inputs, self.values, self.request = inputs, options.keep, options.request or ScheduleRequest()
-        if len(devices) != self.request.devices:
-            raise InputError(f"{len(devices)} devices, and {self.request.devices} were asked for")
+        self.inputs, self.values, self.settings = inputs, options.keep, options.settings or TaskgraphSettings()
+        if len(devices) != self.settings.devices:
+            raise InputError(f"{len(devices)} devices, and {self.settings.devices} were asked for")
         memory = min(self._allowed(device) for device in devices)
         begun = time.perf_counter()
         device_inputs: dict[int, DeviceInputs] = {0: DeviceInputs(devices[0], inputs)}
@@ -101,7 +102,7 @@ class CudaGraphSession(Session):
         going.run()
         self._going, self._seconds = going, time.perf_counter() - begun
         parts = going.parts()
-        graph_notes = notes(cut, self.sizes, self.request, self.why, going.execution.graph)
+        graph_notes = notes(cut, self.sizes, self.settings, self.why, going.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
         return result(self.plan, self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.values)
@@ -124,7 +125,7 @@ class CudaGraphSession(Session):
             MemoryTooSmall: the device does not have as many as were promised.
         """
         device.trim()
-        promised = self.request.device_memory
+        promised = self.settings.device_memory
         if promised is None:
             return int(SHARE * device.free_bytes())
         device.promise(promised)
@@ -143,17 +144,17 @@ class CudaGraphSession(Session):
         """How the inference is cut within so many bytes of each device, and why so. What tasks cost is measured only
         where it can matter: to choose a schedule, or the ranges of a pipeline.
         """
-        request = self.request
-        if fixed := unmeasured(request, self.sizes, memory, leaving=self.plan.leaving):
+        settings = self.settings
+        if fixed := unmeasured(settings, self.sizes, memory, leaving=self.plan.leaving):
             return fixed
         costs = measured(devices, self.plan, self.inputs, device_inputs, host, self.sizes)
         for device in devices:
             device.trim()
         if costs is None:
             why = "the device has too little memory to measure which schedule is faster"
-            request = replace(request, schedule=request.schedule or STREAM)
-            return cut(request, self.sizes, memory, leaving=self.plan.leaving), f"{request.schedule}: {why}"
-        chosen = choose(self.sizes, request, memory, costs, leaving=self.plan.leaving)
+            settings = replace(settings, schedule=STREAM if settings.schedule == AUTO else settings.schedule)
+            return cut(settings, self.sizes, memory, leaving=self.plan.leaving), f"{settings.schedule}: {why}"
+        chosen = choose(self.sizes, settings, memory, costs, leaving=self.plan.leaving)
         self.predicted = chosen.predicted.seconds
         return chosen.decomposition, chosen.why
 

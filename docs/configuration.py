@@ -1,34 +1,37 @@
 """The configuration for readers: a page with every key of the workflow's configuration, made from its schema.
 
-python -m spdnn.pipeline.reference > docs/reference/configuration.md
+python docs/configuration.py > docs/reference/configuration.md
 """
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from spdnn.pipeline import config
+
 HEAD = """\
 # Configuration
 
-Made by `python -m spdnn.pipeline.reference > docs/reference/configuration.md` from the schema,
-[config.schema.yaml](../../workflow/schemas/config.schema.yaml), and the default,
-[config.yaml](../../config/config.yaml). A value stands for a list of one wherever a list is allowed. Change
-keys in a file (`--configfile`) or one by one (`--config neurons=1024 layers=120`).
+Made by `python docs/configuration.py > docs/reference/configuration.md` from the fields of a request
+(`spdnn/problem/request.py`), the settings of the engines, the schema of the other keys
+([config.schema.yaml](../../workflow/schemas/config.schema.yaml)) and the default,
+[config.yaml](../../config/config.yaml). A field of a request may be a list: every combination runs. An item of `cases`
+changes any of these fields. Change keys in a file (`--configfile`) or one by one (`--config neurons=1024 layers=120`).
 """
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def page() -> str:
     """docs/reference/configuration.md."""
     import yaml
 
-    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text(encoding="utf-8"))
+    schema = config.schema(ROOT / "workflow/schemas/config.schema.yaml")
     default = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
     lines = [HEAD, "| key | default | what |", "|---|---|---|"]
     tables = []
     for key, rule in schema["properties"].items():
-        lines.append(_row(key, json.dumps(default[key]), rule))
-        if inner := list(_inner(rule, schema)):
+        lines.append(_row(key, json.dumps(default.get(key)), rule))
+        if key != "cases" and (inner := list(_inner(rule, schema))):
             tables += ["", f"## {key}", "", "| key | what |", "|---|---|"]
             tables += [_row(name, None, below) for name, below in inner]
     return "\n".join([*lines, *tables])

@@ -1,6 +1,6 @@
 """The command line for readers: a page with every subcommand and option, made from the parser.
 
-python -m spdnn.cli.reference > docs/reference/command-line.md
+python docs/command_line.py > docs/reference/command-line.md
 """
 
 import argparse
@@ -12,7 +12,7 @@ from spdnn.cli import COMMANDS, parser
 HEAD = """\
 # Command line
 
-Made by `python -m spdnn.cli.reference > docs/reference/command-line.md` from the parser of `spdnn`;
+Made by `python docs/command_line.py > docs/reference/command-line.md` from the parser of `spdnn`;
 `spdnn COMMAND --help` prints the same. The [exit status](environment.md) is 0 where all is done and passed.
 """
 
@@ -33,7 +33,7 @@ def _commands(one: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
     yield one
     for action in one._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for below in dict.fromkeys(action.choices.values()):  # a name of before leads to the same parser
+            for below in action.choices.values():
                 yield from _commands(below)
 
 

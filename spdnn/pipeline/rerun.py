@@ -13,24 +13,21 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from spdnn.common.errors import InputError
 from spdnn.common.resources import usable_cores
 from spdnn.common.validation import END, UNREADABLE, shortened
-from spdnn.engines.base import Options
-from spdnn.engines.registry import engine
 from spdnn.measure import run as measure
-from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement
+from spdnn.pipeline.run import Sources, run, verdict_on
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
-from spdnn.records.notes import TaskgraphNotes
+from spdnn.problem.request import RunRequest
 from spdnn.records.run_record import RunRecord, busy_part
-from spdnn.reductions.registry import parse_reductions
 from spdnn.sources.radixnet import RadixNet
 from spdnn.sources.unstructured import Unstructured
-from spdnn.taskgraph.decomposition import ScheduleRequest
 
 REPEATS = 3  # at most
 FASTER = 3  # a record may be that many times as fast as its run here, on the same kind of machine
@@ -92,28 +89,22 @@ def rerun(
         InputError: network or inputs are not those of the record, or it tells of something that cannot be rebuilt.
         Unavailable: its engine cannot run here.
     """
-    problem, runner = record.problem, engine(record.engine.name)
+    problem = record.problem
     network = _network(record) if network is None else _named(record, network.first(problem.layers))
     inputs = _inputs(record, mnist) if inputs is None else inputs
     inputs = inputs if inputs.count == problem.input_count else inputs.counted(problem.input_count)
     _check_same_sizes(record, network, inputs)
-    reductions = parse_reductions(",".join(record.reductions.requested) or "none", runner.offers)
-    threads = min(record.threads, usable_cores())
-    seed = record.verdict.truth.seed or 0
-    kept = False if record.verdict.truth.kind == "file" else measure.drawn(network, inputs, seed)
-    options = Options(threads, record.memory_limit_bytes, kept, request=_request(record))
-    prepared, spent = measure.timed(runner.prepare, network, reductions, record.memory_limit_bytes)
-    repeats = min(len(record.seconds), REPEATS)
-    measured, result = measure.measure(runner, prepared, inputs, options, repeats, 0.0, spent)
-    measurement = Measurement.of(measured)
+    request = _request(record)
+    by_file = record.verdict.truth.kind == "file"
+    done = run(request, Sources(network, inputs), keep=None if by_file else False)
+    measurement, result = done.measurement, done.result
     outcome = Outcome([], [], [])
     _compare_outputs(record, measurement, measure.summary(result), outcome)
     _compare_times(record, measurement, outcome)
-    if record.verdict.truth.kind == "file":
+    if by_file:
         outcome.open.append("the file that it was compared with is not repeated")
     elif record.engine.name != "reference":
-        truth = "official" if problem.official else "oracle"
-        verdict = judge(network, inputs, result, truth, seed=seed)
+        verdict = verdict_on(request, network, inputs, result)
         agreed, told = (outcome.same, "pass") if verdict.passed else (outcome.wrong, f"FAIL: {verdict.reasons}")
         agreed.append(f"verdict {told} ({verdict.truth.source}, {verdict.truth.checked} inputs)")
     return outcome
@@ -175,11 +166,21 @@ def _check_same_sizes(record: RunRecord, network: Network, inputs: Inputs) -> No
         raise InputError(f"its network has {sizes} neurons, layers and edges, and not those of the record")
 
 
-def _request(record: RunRecord) -> ScheduleRequest | None:
-    notes = record.engine.notes
-    if not isinstance(notes, TaskgraphNotes):
-        return None
-    return ScheduleRequest(schedule=notes.schedule, devices=notes.devices)
+def _request(record: RunRecord) -> RunRequest:
+    """The record's request as it runs here: on one rank, and on no more threads than there are cores."""
+    if record.request is None:
+        raise InputError("it is of a single layer beside other libraries; its own command repeats it")
+    truth = record.request.truth
+    return replace(
+        record.request,
+        ranks=1,
+        device=None,
+        threads=min(record.threads, usable_cores()),
+        memory=record.memory_limit_bytes,
+        repeats=min(len(record.seconds), REPEATS),
+        repeat_if_busy=0,
+        truth=truth if truth == "oracle" or (truth or "").startswith("official") else None,
+    )
 
 
 def _compare_outputs(record: RunRecord, again: Measurement, summary: dict, outcome: Outcome) -> None:

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from spdnn.costmodel.gpus import GPUS, PARTS, TileWork, parts, seconds
+from gpus import GPUS, PARTS, TileWork, parts, seconds
 
 V100 = GPUS["V100"]
 WORK = TileWork(32, 4, 8000.0, 4000.0, 2000.0, 1e4, 1e5, 8192.0)

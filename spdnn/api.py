@@ -1,0 +1,166 @@
+"""The calls of the Python API that need engines, readers and records together: compile, infer, load_records."""
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from spdnn.common.errors import InputError, Unavailable, install
+from spdnn.common.resources import usable_cores
+from spdnn.engines.base import Options
+from spdnn.engines.model import Model
+from spdnn.engines.registry import engine as engine_named
+from spdnn.formats import onnx_files
+from spdnn.formats.readers import open_network
+from spdnn.ops.program import IMAGES, Program, around
+from spdnn.problem.network import Network
+from spdnn.problem.result import Result
+from spdnn.reductions.registry import parse_reductions
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["compile", "infer", "load_records"]
+
+
+@overload
+def compile(
+    network: Network,
+    engine: str = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    reductions: str | Sequence[str] = ...,
+    memory: int | None = ...,
+    settings: Any = ...,
+) -> Model: ...
+@overload
+def compile(
+    network: str | os.PathLike | Callable[..., Any],
+    engine: str = ...,
+    batch: int | None = ...,
+    threads: int | None = ...,
+    reductions: str | Sequence[str] = ...,
+    memory: int | None = ...,
+    settings: Any = ...,
+    example: Any = ...,
+) -> Model | Program: ...
+def compile(
+    network: Any,
+    engine: str = "cpu",
+    batch: int | None = None,
+    threads: int | None = None,
+    reductions: str | Sequence[str] = "all",
+    memory: int | None = None,
+    settings: Any = None,
+    example: Any = None,
+) -> Model | Program:
+    """A network made ready once, to be called often: `model(x)` gives arrays, `model.infer(inputs)` a Result.
+
+    Args:
+        network: a Network; the path of a file that states all of a model: a store, official text, an ONNX model; or a
+            torch.nn.Module, in inference, copied. A model with convolutions, or with a flattening or a softmax that no
+            network has, becomes a Program: `model(x)` alone, on the engine cpu.
+        engine: as `spdnn engines` lists them. `cpu` answers few inputs in microseconds; others open a session a call.
+        batch: inputs of a usual call, for which memory and threads are made ready too; calls may have any number.
+        threads: all cores by default.
+        reductions: 'all' that the engine offers, 'none', or names.
+        memory: bytes of peak resident memory not to be passed by a call, or None. Weights that do not fit are streamed.
+        settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
+        example: a tensor that a torch.nn.Module takes, of two inputs or more; not needed where a Linear comes first.
+
+    Raises:
+        InputError: arguments that do not fit, or a model that holds what cannot be run: all of it is named.
+        Unavailable: the engine cannot run here.
+    """
+
+    def made(network: Network) -> Model:
+        return _compiled(network, engine, batch, threads, reductions, memory, settings)
+
+    modules = getattr(sys.modules.get("torch"), "nn", None)
+    if modules is not None and isinstance(network, modules.Module):
+        name = type(network).__name__
+        steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
+    elif example is not None:
+        raise InputError("example: it is for a torch.nn.Module alone")
+    elif not isinstance(network, str | os.PathLike):
+        return made(network)
+    elif os.fspath(network).endswith(".onnx"):
+        name, steps = os.fspath(network), onnx_files.read_steps(network)
+    else:
+        return made(open_network(network))
+    if any(step.kind in IMAGES for step in steps):
+        if engine != "cpu" or settings or memory is not None:
+            raise InputError(f"{name}: a model with convolutions runs on the engine cpu, without a memory limit")
+        return Program(steps, threads)
+    return around(made(onnx_files.network(name, steps, "none" if steps[-1].kind == "softmax" else None)), steps)
+
+
+def infer(
+    network: Network,
+    inputs: Any,
+    engine: str = "cpu",
+    reductions: str | Sequence[str] = "all",
+    threads: int | None = None,
+    memory: int | None = None,
+    values: bool = False,
+    settings: Any = None,
+) -> Result:
+    """Run one inference: compile, Model.infer, close.
+
+    Args:
+        inputs: Inputs, or what Inputs.from_array takes: (count, neurons), neurons equal to the network's width at its
+            first layer.
+        engine, reductions, threads, memory, settings: see compile.
+        values: keep all last rows (Result.values).
+
+    Returns:
+        a Result: categories, survivors per layer, row sums, and the values when asked for.
+
+    Raises:
+        InputError: inputs, reductions or memory that do not fit.
+        Unavailable: the engine cannot run here.
+    """
+    with _compiled(network, engine, None, threads, reductions, memory, settings, hold=False) as model:
+        return model.infer(inputs, values)
+
+
+def load_records(*paths: str | Path) -> "pandas.DataFrame":
+    """A pandas frame of run and operation records, a row each; its columns name their units.
+
+    Args:
+        paths: record files (.json, .jsonl), folders of them, or a workflow's results/; by default results/.
+
+    Raises:
+        InputError: nothing is there, or a record that is not sound. Unavailable: pandas is absent.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise Unavailable(f"load_records needs pandas: {install('report')}") from error
+    from spdnn.records.record_files import record_files
+    from spdnn.report.provenance.records import records_table
+    from spdnn.report.rendering import contents
+
+    everything = contents([record_files(path) for path in paths or ("results",)], any_code=True)
+    return pandas.read_csv(io.StringIO(records_table(everything.runs, everything.operations)))
+
+
+def _compiled(
+    network: Network,
+    name: str,
+    batch: int | None,
+    threads: int | None,
+    reductions: str | Sequence[str],
+    memory: int | None,
+    settings: Any,
+    hold: bool = True,
+) -> Model:
+    runner = engine_named(name)
+    if settings is not None and not (runner.settings and isinstance(settings, runner.settings)):
+        kind = f"takes settings of type {runner.settings.__name__}" if runner.settings else "has no settings"
+        raise InputError(f"settings of type {type(settings).__name__}: the engine {name} {kind}")
+    options = Options(usable_cores() if threads is None else threads, memory, settings=settings)
+    return Model(network, runner, parse_reductions(reductions, runner.offers), options, batch, hold)

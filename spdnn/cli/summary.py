@@ -1,0 +1,89 @@
+"""What a run prints at its end, and the outputs that it writes besides its record."""
+
+import sys
+from typing import BinaryIO
+
+import numpy as np
+
+from spdnn.common.files import replacing, reserve
+from spdnn.common.shown import counted
+from spdnn.measure import run as measure
+from spdnn.measure.record import Measurement
+from spdnn.problem import challenge
+from spdnn.problem.request import RunRequest
+from spdnn.problem.result import Result
+from spdnn.records.run_record import Verdict, busy_part
+from spdnn.records.time_to_solution import text
+
+ROWS_BYTES = 1 << 24  # of last rows that are written at a time
+
+
+def show(request: RunRequest, measurement: Measurement, result: Result, verdict: Verdict | None) -> None:
+    """Print survivors and verdict, and of a run that passed its times and rates."""
+    print(f"survivors   {result.categories.size} of {result.inputs} inputs")
+    if verdict is None:
+        print("verdict     none: not verified (--record or --truth verifies)")
+        return
+    truth = verdict.truth
+    against = f"{truth.source}, {truth.checked} of {truth.inputs} inputs compared; {verdict.values.rule}"
+    print(f"verdict     {'pass' if verdict.passed else 'FAIL'} ({against})")
+    if not verdict.passed:
+        return
+    if request.memory and measurement.peak_memory_bytes > request.memory:
+        message = (
+            f"{measurement.peak_memory_bytes:,} bytes were held at the peak, more than --memory {request.memory:,}"
+        )
+        print(f"spdnn: warning: {message}: reading files took more than the run", file=sys.stderr)
+    if part := busy_part(measurement):
+        others = f"other work took {100 * part:.0f} % of its {measurement.load.cores} cores"
+        tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
+        print(f"machine     BUSY: {others}{tried}; times may be longer than on a quiet one (--repeat-if-busy)")
+    print(f"solution    {text(measurement.time_to_solution)}")
+    seconds, runs = float(np.median(measurement.samples.inference_seconds)), len(measurement.digests)
+    rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
+    print(
+        f"inference   {seconds:.4f} s, {f'median of {runs}' if runs > 1 else 'one run'} ({measurement.span}; "
+        f"reductions: {'+'.join(measurement.reductions.requested) or 'none'}; {_workers(measurement)})"
+    )
+    print(
+        f"rate        {rate / 1e12:.4f} TeraEdges/s by the challenge's formula; "
+        f"{result.edges_computed / seconds / 1e9:.2f} billion edges/s really computed"
+    )
+
+
+def _workers(measurement: Measurement) -> str:
+    threads, ranked = counted(measurement.threads, "threads"), measurement.distribution
+    if measurement.ranks == 1:
+        return threads
+    balance = f"imbalance {ranked.imbalance.edges:.3f} in edges; {ranked.told}"
+    return f"{measurement.ranks} ranks of {threads}, {ranked.partition}; {balance}"
+
+
+def write_outputs(args, measurement: Measurement, result: Result) -> None:
+    """Write the files that --categories, --result, --samples and --values name."""
+    from spdnn.formats.categories import write_categories
+
+    if args.categories:
+        write_categories(args.categories, result.categories)
+    if args.result:
+        measure.write_result(args.result, result)
+    if args.samples:
+        measure.write_samples(args.samples, measurement, result)
+    if not args.values:
+        return
+    with replacing(args.values) as temporary, open(temporary, "wb") as stream:
+        if args.top:
+            neurons, values = result.top(args.top)
+            np.savez(stream, neurons=neurons, values=values)
+        else:
+            _write_rows(stream, result)
+
+
+def _write_rows(stream: BinaryIO, result: Result) -> None:
+    """All last rows as .npy; written and not mapped, so that a full disk is an error and no signal."""
+    form = {"descr": "<f4", "fortran_order": False, "shape": (result.inputs, result.outputs)}
+    np.lib.format.write_array_header_1_0(stream, form)
+    reserve(stream, stream.tell() + 4 * result.inputs * result.outputs)
+    step = max(1, ROWS_BYTES // (4 * result.outputs))
+    for start in range(0, result.inputs, step):
+        stream.write(result.rows(start, min(start + step, result.inputs)).data)

@@ -1,0 +1,264 @@
+"""A run, from its request to its record: load, prepare, time, judge, record, on one rank or several.
+
+This is the only place where these steps follow one another. The command, the workflow, a repeated record and the
+comparison with other libraries call `run`, or its steps by name.
+"""
+
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from spdnn.common.errors import InputError
+from spdnn.common.resources import usable_cores
+from spdnn.common.threads import threads
+from spdnn.distributed.world import launched, world
+from spdnn.engines.base import Engine, Options, Prepared, Session
+from spdnn.engines.registry import engine, names, settings_of
+from spdnn.measure import judging
+from spdnn.measure import run as measure
+from spdnn.measure.record import Measurement, record_of
+from spdnn.measure.run import Loaded
+from spdnn.pipeline.cache import Cache
+from spdnn.pipeline.load import load_inputs, load_network
+from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
+from spdnn.problem.request import RunRequest
+from spdnn.problem.result import Result
+from spdnn.records.run_record import RunRecord, Verdict
+from spdnn.records.time_to_solution import COMMAND, solution
+from spdnn.reductions.registry import parse_reductions
+
+Check = Callable[[Network, Inputs], None]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a run reads in place of what its request names; all None: the request alone says.
+
+    Attributes:
+        network, inputs: files that were made of the request's, or the objects themselves.
+        prepared: a file with the prepared network.
+    """
+
+    network: str | Network | None = None
+    inputs: str | Inputs | None = None
+    prepared: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left. On ranks but the first, measurement and result are None.
+
+    Attributes:
+        startup_seconds: before anything was read, where the caller said when it began.
+    """
+
+    request: RunRequest
+    loaded: Loaded
+    measurement: Measurement | None
+    result: Result | None
+    begun: float | None = None
+    startup_seconds: float = 0.0
+    cache: Cache | None = None
+
+
+def checked(request: RunRequest) -> tuple[Engine, tuple[str, ...], Any]:
+    """(engine, names of the reductions, settings of the engine) of a request.
+
+    Raises:
+        InputError: what no run could have. Unavailable: the engine cannot run here.
+    """
+    runner = engine(request.engine)
+    settings = settings_of(request.engine, request.settings)
+    if request.device is not None and not runner.on_device:
+        others = ", ".join(name for name in names() if engine(name, usable=False).on_device)
+        raise InputError(f"--device {request.device}: engine {runner.name} runs on none; those that do: {others}")
+    if request.device is not None and request.ranks > 1:
+        raise InputError(
+            f"--device {request.device}: several ranks share out the devices that they see; "
+            "CUDA_VISIBLE_DEVICES says which these are"
+        )
+    if request.ranks != launched():
+        raise InputError(
+            f"{request.ranks} ranks were asked for and {launched()} started; start as many, with the launcher of the "
+            "MPI that mpi4py uses (mpiexec -n, or the resource mpi of infer_ranks)"
+        )
+    return runner, parse_reductions(request.reductions, runner.offers), settings
+
+
+def run(
+    request: RunRequest,
+    sources: Sources = Sources(),
+    keep: bool | None = False,
+    cache: Cache | None = None,
+    memory: int | None = None,
+    begun: float | None = None,
+    reading: float = 0.0,
+    check: Check | None = None,
+) -> Run:
+    """Run a request on as many ranks as it asks for, which all call this.
+
+    Args:
+        keep: True: all last rows are kept; False: those that a verdict needs; None: none.
+        cache: of inputs and prepared networks of earlier runs.
+        memory: bytes at the peak, where the request names none.
+        begun: time.perf_counter() at the start of the process, for the time to solution.
+        reading: seconds that the caller spent on getting the files.
+        check: refuses a network and inputs before anything runs.
+
+    Raises:
+        InputError: a request that cannot be run. Unavailable: the engine cannot run here.
+        SpdnnError: repeats gave different outputs, or a sum passed the range of float32.
+    """
+    ranks = world()
+    startup = 0.0 if begun is None else time.perf_counter() - begun
+    runner, reductions, settings = ranks.together(checked, request)
+    memory = request.memory or memory
+    load = partial(_load, request, sources, runner, reductions, memory, cache, reading, check)
+    workers = threads(request.threads, ranks.local_size, warn=ranks.rank == 0)
+    if ranks.size == 1:
+        loaded = load(None)
+        options = Options(workers, memory, _kept(request, loaded, keep), request.device, settings)
+        spent = loaded.read_seconds, loaded.prepare_seconds
+        measured, result = measure.measure(
+            runner, loaded.prepared, loaded.inputs, options, request.repeats, *spent, request.repeat_if_busy
+        )
+    else:
+        from spdnn.distributed.run import Ranks
+
+        several = Ranks(ranks, runner, request.partition, memory, settings)
+        loaded = several.load(load)
+        kept = ranks.together(lambda: _kept(request, loaded, keep) if ranks.rank == 0 else None)
+        options = several.options(workers, ranks.comm.bcast(kept))
+        measured, result = several.measure(loaded, options, request.repeats, request.repeat_if_busy)
+    measurement = Measurement.of(measured) if measured else None
+    return Run(request, loaded, measurement, result, begun, startup, cache)
+
+
+def _load(
+    request: RunRequest,
+    sources: Sources,
+    runner: Engine,
+    reductions: tuple[str, ...],
+    memory: int | None,
+    cache: Cache | None,
+    reading: float,
+    check: Check | None,
+    shared_inputs: Inputs | None,
+) -> Loaded:
+    """Inputs, unless a rank of this node shares them, and the prepared network, with the seconds that each took."""
+    network, opening = sources.network, 0.0
+    if not isinstance(network, Network):
+        whole = sources.prepared is not None  # what was prepared may be deeper, and of the same network
+        network, opening = measure.timed(load_network, request, network, whole)
+    inputs, spent = shared_inputs or sources.inputs, 0.0
+    if not isinstance(inputs, Inputs):
+        inputs, spent = measure.timed(load_inputs, request, network.inputs, inputs, cache)
+    if check:
+        check(network, inputs)
+    if request.truth not in (None, "oracle"):
+        judging.named_truth(request.truth, inputs.count)
+    if sources.prepared is None:
+        prepared, seconds = measure.timed(prepare, network, runner, reductions, memory, cache)
+    else:
+        (prepared, seconds), stored = measure.timed(measure.stored, sources.prepared, network, request.layers)
+        opening += stored
+        if prepared.reductions != reductions:
+            names = "+".join(prepared.reductions) or "none"
+            raise InputError(f"{sources.prepared}: prepared with reductions {names}, not with {request.reductions}")
+    return Loaded(inputs, prepared, reading + opening + spent, seconds, spent)
+
+
+def prepare(
+    network: Network, runner: Engine, reductions: tuple[str, ...], memory: int | None = None, cache: Cache | None = None
+) -> Prepared:
+    """The network in the engine's layout, without what the reductions leave out; from the cache where it has it."""
+    make = partial(runner.prepare, network, reductions, memory)
+    return cache.prepared(network, runner.name, reductions, make) if cache else make()
+
+
+def opened(request: RunRequest, network: Network, inputs: Inputs, kept: np.ndarray | bool) -> tuple[Session, Loaded]:
+    """A session that is ready to run a request on one rank, and what it was made of.
+
+    Raises:
+        Unsuitable: the engine cannot run this network.
+    """
+    runner, reductions, settings = checked(request)
+    prepared, spent = measure.timed(prepare, network, runner, reductions, request.memory)
+    options = Options(request.threads or usable_cores(), request.memory, kept, request.device, settings)
+    session, read = measure.timed(runner.open, prepared, inputs, options)
+    return session, Loaded(inputs, prepared, read, spent)
+
+
+def judge(run: Run, telling: bool = False) -> tuple[Verdict | None, Measurement]:
+    """(verdict on the result of a run, its measurement with the time to solution).
+
+    No verdict where the reference would judge itself.
+    """
+    request, measurement = run.request, run.measurement
+    network, inputs = run.loaded.prepared.source, run.loaded.inputs
+    if request.engine == "reference" and (
+        request.truth == "oracle" or (request.truth is None and not measure.official(network, inputs))
+    ):
+        return None, measurement
+    verdict, spent = measure.timed(verdict_on, request, network, inputs, run.result, telling)
+    if run.begun is None:
+        return verdict, measurement
+    samples = measurement.samples
+    total = solution(
+        COMMAND,
+        time.perf_counter() - run.begun - measurement.aside_seconds,
+        run.cache.taken if run.cache else (),
+        startup=run.startup_seconds,
+        inputs=run.loaded.inputs_seconds,
+        network=samples.read_seconds[0] - run.loaded.inputs_seconds,
+        prepare=samples.prepare_seconds[0],
+        inference=samples.inference_seconds[0],
+        verification=spent,
+    )
+    return verdict, replace(measurement, time_to_solution=total)
+
+
+def verdict_on(request: RunRequest, network: Network, inputs: Inputs, result: Result, telling: bool = False) -> Verdict:
+    """The verdict on a result of a request: against the ground truth that it names, the official one, or the reference.
+
+    Args:
+        telling: fail also when none or all of the inputs compared survive.
+    """
+    official = request.truth is None and request.official
+    truth = "official" if official else request.truth
+    return judging.judge(network, inputs, result, truth, request.oracle_edges, request.seed, telling)
+
+
+def recorded(
+    request: RunRequest,
+    measurement: Measurement,
+    summary: dict,
+    verdict: Verdict,
+    configuration: str | None = None,
+) -> RunRecord:
+    """The record of a run that passed.
+
+    Args:
+        summary: of its result (measure.summary).
+        configuration: names of the workflow's configuration files; None: the run was not the workflow's.
+
+    Raises:
+        SpdnnError: the verdict did not pass.
+    """
+    command = shlex.join(request.command())
+    asked = RunRequest.of(request.values)  # a file leaves out what is at its default
+    return record_of(request.name, measurement, summary, verdict, command, request=asked, configuration=configuration)
+
+
+def _kept(request: RunRequest, loaded: Loaded, keep: bool | None) -> bool | np.ndarray:
+    """Whose last rows a run keeps, as Options.values takes it."""
+    if keep is None or keep:
+        return bool(keep)
+    return measure.drawn(loaded.prepared.source, loaded.inputs, request.seed)

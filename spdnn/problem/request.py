@@ -1,0 +1,222 @@
+"""What is asked of a run, as one typed value: the command, the configuration, the API and records all hold it.
+
+Each field is declared once, here or in the settings of an engine. The command's options, the keys of the configuration,
+the reference pages, the name of a case and the command that repeats a run are made from these declarations.
+"""
+
+import hashlib
+import json
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from spdnn.common.errors import InputError
+from spdnn.common.validation import builtins, converted
+from spdnn.problem import challenge
+
+LARGEST = 10**9
+MAX_THREADS = 1024
+ORACLE_EDGES = 1e9  # some 3 seconds of the reference on one core
+GENERATED = ("mnist", "digits", "official")  # inputs that have no file of the user's own
+KINDS = {"formula": "radixnet", "official": "official", "unstructured": "unstructured"}  # as files name networks
+READING = ("last", "bias", "clip", "rows")  # what must be known of a file of weights alone
+FILE_FIELDS = ("network", *READING, "truth")  # of a network that is a file
+CHALLENGE_FIELDS = ("neurons", "source", "cache")  # of a network of the challenge
+
+Path = Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "FILE"})]
+Count = Annotated[int, Meta(ge=1, le=LARGEST)]
+Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
+Bytes = Annotated[int, Meta(ge=1, le=10**18, extra={"unit": "bytes"})]
+Names = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*(,[a-z][a-z0-9-]*)*$(?!\n)", extra={"metavar": "LIST"})]
+Word = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]*$(?!\n)", extra={"metavar": "NAME"})]
+
+
+class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A run as it was asked for. A field that is None is left to the run, and the record says what was taken.
+
+    Attributes:
+        network: a network file or folder: a store, or anything that `spdnn network import` reads.
+        neurons: the width of a network of the challenge: 1024, 4096, 16384 or 65536.
+        layers: how many of the first layers run; 120, 480 and 1920 are official (default: all of a file).
+        source: the challenge's networks: formula (regenerated, exact), official (downloaded, up to 16 GB each) or
+            unstructured (random weights).
+        last: activation of the last layer, which stores, ONNX models and official text state; the others have ReLU.
+            With none, an ONNX model goes without a softmax at its end.
+        bias: a number, or one for each layer joined by commas (default: the file's own; official text has one by its
+            width; else 0).
+        clip: the upper bound of the ReLU, or none (default: 32 for official text, none otherwise).
+        rows: what the rows of a weight matrix are (default: outputs in a state dict, as torch has them, else inputs;
+            required where matrices fit both ways).
+        inputs: mnist (the official ones, by formula), digits (bundled with scikit-learn), official (downloaded), or a
+            file: a store, .npz, .npy, .mtx or official text.
+        mnist: the MNIST training images, idx or idx.gz (default: downloaded).
+        count: how many inputs, from the first on; more than there are repeats them (default: all).
+        engine: as `spdnn engines` lists them.
+        settings: those of the engine, by name.
+        reductions: exact reductions: all that the engine offers, none, or names joined by commas.
+        threads: of each rank (default: all cores that the process may use, shared out to the ranks of the node).
+        memory: peak resident memory of the run (not of the verification) not to be passed, such as 8GiB; of the ranks
+            of a node together (default: most of what is free).
+        device: which GPU, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with several devices the first of
+            them (default: 0; several ranks share them out).
+        ranks: MPI ranks; 1 runs without MPI.
+        partition: which rank has which inputs: static (contiguous parts), cyclic, or rebalanced (static at first, then
+            rows move to ranks that have fewer, when that pays).
+        repeats: timed repeats.
+        repeat_if_busy: times that all repeats are run again while other work takes over 10 % of the machine.
+        seed: of the inputs that are drawn before the run, to be compared with the reference.
+        oracle_edges: edges that the reference may go through, where there is no official ground truth; above it, a
+            sample is compared.
+        truth: what to verify against: official:N, oracle, or a file of categories (default: official, else oracle).
+        cache: keep inputs and prepared network in $SPDNN_DATA or ~/.cache/spdnn (10 GB at most), and take them from
+            there.
+
+    Raises:
+        InputError: no network, or fields that exclude each other.
+    """
+
+    network: Path | None = None
+    neurons: Count | None = None
+    layers: Count | None = None
+    source: Literal["formula", "official", "unstructured"] = "formula"
+    last: Literal["relu", "none"] | None = None
+    bias: float | Annotated[list[float], Meta(min_length=1)] | None = None
+    clip: Annotated[float, Meta(gt=0)] | Literal["none"] | None = None
+    rows: Literal["inputs", "outputs"] | None = None
+    inputs: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "mnist|digits|FILE"})] = "mnist"
+    mnist: Path | None = None
+    count: Count | None = None
+    engine: Word = "cpu"
+    settings: dict[str, bool | int | str] = {}
+    reductions: Names = "all"
+    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
+    memory: Bytes | None = None
+    device: Natural | None = None
+    ranks: Annotated[int, Meta(ge=1, le=65536)] = 1
+    partition: Literal["static", "cyclic", "rebalanced"] = "rebalanced"
+    repeats: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    repeat_if_busy: Annotated[int, Meta(ge=0, le=100)] = 0
+    seed: Natural = 0
+    oracle_edges: Annotated[float, Meta(gt=0, extra={"metavar": "EDGES"})] = ORACLE_EDGES
+    truth: Path | None = None
+    cache: bool = True
+
+    def __post_init__(self):
+        if (self.network is None) == (self.neurons is None):
+            raise InputError("a run needs a network file, or the neurons of a network of the challenge, and not both")
+        defaults = _defaults()
+        absent = CHALLENGE_FIELDS if self.network is not None else FILE_FIELDS
+        for name in absent:
+            if getattr(self, name) != defaults[name]:
+                kind = "a network file" if self.network is not None else "a network of the challenge"
+                raise InputError(f"{name} {getattr(self, name)!r} does not go with {kind}")
+        if self.neurons is None:
+            return
+        if self.layers is None:
+            raise InputError(f"layers: a network of the challenge needs them, from 1 to {challenge.MAX_LAYERS}")
+        if self.neurons not in challenge.BIAS:
+            raise InputError(
+                f"{self.neurons} neurons have no official bias; they must be 1024, 4096, 16384 or 65536 "
+                "(other widths: `spdnn network make radixnet --bias B`, and `spdnn infer` runs what it makes)"
+            )
+
+    @classmethod
+    def of(cls, values: dict[str, Any], where: str = "request") -> "RunRequest":
+        """The request of these values, each checked against its type and bounds.
+
+        Raises:
+            InputError: a value that is not allowed; `where` begins the sentence.
+        """
+        return converted(cls, values, where)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The fields that differ from their defaults, fit for JSON."""
+        default = _defaults()
+        return {name: value for name, value in builtins(self).items() if value != default[name]}
+
+    @property
+    def official(self) -> bool:
+        """Whether it is one of the twelve with its inputs: then the official ground truth must judge it."""
+        sizes = self.neurons in challenge.WIDTHS and self.layers in challenge.DEPTHS
+        return sizes and self.source != "unstructured" and self.inputs in ("mnist", "official")
+
+    @property
+    def network_name(self) -> str:
+        """How files and cases name the network; different networks have different names."""
+        if self.network is None:
+            return f"{KINDS[self.source]}-{self.neurons}"
+        return f"{_word(self.network)}-{_digest({name: getattr(self, name) for name in FILE_FIELDS[:-1]})}"
+
+    @property
+    def prepared_name(self) -> str:
+        """How files name the prepared network; depths share it."""
+        return f"{self.network_name}.{self.engine}.{self.reductions.replace(',', '+')}"
+
+    @property
+    def inputs_name(self) -> str:
+        """How files and cases name all inputs; different inputs have different names."""
+        if self.inputs in GENERATED:
+            return f"{self.inputs}-{self.neurons or self.network_name}"
+        return f"{_word(self.inputs)}-{_digest(self.inputs)}"
+
+    @property
+    def name(self) -> str:
+        """How files and the report name the case; different requests have different names."""
+        network = self.network_name + (f"-{self.layers}" if self.layers else "")
+        inputs = self.inputs_name + (f"-first-{self.count}" if self.count else "")
+        parts = [network, inputs, self.engine, self.reductions.replace(",", "+")]
+        parts += [f"t{self.threads}"] if self.threads else []
+        parts += [f"r{self.ranks}-{self.partition}"] if self.ranks > 1 else []
+        settings = dict(self.settings)
+        if "schedule" in settings or "devices" in settings:
+            parts.append(f"{settings.pop('schedule', 'auto')}-d{settings.pop('devices', 1)}")
+        named = ("network", "neurons", "layers", "source", "last", "bias", "clip", "rows", "inputs", "count", "engine",
+                 "reductions", "threads", "ranks", "repeats")  # fmt: skip
+        rest = {name: value for name, value in self.values.items() if name not in named} | {"settings": settings}
+        if self.ranks > 1:
+            rest.pop("partition", None)
+        rest = {name: value for name, value in rest.items() if value != {}}
+        return ".".join(parts + ([_digest(rest)] if rest else []))
+
+    def command(self, record: str = "run.json") -> list[str]:
+        """The words of the command that runs this request and writes its record."""
+        words = ["spdnn", "infer" if self.network is not None else "challenge"]
+        values = self.values
+        values |= values.pop("settings", {})
+        for name, value in values.items():
+            if name != "ranks":
+                words += option_words(name, value)
+        words += ["--record", record]
+        return ["mpiexec", "-n", str(self.ranks), *words] if self.ranks > 1 else words
+
+
+def option_words(name: str, value: Any) -> list[str]:
+    """An option of a command line with its value."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [option if value else f"--no-{option[2:]}"]
+    text = ",".join(map(repr, value)) if isinstance(value, list) else str(value)
+    return [f"{option}={text}"] if text.startswith("-") else [option, text]
+
+
+def reading(values: Any) -> dict[str, Any]:
+    """What the attributes of READING that are not None say of a file of weights, as open_network takes it."""
+    said = {name: value for name in READING if (value := getattr(values, name)) is not None}
+    return said | ({"clip": None} if said.get("clip") == "none" else {})
+
+
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in msgspec.structs.fields(RunRequest)} | {"settings": {}}
+
+
+def _word(path: str) -> str:
+    """A file's name as the name of a case may contain it."""
+    stem = PurePath(path).name.split(".")[0][:60]
+    return "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in stem).strip("-") or "file"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]  # any name of a file

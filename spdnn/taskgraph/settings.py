@@ -1,0 +1,50 @@
+"""The settings of the engines `taskgraph` and `taskgraph-cuda`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
+
+from spdnn.common.errors import InputError
+
+Schedule = Literal["resident", "stream", "graph", "pipeline"]
+SCHEDULES = RESIDENT, STREAM, GRAPH, PIPELINE = get_args(Schedule)
+AUTO = "auto"
+
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+Bytes = Annotated[int, Meta(ge=1, le=10**18, extra={"unit": "bytes"})]
+
+
+@dataclass(frozen=True)
+class TaskgraphSettings:
+    """How an inference is cut into tasks. What is None, the cost model chooses.
+
+    Attributes:
+        schedule: resident (weights stay on each device), stream (they pass through buffers), graph (devices draw
+            batches as they finish), pipeline (each device has a range of the layers), or auto (the fastest predicted).
+        devices: of each rank: parts of its threads, or GPUs.
+        pipeline: devices that each batch passes through (default: all with the schedule pipeline, else 1).
+        batches: of the inputs, at most (default: as few as fit).
+        buffers: of streamed weights on a device, 2 or more (default: 2).
+        device_memory: bytes that a device may take at most (default: all that it has).
+        join: batches with few rows left go on as one; without, each goes to its end alone.
+
+    Raises:
+        InputError: an unknown schedule, or a number below 1.
+    """
+
+    schedule: Literal[Schedule, "auto"] = AUTO
+    devices: Count = 1
+    pipeline: Count | None = None
+    batches: Count | None = None
+    buffers: Count | None = None
+    device_memory: Bytes | None = None
+    join: bool = True
+
+    def __post_init__(self):
+        if self.schedule not in (AUTO, *SCHEDULES):
+            raise InputError(f"schedule {str(self.schedule)[:40]!r} must be one of {', '.join((AUTO, *SCHEDULES))}")
+        named = ("devices", "pipeline", "batches", "buffers", "device_memory")
+        numbers = [value for name in named if (value := getattr(self, name)) is not None]
+        if any(not isinstance(number, int) or number < 1 for number in numbers):
+            raise InputError(f"{self}: each number must be an integer from 1, or None")
