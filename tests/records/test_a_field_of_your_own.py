@@ -7,10 +7,10 @@ import json
 import re
 
 import pytest
+from records_page import page, schema
 
 from spdnn.records.files import read_record, write_record
 from spdnn.records.notes import NOTES
-from spdnn.records.reference import page, schema
 from tests.report.test_report import made_record, shown
 
 

@@ -2,15 +2,16 @@
 
 import jsonschema
 import pytest
+from records_page import KINDS, page, schema
 
+from spdnn.records.columns import columns
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.reference import KINDS, columns, page, schema
 from spdnn.records.run_record import RunRecord
 
 
 def test_the_page_is_current(root):
     committed = (root / "docs/reference/records.md").read_text(encoding="utf-8")
-    assert committed == page() + "\n", "python -m spdnn.records.reference > docs/reference/records.md"
+    assert committed == page() + "\n", "python docs/records_page.py > docs/reference/records.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)

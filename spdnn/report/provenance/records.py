@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from spdnn.common.validation import builtins
+from spdnn.records.columns import columns
 from spdnn.records.fields import or_none
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.reference import columns
 from spdnn.records.run_record import RunRecord
 from spdnn.report.common.drawing import table
 from spdnn.report.common.embedded import link

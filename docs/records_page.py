@@ -1,28 +1,28 @@
-"""Records for readers: their JSON Schema, the reference page, and the columns of the table, all from the classes.
+"""Records for readers: their JSON Schema and the reference page, both from the classes.
 
-python -m spdnn.records.reference > docs/reference/records.md
-python -m spdnn.records.reference --schema run|operation|verdict
+python docs/records_page.py > docs/reference/records.md
+python docs/records_page.py --schema run|operation|verdict
 """
 
 import json
 import sys
-from collections.abc import Iterator
 
 import msgspec
 import msgspec.inspect
 
 from spdnn.common import validation
 from spdnn.common.validation import allowed
+from spdnn.records.columns import note_types, value_types
 from spdnn.records.fields import descriptions
 from spdnn.records.notes import NOTES, Notes
 from spdnn.records.operation_record import OperationRecord
-from spdnn.records.run_record import Engine, RunRecord, Verdict
+from spdnn.records.run_record import RunRecord, Verdict
 
 KINDS = {"run": RunRecord, "operation": OperationRecord, "verdict": Verdict}
 HEAD = """\
 # Records
 
-Made by `python -m spdnn.records.reference > docs/reference/records.md` from the classes, where fields are
+Made by `python docs/records_page.py > docs/reference/records.md` from the classes, where fields are
 defined: those of a run record and a verdict in `spdnn/records/run_record.py`, of an operation record in
 `spdnn/records/operation_record.py`, of what engines note in `spdnn/records/notes.py`. A file holds an object in
 JSON, or one on each line (.jsonl). Times are in seconds and sizes in bytes; a field that *may be absent* is
@@ -39,10 +39,10 @@ def schema(kind: str) -> dict:
     whole = validation.schema(KINDS[kind])
     classes = {one.__name__: one for one in _classes(KINDS[kind])}
     if kind == "run":
-        noted = validation.schema(msgspec.defstruct("Noted", [(one.__name__, one) for one in _note_types()]))["$defs"]
+        noted = validation.schema(msgspec.defstruct("Noted", [(one.__name__, one) for one in note_types()]))["$defs"]
         whole["$defs"] |= {name: node for name, node in noted.items() if name != "Noted"}
         whole["notes_of"] = {engine: f"#/$defs/{one.__name__}" for engine, one in sorted(NOTES.items())}
-        classes |= {one.__name__: one for one in _note_types()}
+        classes |= {one.__name__: one for one in note_types()}
     for name, node in whole["$defs"].items():
         node["description"] = _introduction(classes[name])
         for field, description in _described(classes[name]).items():
@@ -55,50 +55,22 @@ def page() -> str:
     sections = []
     for title, kinds in (
         ("Run record", _classes(RunRecord)),
-        ("What engines note", _note_types()),
+        ("What engines note", note_types()),
         ("Operation record", [one for one in _classes(OperationRecord) if one not in _classes(RunRecord)]),
     ):
         sections += [f"## {title}\n", *map(_section, kinds)]
     return "\n".join([HEAD, *sections])
 
 
-def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(name, path of the value) of each column that a record of the class has in the table, in the order of the class.
-
-    Those are the fields marked with `column`, of the record and of the notes of every engine.
-    """
-    for field in msgspec.inspect.type_info(kind).fields:
-        marked, types = _unwrapped(field.type)
-        if marked is not None:
-            yield marked or field.name, (*path, field.name)
-        for one in types:
-            if isinstance(one, msgspec.inspect.StructType):
-                yield from columns(one.cls, (*path, field.name))
-    if kind is Engine:
-        yield from dict.fromkeys(pair for one in _note_types() for pair in columns(one, (*path, "notes")))
-
-
-def _unwrapped(kind: msgspec.inspect.Type) -> tuple[str | None, list[msgspec.inspect.Type]]:
-    """(the name of the column that a field is, "" for its own, None for none; the types that it may be of)."""
-    extra = getattr(kind, "extra", None) or {}
-    kind = kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind
-    types = list(kind.types) if isinstance(kind, msgspec.inspect.UnionType) else [kind]
-    return (extra["column"] or "") if "column" in extra else None, types
-
-
 def _classes(kind: type) -> list[type]:
     """The class, then those of its fields and of theirs, in the order of the fields."""
     classes = [kind]
     for field in msgspec.inspect.type_info(kind).fields:
-        for one in _unwrapped(field.type)[1]:
+        for one in value_types(field.type)[1]:
             one = getattr(one, "item_type", one)
             if isinstance(one, msgspec.inspect.StructType):
                 classes += [inner for inner in _classes(one.cls) if inner not in classes]
     return classes
-
-
-def _note_types() -> list[type]:
-    return list(dict.fromkeys([Notes, *NOTES.values()]))
 
 
 def _introduction(kind: type) -> str:

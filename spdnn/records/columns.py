@@ -1,0 +1,36 @@
+"""The columns of the table of records (CSV), from the fields that are marked with `column`."""
+
+from collections.abc import Iterator
+
+import msgspec.inspect
+
+from spdnn.records.notes import NOTES, Notes
+from spdnn.records.run_record import Engine
+
+
+def columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name, path of the value) of each column that a record of the class has in the table, in the order of the class.
+
+    Those are the fields marked with `column`, of the record and of the notes of every engine.
+    """
+    for field in msgspec.inspect.type_info(kind).fields:
+        marked, types = value_types(field.type)
+        if marked is not None:
+            yield marked or field.name, (*path, field.name)
+        for one in types:
+            if isinstance(one, msgspec.inspect.StructType):
+                yield from columns(one.cls, (*path, field.name))
+    if kind is Engine:
+        yield from dict.fromkeys(pair for one in note_types() for pair in columns(one, (*path, "notes")))
+
+
+def value_types(kind: msgspec.inspect.Type) -> tuple[str | None, list[msgspec.inspect.Type]]:
+    """(the name of the column that a field is, "" for its own, None for none; the types that it may be of)."""
+    extra = getattr(kind, "extra", None) or {}
+    kind = kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind
+    types = list(kind.types) if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    return (extra["column"] or "") if "column" in extra else None, types
+
+
+def note_types() -> list[type]:
+    return list(dict.fromkeys([Notes, *NOTES.values()]))
