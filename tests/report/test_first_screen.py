@@ -8,6 +8,10 @@ from spdnn.report.rendering import Folder, render
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("browser")]
 WORDS, BYTES = 2000, 1_500_000
+INSIDE = """svg => {
+    const all = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll("text")]
+    return texts.every(text => text.getBoundingClientRect().right <= all.right + 1)
+}"""
 
 
 def official(problem, reductions, seconds):
@@ -49,6 +53,18 @@ def test_what_is_seen_first(opened, twelve):
         assert "times the best published exact rate on one GPU" in visit.page.locator("h1").inner_text()
         assert len(visit.text().split()) < WORDS
     assert twelve.stat().st_size < BYTES
+
+
+@pytest.mark.parametrize(
+    "reductions", [[("dead", "inputs", "neurons")], [("dead",), ("dead", "inputs", "neurons"), ()]]
+)
+def test_the_legend_is_within_the_figure(opened, tmp_path, reductions):
+    """Of four entries, as the default run has them, and of six."""
+    records = [official(challenge.PROBLEMS[0], on, 0.5) for on in reductions]
+    render([Folder(stored(tmp_path, *records))], tmp_path / "report.html", BASELINES)
+    for width in (1440, 390):
+        figure = opened(tmp_path / "report.html", width=width).page.locator("#figure-overview svg:visible")
+        assert figure.evaluate(INSIDE)
 
 
 def test_figures_follow_the_scheme(opened, twelve):

@@ -9,7 +9,7 @@ from spdnn.report.common.plotting import INK, canvas, colours, line, logarithmic
 from spdnn.report.networks.values import SERIES
 
 # (name of a series, label, mark, index into "colorblind"); ours are filled, published ones hollow, with their hardware.
-WIDEST_LEGEND = 4  # entries in one line of it
+WIDEST_LEGEND = 3  # entries in one line of it
 MARKS = (
     ("reduced", "ours, with reductions", "*", 0),
     ("like", "ours, like for like", "D", 1),
