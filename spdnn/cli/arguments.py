@@ -1,6 +1,8 @@
 """Types of arguments, and options that are made of declared fields: those of a RunRequest and of engines' settings."""
 
 import argparse
+import contextlib
+import json
 import math
 import os
 import re
@@ -106,7 +108,7 @@ def request(args: argparse.Namespace, **more: Any) -> RunRequest:
     names = (field for field in RunRequest.__struct_fields__ if field != "settings")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     chosen = asked_settings(given.get("engine", "cpu"), settings(args))
-    return RunRequest(**given, settings=chosen, **more)
+    return RunRequest.of(given | {"settings": chosen} | more, "")
 
 
 def check_files(chosen: argparse.Namespace) -> None:
@@ -133,8 +135,14 @@ def check_files(chosen: argparse.Namespace) -> None:
 
 def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
     """The files that are read where the argument `name` has this value."""
-    if name == "request" and str(value).startswith("{"):
-        return  # the JSON itself
+    if name == "request":  # a file, or the JSON itself: what it names is read too
+        inline = str(value).startswith("{")
+        text = str(value) if inline else Path(value).read_text(errors="replace") if Path(value).is_file() else ""
+        with contextlib.suppress(ValueError, AttributeError):
+            named = json.loads(text)
+            yield from (file for key in ("network", "inputs", "mnist", "truth") for file in _read(key, named.get(key)))
+        if inline:
+            return
     for path in map(Path, value if isinstance(value, list) else [value] if value else []):
         if name == "network":
             from spdnn.formats.readers import network_files
@@ -155,11 +163,12 @@ def _words(field: inspect.Field, described: str) -> dict:
     if isinstance(kind, inspect.UnionType):
         kinds = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
         kind = kinds[0] if len(kinds) == 1 else inspect.UnionType(tuple(kinds))
+        extra = next((one.extra for one in kinds if isinstance(one, inspect.Metadata) and one.extra), {})
     if isinstance(kind, inspect.Metadata):
         kind, extra = kind.type, kind.extra or {}
     text = described.rstrip(".").replace("%", "%%")
     if isinstance(kind, inspect.BoolType):
-        return {"action": "store_const", "const": False, "help": f"switch off: {text}"}
+        return {"action": "store_const", "const": False, "help": text.partition("; without, ")[2]}
     if field.default not in (None, inspect.NODEFAULT, UNSET) and "(default" not in text:
         text += f" (default: {field.default:g})" if isinstance(field.default, float) else f" (default: {field.default})"
     if isinstance(kind, inspect.LiteralType):
@@ -186,10 +195,11 @@ def _parser(kind: inspect.Type, extra: dict) -> Callable[[str], Any]:
 
 def _either(kinds: tuple[inspect.Type, ...], text: str) -> Any:
     """A number, one of some words, or numbers joined by commas, as the types allow."""
+    kinds = tuple(kind.type if isinstance(kind, inspect.Metadata) else kind for kind in kinds)
     for kind in kinds:
         if isinstance(kind, inspect.LiteralType) and text in kind.values:
             return text
-        if isinstance(kind, inspect.ListType | inspect.Metadata) and "," in text:
+        if isinstance(kind, inspect.ListType) and "," in text:
             return [number(part, float, math.isfinite, "a number, or one for each layer joined by commas")
                     for part in text.split(",")]  # fmt: skip
     simple = next(kind for kind in kinds if isinstance(kind, inspect.FloatType))

@@ -23,7 +23,7 @@ def add(group) -> None:
     )
     make.add_argument("kind", choices=["radixnet", "unstructured"])
     arguments.option(make, "neurons", required=True, help="such as 1024")
-    arguments.option(make, "layers", required=True)
+    arguments.option(make, "layers", required=True, help="how many")
     make.add_argument("--bias", **BIAS, help="of a RadiX-Net; default: the official one of the width")
     arguments.option(make, "clip", help="of a RadiX-Net, or none; default: 32")
     make.add_argument("--seed", type=int, help="default: the official one, or 0 for an unstructured network")

@@ -1,5 +1,6 @@
 """`spdnn challenge`, `infer` and `run`: make a request, run it, verify it, write its record and its outputs."""
 
+import os
 import sys
 import time
 from functools import partial
@@ -7,8 +8,9 @@ from functools import partial
 from spdnn.cli import answers, arguments, summary
 from spdnn.common.errors import InputError
 from spdnn.common.files import together
-from spdnn.distributed.local import staged
+from spdnn.distributed.local import VARIABLE, staged
 from spdnn.distributed.world import launched, world
+from spdnn.formats.readers import network_files
 from spdnn.measure import run as measure
 from spdnn.pipeline.cache import Cache
 from spdnn.pipeline.run import Sources, judge, recorded, run
@@ -24,8 +26,9 @@ RECORD = {"metavar": "run.json", "help": "verify, and write the record; only a p
 def add_challenge(command) -> None:
     command.description = "Regenerate a Sparse DNN Graph Challenge problem, run it, verify it, and write the record."
     needed = {"required": True}
+    deep = {"required": True, "help": "how many of the layers; 120, 480 and 1920 are official"}
     arguments.add_fields(
-        command, RunRequest, ("neurons", *TASK, "source", *CLOCK, "cache", *MACHINE), neurons=needed, layers=needed
+        command, RunRequest, ("neurons", *TASK, "source", *CLOCK, "cache", *MACHINE), neurons=needed, layers=deep
     )
     command.add_argument("--record", **RECORD)
     arguments.add_settings(command)
@@ -39,8 +42,9 @@ def add_infer(command) -> None:
         "with the float64 reference, or with --truth."
     )
     needed = {"required": True}
+    inputs = {"required": True, "help": "a store, .npz, .npy, .mtx or official text; or mnist, digits, official"}
     arguments.add_fields(
-        command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=needed
+        command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=inputs
     )
     arguments.add_reading(command)
     _add_outputs(command)
@@ -61,8 +65,8 @@ def add_run(command) -> None:
         "that the workflow has made of its network and inputs are read in place of those that it names."
     )
     command.add_argument("request", metavar="REQUEST", help="a file, or the JSON itself")
-    for name in ("network", "prepared", "inputs"):
-        command.add_argument(f"--{name}", metavar="FILE", help=f"the {name}, as a stage of the workflow left it")
+    for name, what in (("network", "network"), ("prepared", "prepared network"), ("inputs", "inputs")):
+        command.add_argument(f"--{name}", metavar="FILE", help=f"the {what}, as a stage of the workflow left it")
     arguments.option(command, "memory", help="bytes at the peak, where the request names none")
     _add_outputs(command)
     command.set_defaults(run=_run, several=True, reads=("request", "network", "inputs", "prepared"), writes=OUTPUTS)
@@ -117,9 +121,14 @@ def _run(args) -> int:
     from spdnn.common import door
     from spdnn.common.validation import parsed
 
-    inline = args.request.startswith("{")
-    text = args.request if inline else door.text(args.request, "request")
-    request = parsed(RunRequest, text, "request" if inline else args.request, "request")
+    def read() -> RunRequest:
+        inline = args.request.startswith("{") and not os.path.exists(args.request[:255])
+        text = args.request if inline else door.text(args.request, "request")
+        return parsed(RunRequest, text, "request" if inline else args.request, "request")
+
+    if args.record and (args.network or args.inputs or args.prepared):
+        raise InputError("--record is of the files that the request names, not of others (--network, --inputs)")
+    request = world().together(read)
     return _from_files(args, request, Sources(args.network, args.inputs, args.prepared), bool(args.record))
 
 
@@ -134,6 +143,12 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
         raise InputError("--top K says what --values holds; give --values out.npz too")
     asked = world().together(answers.Answers, args) if hasattr(args, "labels") else None
     keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
+    stage = args.stage or os.environ.get(VARIABLE)
+    if stage and sources.network and len(files := list(network_files(sources.network))) > 1:
+        raise InputError(
+            f"{sources.network}: a network of {len(files)} files; --stage copies one: make a store of it "
+            "(spdnn network import)"
+        )
     begun = time.perf_counter()
     with staged(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:
         done = run(

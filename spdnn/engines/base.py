@@ -48,7 +48,7 @@ class Options:
     def __post_init__(self):
         if not (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS):
             raise InputError(f"threads {self.threads!r}: an integer from 1 to {MAX_THREADS}")
-        if self.memory is not None and not self.memory >= 1:
+        if self.memory is not None and not (isinstance(self.memory, int | np.integer) and self.memory >= 1):
             raise InputError(f"memory {self.memory!r}: a number of bytes from 1, or None")
 
     @property

@@ -117,7 +117,11 @@ def _gemm(reader: Reader, node: Node) -> Step:
     if given["transA"]:
         raise Unfit(": transA")
     weight, bias = _matrix(reader, reads[1], turned=not given["transB"]), reader.optional(reads, 2)
-    weight = weight if given["alpha"] == 1 else weight * given["alpha"]
+    if given["alpha"] != 1:
+        scaled = np.asarray(weight, np.float64) * given["alpha"]
+        if np.any((np.abs(scaled) < np.finfo(np.float32).tiny) & (weight != 0)):
+            raise Unfit(f": alpha {given['alpha']:g} makes a weight smaller than float32 can hold")
+        weight = scaled
     return Step("", "linear", weight, 0.0 if bias is None else vector(bias * given["beta"], len(weight)))
 
 

@@ -119,7 +119,7 @@ def import_network(
 
 
 def network_files(path: str | PathLike) -> Iterator[Path]:
-    """The files that open_network reads at `path`, those beside an ONNX model whose names it has among them; none where
+    """The files that open_network reads at `path`, those that an ONNX model or an index names among them; none where
     there is nothing.
 
     Raises:
@@ -133,9 +133,11 @@ def network_files(path: str | PathLike) -> Iterator[Path]:
         yield path
         if path.suffix == ".txt":
             yield from matrices.sources(path)
-        elif path.suffix == ".onnx":
+        elif path.suffix == ".onnx" or path.name.endswith(
+            tensors.INDEX
+        ):  # it names its files, which lie beside or below
             content = door.whole(path)
-            yield from (file for file in door.listing(path.parent) if os.fsencode(file.name) in content)
+            yield from (file for file in path.parent.rglob("*") if os.fsencode(file.name) in content and file.is_file())
 
 
 @door.releasing()

@@ -25,6 +25,7 @@ from spdnn.problem.network import (
 )  # fmt: skip
 
 INPUTS, OUTPUTS = "inputs", "outputs"
+CANCELLING = 16  # a shift, in units of the scale that follows, from which on it stays a layer: more bits would cancel
 LONGEST = 400  # characters of a sentence that lists problems
 
 
@@ -198,7 +199,7 @@ def _joined(one: Step, two: Step) -> Step | None:
     factor = np.asarray(two.weight, np.float64)
     follows = {"activation": two.activation, "gives": two.gives}
     if one.kind != "scale":
-        weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor)
+        weight = one.weight if (factor == 1).all() else _scaled(one.weight, factor, one.name)
         return one._replace(
             weight=weight, bias=(np.asarray(one.bias, np.float64) - two.center) * factor + two.bias, **follows
         )
@@ -212,9 +213,17 @@ def _joined(one: Step, two: Step) -> Step | None:
     return one._replace(center=-np.asarray(one.bias), weight=factor, bias=two.bias, **follows)
 
 
-def _scaled(weight: Any, factor: np.ndarray) -> np.ndarray:
+def _scaled(weight: Any, factor: np.ndarray, name: str) -> np.ndarray:
     """float64: each output's weights times its factor."""
-    return np.asarray(weight, np.float64) * factor.reshape(-1, *[1] * (np.ndim(weight) - 1) if factor.size > 1 else ())
+    factor = factor.reshape(-1, *[1] * (np.ndim(weight) - 1) if factor.size > 1 else ())
+    return _representable(np.asarray(weight, np.float64) * factor, weight, name)
+
+
+def _representable(scaled: np.ndarray, weight: Any, where: str) -> np.ndarray:
+    """The scaled weights. Raises InputError where one becomes too small for float32, and its products would be lost."""
+    if np.any((np.abs(scaled) < np.finfo(np.float32).tiny) & (np.asarray(weight) != 0)):
+        raise InputError(f"{where}: scales make a weight smaller than float32 can hold (below 1.2e-38)")
+    return scaled
 
 
 @np.errstate(all="ignore")  # what is not finite is refused in the layer that has it
@@ -225,7 +234,8 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
 
     * After a layer or between two they meet sums, which are rounded at their own size already. What a scale moves them
       by is no larger than they and its result are, so the bound of a layer stays: n + 2 roundings (2^-24) of all that
-      its n products and its bias add up to.
+      its n products and its bias add up to. A shift that is far from 0 beside what it leaves stays a layer, for there
+      these sums cancel.
     * Inputs are exact. What is added to them or subtracted stays a layer of its own, with weights of 1 if it comes
       first, so that x - mean is rounded once. A factor alone goes into weights, each of which is rounded once.
 
@@ -276,12 +286,14 @@ def _layers(path, step: Step, before: Sequence[Step], first: bool) -> list[Layer
         pairs = ((1.0, -np.asarray(one.center)), (one.weight, one.bias))
         parts += [tuple(np.broadcast_to(np.ravel(part), weight.shape[1]) for part in pair) for pair in pairs]
     parts = [(factor, shift) for factor, shift in parts if np.any(shift) or np.any(factor != 1)]
+    shifts = [part for one in before for part in (np.asarray(one.center) * one.weight, one.bias)]
+    far = any(np.max(np.abs(shift), initial=0) > CANCELLING for shift in shifts)
     made = []
-    while first and parts and (len(parts) > 1 or np.any(parts[0][1])):
+    while (first or far) and parts and (len(parts) > 1 or np.any(parts[0][1])):
         factor, shift = parts.pop(0)
         made.append(Layer.from_matrix(sp.diags_array(factor), shift, IDENTITY, f"{path}: {before[0].name}"))
     for factor, shift in reversed(parts):
         bias = np.asarray(bias, np.float64) + weight @ shift
-        weight = np.asarray(weight, np.float64) * factor
+        weight = _representable(np.asarray(weight, np.float64) * factor, weight, where)
     bias = bias if np.ndim(bias) == 0 or np.size(bias) > 1 or weight.shape[0] == 1 else np.asarray(bias).ravel()[0]
     return [*made, Layer.from_matrix(weight.T, bias, step.activation, where)]

@@ -25,6 +25,7 @@ from spdnn.formats.store import write_prepared
 from spdnn.measure import run as measure
 from spdnn.problem.challenge import MAX_LAYERS
 from spdnn.problem.features import Inputs
+from spdnn.problem.network import Network
 from spdnn.sources.radixnet import RadixNet
 
 MOST = 10_000_000_000  # bytes
@@ -61,9 +62,11 @@ class Cache:
         return inputs
 
     def prepared(
-        self, network: RadixNet, engine: str, reductions: tuple[str, ...], make: Callable[[], Prepared]
+        self, network: Network, engine: str, reductions: tuple[str, ...], make: Callable[[], Prepared]
     ) -> Prepared:
         """A network prepared for an engine, from here if it was as deep or deeper, or by `make`."""
+        if not isinstance(network, RadixNet):  # others are not kept
+            return make()
         whole = RadixNet(network.neurons, MAX_LAYERS)
         key = {"network": whole.description, "engine": engine, "reductions": reductions}
         path = self._path(f"prepared-{network.neurons}-{engine}", key)

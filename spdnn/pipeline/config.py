@@ -16,9 +16,9 @@ import msgspec
 
 from spdnn.common.errors import InputError
 from spdnn.common.files import check_no_url
-from spdnn.common.validation import LONGEST_SENTENCE, shortened
+from spdnn.common.validation import LONGEST_SENTENCE, allowed, shortened
 from spdnn.engines.registry import asked_settings, engine, settings_types
-from spdnn.problem.request import GENERATED, RunRequest
+from spdnn.problem.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.records.fields import descriptions
 
 NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files of its own, and takes all devices
@@ -43,7 +43,8 @@ def schema(path: str | Path) -> dict:
             several = {"type": "array", "items": node}
             text = f"{described[name].rstrip('.')}; one or a list"
             keys[name] = {"description": text, "anyOf": [node, several]}
-    rules["properties"] = keys | rules["properties"]
+    # A network file, and what goes with it, is an item of `cases`.
+    rules["properties"] = {name: key for name, key in keys.items() if name not in FILE_FIELDS} | rules["properties"]
     item = rules["properties"]["cases"]["items"]
     item["properties"] = keys | {"inputs_per_rank": rules["properties"]["inputs_per_rank"]}
     return rules
@@ -175,11 +176,13 @@ def _request(values: dict, inputs_per_rank: int | None) -> RunRequest:
 
 
 def _number(value):
-    """A text of a number as that number, a float without a fraction as an integer; in lists and dictionaries too."""
+    """A text of a number or a truth value as that, a whole float as an integer; in lists and dictionaries too."""
     if isinstance(value, list):
         return [_number(item) for item in value]
     if isinstance(value, dict):
         return {key: _number(item) for key, item in value.items()}
+    if value in ("true", "false"):
+        return value == "true"
     if isinstance(value, str) and re.fullmatch(
         r"-?\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,3})?", value, re.ASCII | re.IGNORECASE
     ):
@@ -191,14 +194,15 @@ def _sentence(error, rules: dict) -> str:
     """A schema error as one sentence: where, the value, what is allowed."""
     where = ".".join(map(str, error.absolute_path)) or "top level"
     if error.validator == "additionalProperties":
-        allowed = list(error.schema.get("properties", {}))
-        unknown = min(map(str, set(error.instance) - set(allowed)))
-        close = difflib.get_close_matches(unknown, allowed, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(allowed)}"
+        known = list(error.schema.get("properties", {}))
+        unknown = min(map(str, set(error.instance) - set(known)))
+        close = difflib.get_close_matches(unknown, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
         return f"{where}: the key {shortened(repr(unknown))} is not known{hint}"
     schema = error.schema
     if error.validator == "required":
         absent = [name for name in error.validator_value if name not in error.instance]
         return f"{where}: {absent[0]} is missing; {schema.get('description', 'it is required')}"
     meant = schema.get("description") or shortened(error.message, LONGEST_SENTENCE)
+    meant += f" ({allowed(schema['anyOf'][0])})" if "anyOf" in schema and "type" in str(schema["anyOf"][0]) else ""
     return f"{where}: {shortened(repr(error.instance))} is not allowed; {meant}"

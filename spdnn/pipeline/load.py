@@ -35,8 +35,8 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
 
         network = open_network(fetch(f"network-{request.neurons}", cache_folder()))
     else:
-        # A store of the workflow states all of its network.
-        known = reading(request) if path is None or path == request.network else {}
+        # A copy has the name of the file; a store that was made of it states all of its network.
+        known = reading(request) if path is None or Path(path).name == Path(request.network or "").name else {}
         network = open_network(existing(path or request.network, "network"), **known)
     return network.first(request.layers) if request.layers and not whole else network
 

@@ -1,5 +1,6 @@
 """The cases of a workflow, and the files that they need: names, patterns of names, and where each file comes from."""
 
+import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -26,7 +27,7 @@ class Targets:
         self.inputs = {request.inputs_name: request for request in self.networks.values()}
 
     def check(self, elsewhere: bool) -> None:
-        """Refuse engines that cannot run here and reductions that they do not offer.
+        """Refuse files that are not there, engines that cannot run here and reductions that they do not offer.
 
         Args:
             elsewhere: runs are on nodes of a cluster, so that this one needs no GPU.
@@ -35,6 +36,10 @@ class Targets:
             InputError, Unavailable: the sentence names the engine.
         """
         for case in self.cases.values():
+            own = (case.network, case.network and case.inputs, case.mnist)
+            for path in (*own, None if case.truth in (None, "oracle") or ":" in case.truth else case.truth):
+                if path and not os.path.exists(path):
+                    raise InputError(f"config: {path}: there is no such file")
             known = engine(case.engine, usable=False)
             runner = known if elsewhere and known.on_device else engine(case.engine)
             parse_reductions(case.reductions, runner.offers)

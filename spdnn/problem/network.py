@@ -307,6 +307,8 @@ def summed(matrix: Any, form: type) -> Any:
 
     Duplicates are summed in the matrix's own type and in the order in which they are stored: as toarray() does.
     """
+    if matrix.dtype == np.float16:  # which SciPy cannot add
+        matrix = matrix.astype(np.float32)
     if matrix.format in ("csr", "csc", "bsr"):
         matrix = matrix.copy()
         matrix.prune()  # of what lies behind its last entry, for which tocoo() has no row

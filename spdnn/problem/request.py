@@ -26,6 +26,7 @@ FILE_FIELDS = ("network", *READING, "truth")  # of a network that is a file
 CHALLENGE_FIELDS = ("neurons", "source", "cache")  # of a network of the challenge
 
 Path = Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "FILE"})]
+Truth = Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "official:N|oracle|FILE"})]
 Count = Annotated[int, Meta(ge=1, le=LARGEST)]
 Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Meta(ge=1, le=10**18, extra={"unit": "bytes"})]
@@ -57,13 +58,13 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         settings: those of the engine, by name.
         reductions: exact reductions: all that the engine offers, none, or names joined by commas.
         threads: of each rank (default: all cores that the process may use, shared out to the ranks of the node).
-        memory: peak resident memory of the run (not of the verification) not to be passed, such as 8GiB; of the ranks
-            of a node together (default: most of what is free).
+        memory: bytes of peak resident memory of the run (not of the verification) not to be passed, on the command line
+            such as 8GiB; of the ranks of a node together (default: most of what is free).
         device: which GPU, counted from 0 among those that CUDA_VISIBLE_DEVICES shows; with several devices the first of
             them (default: 0; several ranks share them out).
         ranks: MPI ranks; 1 runs without MPI.
-        partition: which rank has which inputs: static (contiguous parts), cyclic, or rebalanced (static at first, then
-            rows move to ranks that have fewer, when that pays).
+        partition: which rank of `mpiexec -n R spdnn ...` has which inputs: static (contiguous parts), cyclic, or
+            rebalanced (static at first, then rows move to ranks that have fewer, when that pays).
         repeats: timed repeats.
         repeat_if_busy: times that all repeats are run again while other work takes over 10 % of the machine.
         seed: of the inputs that are drawn before the run, to be compared with the reference.
@@ -71,7 +72,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             sample is compared.
         truth: what to verify against: official:N, oracle, or a file of categories (default: official, else oracle).
         cache: keep inputs and prepared network in $SPDNN_DATA or ~/.cache/spdnn (10 GB at most), and take them from
-            there.
+            there; without, both are made anew and not kept.
 
     Raises:
         InputError: no network, or fields that exclude each other.
@@ -83,7 +84,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     source: Literal["formula", "official", "unstructured"] = "formula"
     last: Literal["relu", "none"] | None = None
     bias: float | Annotated[list[float], Meta(min_length=1)] | None = None
-    clip: Annotated[float, Meta(gt=0)] | Literal["none"] | None = None
+    clip: Annotated[float, Meta(gt=0, extra={"metavar": "Y|none"})] | Literal["none"] | None = None
     rows: Literal["inputs", "outputs"] | None = None
     inputs: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "mnist|digits|FILE"})] = "mnist"
     mnist: Path | None = None
@@ -100,7 +101,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     repeat_if_busy: Annotated[int, Meta(ge=0, le=100)] = 0
     seed: Natural = 0
     oracle_edges: Annotated[float, Meta(gt=0, extra={"metavar": "EDGES"})] = ORACLE_EDGES
-    truth: Path | None = None
+    truth: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "official:N|oracle|FILE"})] | None = (
+        None
+    )
     cache: bool = True
 
     def __post_init__(self):
@@ -115,7 +118,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         if self.neurons is None:
             return
         if self.layers is None:
-            raise InputError(f"layers: a network of the challenge needs them, from 1 to {challenge.MAX_LAYERS}")
+            raise InputError("layers: a network of the challenge needs them; 120, 480 and 1920 are official")
         if self.neurons not in challenge.BIAS:
             raise InputError(
                 f"{self.neurons} neurons have no official bias; they must be 1024, 4096, 16384 or 65536 "
@@ -127,9 +130,12 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """The request of these values, each checked against its type and bounds.
 
         Raises:
-            InputError: a value that is not allowed; `where` begins the sentence.
+            InputError: a value that is not allowed; `where` begins the sentence, unless it is empty.
         """
-        return converted(cls, values, where)
+        try:
+            return converted(cls, values, where)
+        except InputError as error:
+            raise InputError(str(error).removeprefix(": ")) from error
 
     @property
     def values(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class TaskgraphSettings:
         batches: of the inputs, at most (default: as few as fit).
         buffers: of streamed weights on a device, 2 or more (default: 2).
         device_memory: bytes that a device may take at most (default: all that it has).
-        join: batches with few rows left go on as one; without, each goes to its end alone.
+        join: batches with few rows left go on as one; without, each batch goes to its end alone.
 
     Raises:
         InputError: an unknown schedule, or a number below 1.

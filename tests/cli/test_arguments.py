@@ -43,13 +43,19 @@ def here(tmp_path, monkeypatch):
         Path(name).mkdir()
     sp.save_npz("layers/w.npz", sp.csr_array(WEIGHTS))
     Path("text/n4-l1.tsv").write_text("1\t1\t0.5\n")
-    Path("net.onnx").write_bytes(b"\x08 location w.npz")
+    Path("net.onnx").write_bytes(b"\x08 location w.npz sub/far.bin .near.bin")
+    Path("sub").mkdir()
+    for name in ("sub/far.bin", ".near.bin", "model-1.safetensors"):
+        Path(name).write_bytes(b"weights")
+    Path("model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    Path("request.json").write_text(REQUEST)
     content = record(inputs=4000, layers=8)
     content["machine"] = None
     write_record(Path("records/run.json"), content)
     return tmp_path
 
 
+REQUEST = '{"network": "w.npz", "last": "none", "inputs": "x.npy", "threads": 1}'
 KEPT = [
     (*INFER, "--values", "x.npy"),
     (*INFER, "--values", "./layers/../x.npy"),
@@ -66,6 +72,12 @@ KEPT = [
     ("infer", "--network", "layers", "--inputs", "x.npy", "--last", "none", "--values", "layers/w.npz"),
     ("infer", "--network", "text", "--inputs", "x.npy", "--bias", "0", "--categories", "text/n4-l1.tsv"),
     ("infer", "--network", "net.onnx", "--inputs", "x.npy", "--values", "w.npz"),
+    ("infer", "--network", "net.onnx", "--inputs", "x.npy", "--values", "sub/far.bin"),
+    ("network", "import", "net.onnx", "-o", ".near.bin"),
+    ("network", "import", "model.safetensors.index.json", "--last", "none", "-o", "model-1.safetensors"),
+    ("run", REQUEST, "--values", "x.npy"),
+    ("run", "request.json", "--categories", "w.npz"),
+    ("run", "request.json", "--record", "request.json"),
     ("challenge", "--neurons", "1024", "--layers", "2", "--inputs", "x.npy", "--record", "x.npy"),
     ("challenge", "--neurons", "1024", "--layers", "2", "--mnist", "x.npy", "--record", "x.npy"),
     ("inputs", "make", "mnist", "--neurons", "1024", "--mnist", "x.npy", "-o", "x.npy"),

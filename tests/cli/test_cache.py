@@ -118,3 +118,10 @@ def test_a_download_is_read_again_only_where_something_is_made_of_it(mnist_file,
     assert made() == []
     assert taken[-1] == download
     assert download.read_bytes() == mnist_file.read_bytes()
+
+
+def test_another_source_of_the_same_size_is_another_network(run):
+    assert run(6)["problem"]["network"]["source"] == "radixnet"
+    other = run(6, "--source", "unstructured")
+    assert other["problem"]["network"]["source"] == "unstructured"
+    assert "prepare" not in other["time_to_solution"]["cached"]

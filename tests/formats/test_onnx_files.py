@@ -20,6 +20,38 @@ from spdnn.verify import oracle
 OPSETS = (7, 9, 10, 11, 12, 13, 14, 18, 22)  # in which some operator changes
 
 
+def test_a_shift_between_layers_loses_no_digits(tmp_path):
+    """Sums that are exact and far from 0 beside what the shift leaves of them."""
+    made, path = Maker(6), tmp_path / "a.onnx"
+    shift = np.array([1e6, 2e6, 3e6, 1e6, 5, 4e5], np.float32)
+    x, weight = shift + made.draw(20, 6), made.draw(6, 3)
+    for kind, constant in (("Gemm", np.eye(6, dtype=np.float32)), ("Relu", None), ("Sub", shift), ("Gemm", weight)):
+        made.add(kind, *([] if constant is None else [constant]))
+    wanted = (x.astype(np.float64) - shift) @ weight
+    network = spdnn.open_network(made.save(path))
+    assert close(spdnn.compile(network)(x), wanted, 1e-6)
+    assert close(Program(onnx_files.read_steps(path))(x), wanted, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        [("Gemm", 1e-30), ("Mul", 1e-20)],
+        [("Mul", 1e-30), ("Gemm", 1e-20)],
+        [("Gemm", 1.0), ("Relu", None), ("Mul", 1e-25), ("Gemm", 1e-25)],
+    ],
+)
+def test_weights_that_scales_make_too_small_are_refused(tmp_path, graph):
+    made, path = Maker(4), tmp_path / "a.onnx"
+    for kind, size in graph:
+        if kind == "Gemm":
+            made.add(kind, np.float32(size) * np.eye(4, dtype=np.float32))
+        else:
+            made.add(kind, *([] if size is None else [np.full(4, size, np.float32)]))
+    with pytest.raises(InputError, match="smaller than float32 can hold"):
+        spdnn.open_network(made.save(path))
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_layers_as_onnx_runtime_runs_them(tmp_path, seed):
     made, x = chain(seed)

@@ -7,7 +7,7 @@ from spdnn.common.errors import InputError
 from spdnn.engines.registry import engine
 from spdnn.pipeline import config
 from spdnn.problem import challenge
-from spdnn.problem.request import RunRequest
+from spdnn.problem.request import FILE_FIELDS, RunRequest
 from spdnn.records.fields import descriptions
 from spdnn.reductions.registry import parse_reductions
 from spdnn.taskgraph.settings import TaskgraphSettings
@@ -34,7 +34,7 @@ def checked(default, schema):
 def test_the_default_gives_every_key_of_the_file_and_no_other(default, schema):
     rules = config.schema(schema)
     assert set(rules["required"]) <= set(default) <= set(rules["properties"])
-    assert set(config.KEYS) <= set(rules["properties"])
+    assert set(config.KEYS) - set(FILE_FIELDS) <= set(rules["properties"])
     assert all(rule.get("description") for rule in rules["properties"].values())
 
 
@@ -43,8 +43,9 @@ def test_a_field_of_a_request_is_a_key_with_its_description(schema):
     properties = config.schema(schema)["properties"]
     for kind, names in ((RunRequest, config.FIELDS), (TaskgraphSettings, config.SETTINGS)):
         for name in names:
-            assert properties[name]["description"].startswith(descriptions(kind)[name].rstrip("."))
-            assert name in properties["cases"]["items"]["properties"]
+            item = properties["cases"]["items"]["properties"][name]
+            assert item["description"].startswith(descriptions(kind)[name].rstrip("."))
+            assert (name in properties) == (name not in FILE_FIELDS)
 
 
 PRESETS = {
@@ -236,7 +237,10 @@ def test_network_files(checked):
         ({"fetch": {}}, "top level: the key 'fetch' is not known"),
         ({"ranks": 0}, "ranks: 0 is not allowed; MPI ranks; 1 runs without MPI"),
         ({"rank": 2}, "top level: the key 'rank' is not known; did you mean 'ranks'?"),
-        ({"partition": "blocks"}, "partition: 'blocks' is not allowed; which rank has which inputs: static"),
+        (
+            {"partition": "blocks"},
+            "partition: 'blocks' is not allowed; which rank of `mpiexec -n R spdnn ...` has which inputs",
+        ),
         ({"inputs_per_rank": 0}, "inputs_per_rank: 0 is not allowed; weak scaling, inputs for each rank"),
         (
             {"inputs_per_rank": 50, "count": 100},

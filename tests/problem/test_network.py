@@ -76,6 +76,14 @@ def test_duplicates_are_summed_in_their_own_type_as_toarray_does(kind, values):
             np.testing.assert_array_equal(Inputs(matrix).dense(np.arange(len(wanted))), wanted)
 
 
+@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
+def test_half_precision_is_summed_in_float32(form):
+    matrix = form((np.array([1, 2, 0.5], np.float16), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 2))
+    expected = form((matrix.data.astype(np.float32), matrix.indices, matrix.indptr), shape=(2, 2)).toarray()
+    assert np.array_equal(Inputs.from_array(matrix).dense(np.arange(2)), expected)
+    assert np.array_equal(from_matrices([matrix], last="none").layer(0).matrix().toarray(), expected)
+
+
 def test_duplicates_may_pass_float32_where_their_sum_does_not():
     matrix = sp.csr_array((np.array([1e39, -1e39, 2]), np.array([1, 1, 1]), np.array([0, 3])), shape=(1, 2))
     assert Layer.from_matrix(matrix).values == 2

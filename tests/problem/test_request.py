@@ -142,3 +142,13 @@ def test_what_is_refused(values, sentence):
     with pytest.raises(InputError) as refused:
         RunRequest.of(values)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "words", [["--reductions", "dead, inputs"], ["--inputs", ""], ["--mnist", ""], ["--engine", "a b"]]
+)
+def test_the_command_line_is_checked_before_anything_runs(words, capsys):
+    assert cli.main(["challenge", "--neurons", "1024", "--layers", "1", *words]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert words[0].removeprefix("--") in said.err
