@@ -77,9 +77,10 @@ $(TORCH)/.built: $(TORCH)/.locked $(SOURCES)
 fuzz: $(VENV)/.fuzzing setup
 	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) $(ARGS)
 
-# With VENV= nothing is set up: PYTHON runs it as it is.
+# With VENV= nothing is set up: PYTHON runs it as it is. A recipe that names MAKE itself would run under --dry-run.
+THIS_MAKE := $(MAKE)
 gpu-check:
-	@MAKE="$(MAKE)" PYTHON="$(PYTHON)" VENV="$(VENV)" sh tests/gpu/run.sh $(ARGS)
+	@MAKE="$(THIS_MAKE)" PYTHON="$(PYTHON)" VENV="$(VENV)" sh tests/gpu/run.sh $(ARGS)
 
 # By hand: half an hour on 2 cores. ARGS=memory or ARGS=threads: one of the two.
 sanitize: $(VENV)/.tested setup

@@ -18,7 +18,12 @@ from spdnn.sources.digits import digits_inputs
 
 pytestmark = pytest.mark.full("pages")
 SHORTER = {  # a program of the same name, before the others
-    "snakemake": f'exec "{BIN}/snakemake" "$@" --dry-run',
+    "snakemake": f"""
+case "$*" in
+  *cuda*) ! "{BIN}/snakemake" "$@" --dry-run && exit ;;
+esac
+exec "{BIN}/snakemake" "$@" --dry-run
+""",
     "make": f'exec {shutil.which("make")} --dry-run "$@"',
     "spdnn": f"""
 case "$1 $2" in
@@ -80,7 +85,7 @@ PAGES = {
     "how-to/many-ranks": NET,
     "how-to/limit-memory": NET,
     "how-to/predict-more-devices": CHECKED,
-    "how-to/sparse-operations": "cp weights/1.npz weights.npz\n",
+    "how-to/sparse-operations": f"{NET}cp weights/1.npz weights.npz\n",
     "how-to/use-a-cluster": "",
     "how-to/use-a-gpu": "",
     "how-to/work-offline": "",

@@ -34,8 +34,9 @@ def add(command) -> None:
     arguments.option(command, "threads", help="of each (default: all cores of this process)")
     arguments.option(command, "repeats", default=3, help="rounds of a network (default: 3)")
     command.add_argument(
-        "--seconds", type=arguments.positive, default=10, metavar="S", help="of rounds at each width (default: 10)"
-    )
+        "--seconds", type=arguments.above_zero, default=10.0, metavar="S",
+        help="of rounds at each width (default: 10)",
+    )  # fmt: skip
     command.add_argument(
         "--libraries", metavar="LIST", default="all", help="names joined by commas (default: all installed)"
     )
@@ -92,7 +93,7 @@ def _command(chosen, layers: list[int], libraries: list[str], threads: int) -> s
         words += ["--neurons", chosen.neurons, "--layers", chosen.layers, "--inputs", chosen.inputs]
     for name in ("mnist", "count"):
         words += [f"--{name}", getattr(chosen, name)] if getattr(chosen, name) else []
-    words += ["--threads", threads, "--repeats", chosen.repeats, "--seconds", chosen.seconds]
+    words += ["--threads", threads, "--repeats", chosen.repeats, "--seconds", f"{chosen.seconds:g}"]
     return shlex.join(map(str, [*words, "--libraries", ",".join(libraries), "--records", "records"]))
 
 
