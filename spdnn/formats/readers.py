@@ -133,11 +133,16 @@ def network_files(path: str | PathLike) -> Iterator[Path]:
         yield path
         if path.suffix == ".txt":
             yield from matrices.sources(path)
-        elif path.suffix == ".onnx" or path.name.endswith(
-            tensors.INDEX
-        ):  # it names its files, which lie beside or below
-            content = door.whole(path)
-            yield from (file for file in path.parent.rglob("*") if os.fsencode(file.name) in content and file.is_file())
+        elif path.suffix == ".onnx" or path.name.endswith(tensors.INDEX):
+            yield from _named(path.parent, door.whole(path))
+
+
+def _named(folder: Path, content: bytes) -> Iterator[Path]:
+    """The files in `folder`, and in folders below, whose names are in `content`, as those of the folders are."""
+    with door.reading(folder):
+        paths = [path for path in folder.iterdir() if os.fsencode(path.name) in content]
+    for path in paths:
+        yield from _named(path, content) if path.is_dir() and not path.is_symlink() else [path]
 
 
 @door.releasing()

@@ -101,9 +101,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     repeat_if_busy: Annotated[int, Meta(ge=0, le=100)] = 0
     seed: Natural = 0
     oracle_edges: Annotated[float, Meta(gt=0, extra={"metavar": "EDGES"})] = ORACLE_EDGES
-    truth: Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "official:N|oracle|FILE"})] | None = (
-        None
-    )
+    truth: Truth | None = None
     cache: bool = True
 
     def __post_init__(self):
