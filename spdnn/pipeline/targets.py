@@ -36,8 +36,7 @@ class Targets:
             InputError, Unavailable: the sentence names the engine.
         """
         for case in self.cases.values():
-            own = (case.network, case.network and case.inputs, case.mnist)
-            for path in (*own, None if case.truth in (None, "oracle") or ":" in case.truth else case.truth):
+            for path in (case.network, case.network and case.inputs, case.mnist, case.truth_file):
                 if path and not os.path.exists(path):
                     raise InputError(f"config: {path}: there is no such file")
             known = engine(case.engine, usable=False)

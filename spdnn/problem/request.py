@@ -136,6 +136,11 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             raise InputError(str(error).removeprefix(": ")) from error
 
     @property
+    def truth_file(self) -> str | None:
+        """The file of categories to verify against, if there is one."""
+        return None if self.truth in (None, "oracle") or self.truth.startswith("official:") else self.truth
+
+    @property
     def values(self) -> dict[str, Any]:
         """The fields that differ from their defaults, fit for JSON."""
         default = _defaults()

@@ -3,6 +3,7 @@ rule verify:
     input:
         **stores(TARGETS, "network", "inputs"),
         result="results/runs/{case}/result.npz",
+        truth=lambda wildcards: case_of(wildcards).truth_file or [],
     output:
         "results/runs/{case}/verdict.json",
     log:
