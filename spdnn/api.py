@@ -14,7 +14,7 @@ from spdnn.engines.base import Options
 from spdnn.engines.model import Model
 from spdnn.engines.registry import engine as engine_named
 from spdnn.formats import onnx_files
-from spdnn.formats.readers import open_network
+from spdnn.formats.readers import open_model
 from spdnn.ops.program import IMAGES, Program, around
 from spdnn.problem.network import Network
 from spdnn.problem.result import Result
@@ -85,12 +85,10 @@ def compile(
         steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
     elif example is not None:
         raise InputError("example: it is for a torch.nn.Module alone")
-    elif not isinstance(network, str | os.PathLike):
-        return made(network)
-    elif os.fspath(network).endswith(".onnx"):
-        name, steps = os.fspath(network), onnx_files.read_steps(network)
     else:
-        return made(open_network(network))
+        name, steps = network, open_model(network) if isinstance(network, str | os.PathLike) else network
+        if not isinstance(steps, list):  # a network, and no ONNX model
+            return made(steps)
     if any(step.kind in IMAGES for step in steps):
         if engine != "cpu" or settings or memory is not None:
             raise InputError(f"{name}: a model with convolutions runs on the engine cpu, without a memory limit")

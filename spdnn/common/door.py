@@ -55,12 +55,13 @@ def sound(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refused(path, sentence: str) -> Iterator[None]:
-    """Let an InputError on the file `path` begin with a sentence of the reader's: what the file is not."""
+def refused(path, sentence: str | None = None) -> Iterator[None]:
+    """Let an InputError begin with the file `path` and, if given, a sentence of the reader's: what the file is not."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{path}: {sentence} ({str(error).removeprefix(f'{path}: ')})") from error
+        said = str(error).removeprefix(f"{path}: ")
+        raise InputError(f"{path}: {sentence} ({said})" if sentence else f"{path}: {said}") from error
 
 
 @contextlib.contextmanager
@@ -129,6 +130,12 @@ def checked(path, what: str = "file") -> Path:
     if not plain_file(path):
         raise InputError(f"{path}: this is not a plain file")
     return path
+
+
+def beginning(path) -> bytes:
+    """The first bytes of a plain file, behind a byte order mark. Raises InputError when they cannot be read."""
+    with reading(path), open(checked(path), "rb") as file:
+        return file.read(64).removeprefix(codecs.BOM_UTF8)
 
 
 def most_unpacked(size: int) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from spdnn.common import door, files
+from spdnn.common import door
 from spdnn.common.errors import InputError
 from spdnn.common.validation import shortened
 
@@ -41,7 +41,7 @@ class Folder:
     """The files in a folder, in natural order."""
 
     def __init__(self, path: Path):
-        self.path = files.existing(path, "folder")
+        self.path = path
 
     def members(self) -> Iterator[Member]:
         for path in sorted(door.listing(self.path), key=lambda path: natural(path.name)):

@@ -8,7 +8,6 @@ be a file of its own, in JSON.
 Source: the format of the safetensors package, whose readers take these files (tests/formats/test_tensors.py).
 """
 
-import codecs
 import contextlib
 import io
 import json
@@ -277,9 +276,8 @@ def read_record(path, form: str, unsealed: Iterable[str] = ()) -> tuple[dict, Te
     Raises:
         InputError: no such file, none of ours, of another format or version, damaged or cut short.
     """
-    path = door.checked(files.existing(path, "file"), "store")
-    if begins(path)[:1] == b"{":
-        tensors, text = None, _text(path)
+    if door.beginning(path)[:1] == b"{":
+        tensors, text = None, door.decoded(door.whole(path, MOST_HEADER, any_name=True))
     else:
         tensors = Tensors(path)
         text = tensors.metadata.get(KEY)
@@ -307,27 +305,3 @@ def write_record(path, form: str, record: dict) -> None:
         return
     with creating(path, form, record) as writer:
         writer.finish()
-
-
-def begins(path: Path) -> bytes:
-    """The first bytes of a file, behind a byte order mark. Raises InputError when it cannot be read."""
-    with door.reading(path), open(door.checked(path), "rb") as file:
-        return file.read(8).removeprefix(codecs.BOM_UTF8)
-
-
-def is_store(path: Path) -> bool:
-    """Whether a file is one of ours: a record in JSON, or .safetensors with our metadata."""
-    if begins(path)[:1] == b"{":
-        return True
-    try:
-        return KEY in Tensors(path).metadata
-    except InputError:
-        return False
-
-
-def _text(path: Path) -> str:
-    with door.reading(path), open(path, "rb") as file:
-        content = file.read(MOST_HEADER + 1)
-    if len(content) > MOST_HEADER:
-        raise InputError(f"{path}: the file is damaged or no store: a record of more than {MOST_HEADER} bytes")
-    return door.decoded(content)

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from spdnn.common import door
 from spdnn.common.errors import InputError
-from spdnn.formats import container
 
 FORMATS = (  # what names end with, what such a file is, and what to do
     ((".h5", ".hdf5"), "HDF5", 'export a Keras model to ONNX: model.export("model.onnx", format="onnx")'),
@@ -31,18 +29,10 @@ FORMATS = (  # what names end with, what such a file is, and what to do
         "export the model that it was made of to ONNX",
     ),
 )
-BEGINNINGS = {b"\x89HDF\r\n\x1a\n": ".h5", b"GGUF": ".gguf", b"MATLAB 5": ".mat"}  # whatever the name
 
 
-def refuse(path: Path) -> None:
-    """Raise InputError, with what to do instead, where `path` is a file or folder of one of FORMATS."""
-    name = path.name.lower()
-    if not path.is_dir():
-        beginning = container.begins(path)
-        name = next((ending for begins, ending in BEGINNINGS.items() if beginning.startswith(begins)), name)
-        name = ".tflite" if beginning[4:] == b"TFL3" else name
-    elif "saved_model.pb" in (file.name for file in door.listing(path)):
-        name = "saved_model.pb"
+def refuse(path: Path, name: str) -> None:
+    """Raise InputError, with what to do instead, where `name`, of `path` or of what is in it, is of one of FORMATS."""
     for endings, what, instead in FORMATS:
-        if name.endswith(endings):
+        if name.lower().endswith(endings):
             raise InputError(f"{path}: {what}, which is not read; {instead}")

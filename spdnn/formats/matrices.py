@@ -8,99 +8,45 @@ natural order, or a .txt list of files. As inputs, it is count x neurons. Nothin
 import codecs
 import io
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from spdnn.common import door, files, progress
+from spdnn.common import door, progress
 from spdnn.common.errors import InputError
 from spdnn.common.validation import shortened
-from spdnn.formats import lines, state_dicts, steps, torch_files
+from spdnn.formats import lines, state_dicts, steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
 from spdnn.formats.steps import Stated, Step
-from spdnn.formats.tensors import INDEX, Archive, Safetensors, Shards, read_array
+from spdnn.formats.tensors import Archive, read_array
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import MemoryNetwork, check_indices
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
 LAYERS = (*MATRIX_MARKET, ".npz")
-PART = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$", re.ASCII)  # as Hugging Face's libraries number files
 UNSOUND = "this is no sound .npz file of plain numbers"
 BANNER = "%%matrixmarket"
 ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
-def read_network(
-    path,
-    bias=None,
-    clip: float | None = None,
-    layers: int | None = None,
-    last: str | None = None,
-    rows: str | None = None,
-) -> MemoryNetwork:
-    """A network from matrices, or from a state dict.
-
-    Args:
-        path: .mtx, .mtx.gz, .npz (one layer each), .txt (a path a line, from the list's folder), or a folder whose .mtx
-            or .npz files are the layers in natural order (l2 before l10); or a state dict: .safetensors, .npz with
-            names that end with `weight`, .pt, .pth; or the index of several .safetensors files.
-        bias: a number for all layers, or a list of one number or vector for each; 0 by default. Not for a state dict
-            with biases.
-        clip: YMAX of a clipped ReLU, or None for a plain ReLU.
-        layers: how many of the first layers to take; all by default.
-        last: the last layer's activation, 'relu' or 'none'; must be given, except for .safetensors with `last` in
-            their metadata.
-        rows: what the rows of a matrix are: 'inputs', as by default outside of state dicts, or 'outputs', as in them.
+def read_network(path: Path, stated: Stated) -> MemoryNetwork:
+    """The network of matrices in a file, a list of files (.txt) or a folder; or of a state dict, which .npz may hold.
 
     Raises:
-        InputError: a file that is missing, damaged or of another kind; an entry out of range, given twice,
-            NaN or infinite; widths that do not chain; fewer than `layers`; a last activation that is not stated, or
-            rows, where matrices fit both ways.
+        InputError: see readers.open_network.
     """
-    path = files.existing(path, "network")
-    if layers is not None and layers < 1:
-        raise InputError(f"{layers} layers asked for; a network has at least 1")
-    steps.check_rows(rows)
-    stated = Stated(bias, clip, last, rows)
-    tensors = _state_dict(path)
-    if tensors is not None:
-        stated = stated._replace(last=_last(path, tensors, last))
-        kind = {Archive: "state dict", torch_files.TorchFile: "pt"}.get(type(tensors), "safetensors")
-        return steps.network_of(path, state_dicts.read_steps(path, tensors, stated), kind, layers)
-    return steps.network_of(path, _read_steps(path, stated, layers), "matrices", layers)
+    if path.suffix == ".npz" and path.is_file() and state_dicts.is_one(archive := Archive(path)):
+        return state_dicts.read_network(archive, "state dict", stated)
+    return steps.network_of(path, _read_steps(path, stated), "matrices", stated.layers)
 
 
-def _state_dict(path: Path) -> Mapping | None:
-    """The tensors of a state dict, or None where a file holds something else."""
-    if path.name.endswith(INDEX):
-        return Shards(path)
-    if path.suffix == ".safetensors":
-        if PART.search(path.name):
-            raise InputError(f"{path}: this is one file of several; name their index, model{INDEX}")
-        return Safetensors(path)
-    if torch_files.is_one(path):
-        return torch_files.TorchFile(path)
-    if path.suffix == ".npz" and not path.is_dir() and state_dicts.is_one(archive := Archive(path)):
-        return archive
-    return None
-
-
-def _last(path: Path, tensors: Mapping, last: str | None) -> str | None:
-    """The last activation as stated, or as the file's own metadata has it."""
-    own = getattr(tensors, "metadata", {}).get("last")
-    if own is not None and last not in (None, own):
-        raise InputError(f"{path}: its metadata say that its last activation is {own[:20]!r}, not {last!r}")
-    return last if own is None else own
-
-
-def _read_steps(path: Path, stated: Stated, layers: int | None) -> Iterator[Step]:
-    """The first `layers` matrices, each read when it is asked for; at the end, that their rows are known."""
-    names, shapes = sources(path), []
+def _read_steps(path: Path, stated: Stated) -> Iterator[Step]:
+    """The first matrices, each read when it is asked for; at the end, that their rows are known."""
+    names, shapes, layers = sources(path), [], stated.layers
     of_all = zip(names, stated.biases(path, len(names)), stated.activations(path, len(names)), strict=True)
     for name, bias, activation in progress.bar(islice(of_all, layers), "read network", len(names[:layers])):
         matrix = read_matrix(name)
@@ -121,17 +67,15 @@ def read_inputs(path) -> Inputs:
     matrix = read_matrix(path)
     if matrix.dtype.kind not in "fiub" or matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(f"{path}: inputs are a matrix of real numbers, not {matrix.dtype} of shape {matrix.shape}")
-    try:
+    with door.refused(path):
         inputs = Inputs.from_array(matrix)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
     inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
     return inputs
 
 
 def read_matrix(path):
     """The matrix in a .mtx, .mtx.gz, .npz or .npy file: SciPy sparse, or NumPy where it is stored densely."""
-    path = files.existing(path, "file")
+    path = Path(path)
     if path.name.endswith(MATRIX_MARKET):
         return _matrix_market(door.whole(path), str(path))
     if path.suffix not in (".npz", ".npy"):

@@ -43,10 +43,9 @@ def read_steps(path) -> list[Step]:
         import onnx
     except ImportError as error:
         raise Unavailable(f"{path}: the package onnx is missing; {install('onnx')} brings it") from error
-    path = door.checked(path)
     with door.sound(f"{path}: this is no sound ONNX model"):
         model = onnx.load_model_from_string(door.whole(path, MOST))
-        return Reader(path, model).steps()
+        return Reader(Path(path), model).steps()
 
 
 def network(path, steps: Sequence[Step], last: str | None, layers: int | None = None) -> MemoryNetwork:

@@ -1,34 +1,27 @@
 """Networks and inputs from files of any format: the store, the official text, other people's matrices."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import (
-    container,
-    foreign,
-    images,
-    inputs,
-    matrices,
-    onnx_files,
-    store,
-    tensors,
-    text,
-    torch_files,
-)  # fmt: skip
+from spdnn.formats import foreign, images, inputs, matrices, onnx_files, state_dicts, store, tensors, text, torch_files
 from spdnn.formats.categories import read_categories, write_categories
+from spdnn.formats.steps import USUAL, Stated, Step, check_rows
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 
 __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "write_categories"]
 
-USUAL: Final = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
-ARCHIVES = (".tar", ".tar.gz", ".tgz")
+# Where a file has which bytes, and how names of its format end: these tell it, whatever its own name is.
+BEGINNINGS = (
+    (4, b'\0\0\0\0{"__metadata__":{"spdnn":', ".json"), (4, b"\0\0\0\0{", ".safetensors"), (0, b"{", ".json"),
+    (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"), (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
+)  # fmt: skip
 
 
 @door.releasing()
@@ -65,27 +58,18 @@ def open_network(
         Unavailable: a package that this format needs is missing.
     """
     path = files.existing(path, "network")
-    kind = _kind(path)
-    if kind == "store":
-        network = store.read_network(path)
-        if bias is not None or clip != USUAL or last is not None or rows is not None:
-            raise InputError(f"{path}: a store has its own bias, clip and last activation; none can be given")
-        if layers is not None:
-            network = _first(network, layers, path)
-    elif kind == "text":
-        ymax = challenge.YMAX if clip == USUAL else clip
-        if rows is not None:
-            raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
-        return text.TextNetwork(path, bias, ymax, layers, last or "relu", neurons)  # which checks the neurons
-    elif kind == "onnx":
-        if bias is not None or clip != USUAL or rows is not None:
-            raise InputError(f"{path}: an ONNX model has its own bias, clip and rows; none can be given")
-        network = onnx_files.network(path, onnx_files.read_steps(path), last, layers)
-    else:
-        network = matrices.read_network(path, bias, None if clip == USUAL else clip, layers, last, rows)
-    if neurons is not None and network.inputs != neurons:
+    check_rows(rows)
+    network = _reader(path)(path, Stated(bias, clip, last, rows, layers, neurons))
+    if neurons is not None and not isinstance(network, text.TextNetwork) and network.inputs != neurons:
         raise InputError(f"{path}: a network of {network.inputs} input neurons, not {neurons}")
     return network
+
+
+@door.releasing()
+def open_model(path: str | PathLike) -> Network | list[Step]:
+    """The network in a file that states all of it, or the steps of an ONNX model. Raises as open_network."""
+    read = _reader(path := files.existing(path, "network"))
+    return onnx_files.read_steps(path) if read is _onnx else read(path, Stated())
 
 
 @door.releasing()
@@ -157,50 +141,87 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
     Raises:
         InputError: one sentence with the file, and the line where there are lines.
     """
-    path = files.existing(path, "file of inputs")
+    path = files.existing(path, "file of inputs (`spdnn inputs make` makes mnist and digits)")
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
-    if path.name.endswith((".tsv", ".tsv.gz")):
-        return images.read_images(path, neurons, count)
-    if container.is_store(path):
-        opened = inputs.read_inputs(path)
-    elif path.name.endswith((*matrices.LAYERS, ".npy")):
-        opened = matrices.read_inputs(path)
-    else:
-        raise InputError(f"{path}: inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files")
+    opened = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
     if neurons is not None and opened.neurons != neurons:
         raise InputError(f"{path}: inputs of {opened.neurons} neurons, not {neurons}")
-    return opened if count is None else opened.counted(count)
+    return opened if count in (None, opened.count) else opened.counted(count)
 
 
-def _kind(path: Path) -> str:
-    """'store', 'text', 'onnx' or 'matrices'."""
-    if path.name.endswith(tensors.INDEX) or (path.is_file() and torch_files.is_one(path)):
-        return "matrices"
-    if not path.is_dir() and container.is_store(path):
-        return "store"
-    foreign.refuse(path)
+def _ending(path: Path) -> str:
+    """How names of its format end, '/' for a folder of matrices: as what is in it tells, else as its own name does."""
     if path.is_dir():
         names = [file.name for file in door.listing(path)]
-        named = any(text.NAME.fullmatch(name) for name in names)
-        others = any(name.endswith(matrices.LAYERS) for name in names)
-        if named and others:
+        layers = any(text.NAME.fullmatch(name) for name in names)
+        if layers and any(name.endswith(matrices.LAYERS) for name in names):
             raise InputError(f"{path}: it holds .tsv layers and other matrices; a network's layers are of one kind")
-        return "text" if named else "matrices"
-    if path.name.endswith(ARCHIVES):
-        return "text"
-    if path.suffix == ".onnx":
-        return "onnx"
-    if path.name.endswith((*matrices.LAYERS, ".txt", ".safetensors")):
-        return "matrices"
-    raise InputError(
-        f"{path}: a network is a store (.safetensors, .json), a model (.onnx), n{{N}}-l{{k}}.tsv files (a folder, "
-        ".tar, .tar.gz), matrices (.mtx, .npz, a folder or .txt list) or a state dict (.safetensors, .npz, .pt)"
-    )
+        return "saved_model.pb" if "saved_model.pb" in names else ".tar" if layers else f"{path.name}/"
+    first, name = door.beginning(path), path.name
+    if name.endswith(tensors.INDEX):  # JSON, as formulas are
+        return name
+    if name.endswith(torch_files.OTHERS) and first.startswith((torch_files.ZIP, torch_files.PICKLE)):
+        return ".pt"
+    return next((ending for at, begins, ending in BEGINNINGS if first.startswith(begins, at)), name)
 
 
-def _first(network: Network, layers: int, path: Path) -> Network:
-    try:
-        return network.first(layers)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+def _reader(path: Path) -> Callable[[Path, Stated], Network]:
+    ending = _ending(path)
+    foreign.refuse(path, ending.rstrip("/"))
+    return _of(path, ending, NETWORKS, NETWORK)
+
+
+def _of(path: Path, ending: str, formats: Sequence, said: str) -> Callable:
+    for endings, read in formats:
+        if ending.endswith(endings):
+            return read
+    raise InputError(f"{path}: {said}")
+
+
+def _store(path: Path, stated: Stated) -> Network:
+    if any(one is not None for one in (stated.bias, stated.last, stated.rows)) or stated.clip != USUAL:
+        raise InputError(f"{path}: a store has its own bias, clip and last activation; none can be given")
+    network = store.read_network(path)
+    with door.refused(path):
+        return network if stated.layers is None else network.first(stated.layers)
+
+
+def _text(path: Path, stated: Stated) -> Network:
+    if stated.rows is not None:
+        raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
+    clip = challenge.YMAX if stated.clip == USUAL else stated.clip
+    return text.TextNetwork(path, stated.bias, clip, stated.layers, stated.last or "relu", stated.neurons)
+
+
+def _onnx(path: Path, stated: Stated) -> Network:
+    if stated.bias is not None or stated.clip != USUAL or stated.rows is not None:
+        raise InputError(f"{path}: an ONNX model has its own bias, clip and rows; none can be given")
+    return onnx_files.network(path, onnx_files.read_steps(path), stated.last, stated.layers)
+
+
+def _weights(tensors_of: Callable, source: str) -> Callable[[Path, Stated], Network]:
+    return lambda path, stated: state_dicts.read_network(tensors_of(path), source, stated)
+
+
+# How names of each format end, and its reader: (path, Stated) -> Network, which refuses what it does not take.
+NETWORKS = (
+    ((tensors.INDEX,), _weights(tensors.Shards, "safetensors")),
+    ((".json",), _store),
+    ((".safetensors",), _weights(tensors.Safetensors, "safetensors")),
+    (torch_files.ENDINGS, _weights(torch_files.TorchFile, "pt")),
+    ((".tar", ".tar.gz", ".tgz"), _text),
+    ((".onnx",), _onnx),
+    ((*matrices.LAYERS, ".txt", "/"), matrices.read_network),
+)
+NETWORK = (
+    "a network is a store (.safetensors, .json), a model (.onnx), n{N}-l{k}.tsv files (a folder, .tar, .tar.gz), "
+    "matrices (.mtx, .npz, a folder or .txt list) or a state dict (.safetensors, .npz, .pt)"
+)
+# As NETWORKS: (path, neurons, count) -> Inputs.
+INPUTS = (
+    ((".tsv", ".tsv.gz"), images.read_images),
+    ((".json",), lambda path, *_: inputs.read_inputs(path)),
+    ((*matrices.LAYERS, ".npy"), lambda path, *_: matrices.read_inputs(path)),
+)
+INPUT = "inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files"

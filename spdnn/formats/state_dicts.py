@@ -8,6 +8,7 @@ Only one dense layer is in memory at a time, where the file allows it.
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise, permutations
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,13 @@ from spdnn.formats import steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
 from spdnn.formats.steps import Stated, Step
+from spdnn.formats.tensors import INDEX
+from spdnn.problem.network import MemoryNetwork
 
 EPSILON = 1e-5  # of torch's BatchNorm, which no state dict holds
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
 PARTS = ("weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask", MEAN, VARIANCE, COUNT)
+PART = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$", re.ASCII)  # as Hugging Face's libraries number files
 GROUPS = 6  # kinds of names whose order widths may tell
 
 
@@ -28,16 +32,28 @@ def is_one(names) -> bool:
     return any(_split(name)[1] in ("weight", "weight_orig") for name in names)
 
 
-def read_steps(path, tensors: Mapping[str, np.ndarray], stated: Stated) -> Iterator[Step]:
-    """The layers, in the order of the numbers in their names (fc2 before fc10), where widths agree.
+def read_network(tensors: Any, source: str, stated: Stated) -> MemoryNetwork:
+    """The network in a state dict, whose layers are in the order of the numbers in their names (fc2 before fc10).
 
     Args:
-        tensors: by name; `tensors.shape(name)` reads none of them.
+        tensors: by name, of the file `tensors.path`; `tensors.shape(name)` reads none of them.
+        source: of the description.
 
     Raises:
         InputError: a tensor that is none of a layer, all of them named; shapes that do not fit; an order that neither
-            numbers nor widths tell; a last activation that is not stated; a bias though the file has its own.
+            numbers nor widths tell; a last activation that is not stated; a bias or a last activation though the file
+            has its own.
     """
+    path, own = tensors.path, getattr(tensors, "metadata", {}).get("last")
+    if PART.search(path.name):
+        raise InputError(f"{path}: this is one file of several; name their index, model{INDEX}")
+    if own is not None and stated.last not in (None, own):
+        raise InputError(f"{path}: its metadata say that its last activation is {own[:20]!r}, not {stated.last!r}")
+    stated = stated._replace(last=stated.last or own)
+    return steps.network_of(path, _read_steps(path, tensors, stated), source, stated.layers)
+
+
+def _read_steps(path, tensors: Mapping[str, np.ndarray], stated: Stated) -> Iterator[Step]:
     parts: dict[str, set[str]] = {}
     for name in tensors:
         prefix, part = _split(name)

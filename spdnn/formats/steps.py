@@ -7,7 +7,7 @@ of a whole model (ONNX) says it all, and nothing can be stated.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,7 @@ from spdnn.problem.network import (
 )  # fmt: skip
 
 INPUTS, OUTPUTS = "inputs", "outputs"
+USUAL: Final = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
 CANCELLING = 16  # a shift, in units of the scale that follows, from which on it stays a layer: more bits would cancel
 LONGEST = 400  # characters of a sentence that lists problems
 
@@ -58,19 +59,14 @@ class Unfit(Exception):
 
 
 class Stated(NamedTuple):
-    """What a user states of a file that holds weights alone.
-
-    Attributes:
-        bias: a number for all layers, or one (or a vector) for each; None: what the file has, else 0.
-        clip: of every ReLU, or None.
-        last: the last layer's activation, 'relu' or 'none'; None: not stated.
-        rows: what the rows of a weight matrix are, 'inputs' or 'outputs'; None: as the format has it.
-    """
+    """What a user states of the network in a file: arguments of readers.open_network; by default nothing."""
 
     bias: Any = None
-    clip: float | None = None
+    clip: Any = USUAL
     last: str | None = None
     rows: str | None = None
+    layers: int | None = None
+    neurons: int | None = None
 
     def activations(self, path, depth: int) -> list[Activation]:
         """Of each layer. Raises InputError: the last one is not stated."""
@@ -79,7 +75,7 @@ class Stated(NamedTuple):
                 f"{path}: it does not say what follows its last layer; the others have ReLU: state --last relu or "
                 "--last none (in Python spdnn.open_network(path, last='none'), in a workflow last: none)"
             )
-        return layer_activations(depth, self.clip, self.last)
+        return layer_activations(depth, None if self.clip == USUAL else self.clip, self.last)
 
     def biases(self, path, depth: int) -> list:
         """Of each layer; None where none is stated. Raises InputError: another number of biases than of layers."""
@@ -243,8 +239,11 @@ def network_of(path, steps: Iterable[Step], source: str, layers: int | None = No
         source: of the description; layers: how many of the first ones to take.
 
     Raises:
-        InputError: other steps, all of them named; widths that do not chain; weights or biases that are not finite.
+        InputError: other steps, all of them named; widths that do not chain; weights or biases that are not finite;
+            fewer than `layers`.
     """
+    if layers is not None and layers < 1:
+        raise InputError(f"{layers} layers asked for; a network has at least 1")
     made: list[Layer] = []
     unfit: list[str] = []
     before: list[Step] = []

@@ -61,7 +61,7 @@ class Shards(Mapping):
     """
 
     def __init__(self, path):
-        self.path = files.existing(path, "index of .safetensors files")
+        self.path = Path(path)
         index = json_of(door.text(self.path, "file index"), str(self.path), "file index")
         names = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):

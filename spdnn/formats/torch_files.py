@@ -11,7 +11,6 @@ import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -37,14 +36,6 @@ OPCODES = (
     "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
     "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS",
 )  # fmt: skip
-
-
-def is_one(path: Path) -> bool:
-    """Whether a file is torch's: by the ending of its name, or by its content where others use that ending."""
-    if path.name.endswith(OTHERS) and not path.is_dir():
-        with door.opened(path) as stream:
-            return stream.read(4).startswith((ZIP, PICKLE))
-    return path.name.endswith(ENDINGS)
 
 
 class _Kind(NamedTuple):

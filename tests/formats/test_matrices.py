@@ -17,6 +17,7 @@ from scipy.io import mmread, mmwrite
 
 from spdnn.common.errors import InputError
 from spdnn.formats import matrices
+from spdnn.formats.readers import open_network
 from spdnn.problem import network
 from spdnn.problem.network import Activation
 
@@ -32,7 +33,7 @@ def pair():
 def read_network(path, last="relu", **options):
     """A network of matrices (inputs, outputs), or of a state dict, as its user states it."""
     rows = {} if path.suffix == ".safetensors" else {"rows": "inputs"}
-    return matrices.read_network(path, last=last, **rows, **options)
+    return open_network(path, last=last, **rows, **options)
 
 
 def refused(path, said, read=read_network, **options):
