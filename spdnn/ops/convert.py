@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.common import door
 from spdnn.common.arrays import host
 from spdnn.common.errors import InputError, Unavailable, install
 from spdnn.formats import smtx
@@ -109,10 +110,8 @@ def _of_tensor(tensor, dtype, index_bits) -> tuple[Topology, np.ndarray]:
 
 def of_smtx(path, values, seed: int, dtype, index_bits) -> tuple[Topology, Any]:
     shape, offsets, columns = smtx.read(path)
-    try:
+    with door.refused(path):
         topology = Topology(shape, offsets, columns, index_bits)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
     if values is None:
         values = _random(seed).standard_normal(topology.nnz, dtype=np.float32)
         values = rounded(values, dtype)

@@ -47,10 +47,8 @@ def topologies(archive: str | Path, problems: Iterable[Problem], method: str = M
             raise InputError(
                 f"{where}: {shape[0]} x {shape[1]}, and the table has {problem.shape.rows} x {problem.shape.columns}"
             )
-        try:
+        with door.refused(where):
             result[key(problem)] = Topology(shape, offsets, columns)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
     return result
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import scipy.sparse
 
-from spdnn.common.errors import InputError
+from spdnn.common import door
 from spdnn.common.files import existing
 from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix
@@ -26,12 +26,10 @@ def read_matrix(path: str | Path) -> SparseMatrix:
     if path.suffix == ".smtx":
         return SparseMatrix.from_smtx(path)
     matrix = matrices.read_matrix(path)
-    try:
+    with door.refused(path):
         if scipy.sparse.issparse(matrix):
             return SparseMatrix.from_scipy(summed(matrix, scipy.sparse.csr_array))
         return SparseMatrix.from_dense(matrix)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def compare_own(
