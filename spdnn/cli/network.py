@@ -4,7 +4,6 @@ import json
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
-from spdnn.common.files import existing
 from spdnn.problem import challenge
 from spdnn.problem.request import reading
 
@@ -85,7 +84,6 @@ def _make(chosen) -> None:
 def _import(chosen) -> None:
     from spdnn.formats.readers import import_network
 
-    existing(chosen.network, "file or folder")
     done = import_network(chosen.network, chosen.output, layers=chosen.layers, **reading(chosen))
     print(f"{chosen.output}: {done.depth} layers, {done.inputs} inputs to {done.outputs} outputs, {done.edges:,} edges")
 
@@ -94,7 +92,7 @@ def _export(chosen) -> None:
     from spdnn.formats.readers import open_network
     from spdnn.formats.text import write_layers
 
-    network = open_network(existing(chosen.network, "network"), **reading(chosen))
+    network = open_network(chosen.network, **reading(chosen))
     write_layers(network, chosen.folder)
     print(f"{chosen.folder}: {network.depth} files")
 
@@ -102,7 +100,7 @@ def _export(chosen) -> None:
 def _info(chosen) -> None:
     from spdnn.formats.readers import open_network
 
-    network = open_network(existing(chosen.network, "network"), **reading(chosen))
+    network = open_network(chosen.network, **reading(chosen))
     headers = [network.header(k) for k in range(network.depth)]
     widths = {header.outputs for header in headers} | {network.inputs}
     activations = list(dict.fromkeys(str(header.activation) for header in headers))

@@ -82,15 +82,12 @@ def _refused(error: SpdnnError) -> bool:
 
 def _rerun(chosen, record) -> bool:
     """Repeat a record's run, and print what came out; whether it contradicts the record."""
-    from spdnn.common.files import existing
     from spdnn.formats.readers import open_inputs, open_network
     from spdnn.pipeline.rerun import rerun
     from spdnn.records import ledger
 
-    network = None
-    if chosen.network:
-        network = open_network(existing(chosen.network, "network"), **reading(chosen))
-    inputs = open_inputs(existing(chosen.inputs, "inputs"), record.problem.neurons) if chosen.inputs else None
+    network = open_network(chosen.network, **reading(chosen)) if chosen.network else None
+    inputs = open_inputs(chosen.inputs, record.problem.neurons) if chosen.inputs else None
     outcome = rerun(record, network, inputs, chosen.mnist)
     for word, sentences in zip(("same", "open", "WRONG"), outcome, strict=True):
         for sentence in sentences:

@@ -37,7 +37,7 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     else:
         # A copy has the name of the file; a store that was made of it states all of its network.
         known = reading(request) if path is None or Path(path).name == Path(request.network or "").name else {}
-        network = open_network(existing(path or request.network, "network"), **known)
+        network = open_network(path or request.network, **known)
     return network.first(request.layers) if request.layers and not whole else network
 
 
@@ -74,7 +74,7 @@ def named_inputs(
     else:
         from spdnn.formats.readers import open_inputs
 
-        inputs = open_inputs(existing(name, "file of inputs (`spdnn inputs make` makes mnist and digits)"), neurons)
+        inputs = open_inputs(name, neurons)
     return inputs if count is None else inputs.counted(count)
 
 
