@@ -123,7 +123,9 @@ def _run(args) -> int:
     def read() -> RunRequest:
         inline = args.request.startswith("{") and not os.path.exists(args.request[:255])
         text = args.request if inline else door.text(args.request, "request")
-        return parsed(RunRequest, text, "request" if inline else args.request, "request")
+        asked = parsed(RunRequest, text, "request" if inline else args.request, "request")
+        arguments.check_files(args, asked)
+        return asked
 
     if args.record and (args.network or args.inputs or args.prepared):
         raise InputError("--record is of the files that the request names, not of others (--network, --inputs)")
