@@ -1,8 +1,6 @@
 """Types of arguments, and options that are made of declared fields: those of a RunRequest and of engines' settings."""
 
 import argparse
-import contextlib
-import json
 import math
 import os
 import re
@@ -111,11 +109,14 @@ def request(args: argparse.Namespace, **more: Any) -> RunRequest:
     return RunRequest.of(given | {"settings": chosen} | more, "")
 
 
-def check_files(chosen: argparse.Namespace) -> None:
+def check_files(chosen: argparse.Namespace, request: RunRequest | None = None) -> None:
     """Refuse outputs of a command that cannot be written, or would replace what it reads, before anything runs.
 
     A command says which of its arguments are files that it reads and writes: `reads` and `writes` of its defaults. In
     `writes`, `folder/*.json` are such files in the folder that the argument `folder` names.
+
+    Args:
+        request: what it names is read too.
 
     Raises:
         InputError: as files.check_outputs.
@@ -130,19 +131,13 @@ def check_files(chosen: argparse.Namespace) -> None:
     check_outputs(outputs)
     existing = [*inside, *filter(os.path.exists, outputs)]
     if existing:
-        check_outputs(existing, (file for name in chosen.reads for file in _read(name, getattr(chosen, name))))
+        named = [(name, getattr(chosen, name)) for name in chosen.reads]
+        named += [(name, getattr(request, name)) for name in ("network", "inputs", "mnist", "truth") if request]
+        check_outputs(existing, (file for name, value in named for file in _read(name, value)))
 
 
 def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
     """The files that are read where the argument `name` has this value."""
-    if name == "request":  # a file, or the JSON itself: what it names is read too
-        inline = str(value).startswith("{")
-        text = str(value) if inline else Path(value).read_text(errors="replace") if Path(value).is_file() else ""
-        with contextlib.suppress(ValueError, AttributeError):
-            named = json.loads(text)
-            yield from (file for key in ("network", "inputs", "mnist", "truth") for file in _read(key, named.get(key)))
-        if inline:
-            return
     for path in map(Path, value if isinstance(value, list) else [value] if value else []):
         if name == "network":
             from spdnn.formats.readers import network_files
@@ -154,7 +149,7 @@ def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:
             found = record_files(path)
             yield from (*found.records, *found.verdicts, path / "cases.json")
         else:
-            yield from path.rglob("*") if path.is_dir() else [path]
+            yield from path.rglob("*") if os.path.isdir(path) else [path]
 
 
 def _words(field: inspect.Field, described: str) -> dict:

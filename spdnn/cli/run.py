@@ -8,9 +8,8 @@ from functools import partial
 from spdnn.cli import answers, arguments, summary
 from spdnn.common.errors import InputError
 from spdnn.common.files import together
-from spdnn.distributed.local import VARIABLE, staged
+from spdnn.distributed.local import staged
 from spdnn.distributed.world import launched, world
-from spdnn.formats.readers import network_files
 from spdnn.measure import run as measure
 from spdnn.pipeline.cache import Cache
 from spdnn.pipeline.run import Sources, judge, recorded, run
@@ -124,7 +123,9 @@ def _run(args) -> int:
     def read() -> RunRequest:
         inline = args.request.startswith("{") and not os.path.exists(args.request[:255])
         text = args.request if inline else door.text(args.request, "request")
-        return parsed(RunRequest, text, "request" if inline else args.request, "request")
+        asked = parsed(RunRequest, text, "request" if inline else args.request, "request")
+        arguments.check_files(args, asked)
+        return asked
 
     if args.record and (args.network or args.inputs or args.prepared):
         raise InputError("--record is of the files that the request names, not of others (--network, --inputs)")
@@ -143,12 +144,6 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
         raise InputError("--top K says what --values holds; give --values out.npz too")
     asked = world().together(answers.Answers, args) if hasattr(args, "labels") else None
     keep = True if args.values or (asked and asked.needed) else False if judged or args.result else None
-    stage = args.stage or os.environ.get(VARIABLE)
-    if stage and sources.network and len(files := list(network_files(sources.network))) > 1:
-        raise InputError(
-            f"{sources.network}: a network of {len(files)} files; --stage copies one: make a store of it "
-            "(spdnn network import)"
-        )
     begun = time.perf_counter()
     with staged(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:
         done = run(

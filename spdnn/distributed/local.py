@@ -13,6 +13,7 @@ from spdnn.common import endings, progress
 from spdnn.common.errors import InputError
 from spdnn.common.files import existing
 from spdnn.distributed.world import World
+from spdnn.formats.readers import network_files
 
 VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME in it is expanded on the node
 
@@ -26,7 +27,7 @@ def staged(world: World, folder: str | None, *paths: str | None) -> Iterator[lis
         paths: files; a None stays None.
 
     Raises:
-        InputError: the folder is none, or has no room for the files; a path is not a file.
+        InputError: the folder is none, or has no room for the files; a path is not a file, or names others.
     """
     folder = os.path.expandvars(folder or os.environ.get(VARIABLE, ""))
     if not folder:
@@ -55,8 +56,11 @@ def _copied(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
         )
     files = [None if path is None else existing(path, "file") for path in paths]
     for path in filter(None, files):
-        if not path.is_file():
-            raise InputError(f"{path}: a folder; --stage copies files, so make a store of it (spdnn network import)")
+        if not path.is_file() or len(list(network_files(path))) > 1:
+            raise InputError(
+                f"{path}: a folder, or a file that names others; --stage copies single files, so make a store of it "
+                "(spdnn network import)"
+            )
     needed, free = sum(path.stat().st_size for path in files if path), shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(f"{folder}: {free:,} bytes are free, and the files to stage have {needed:,}")

@@ -1,24 +1,67 @@
-"""The sections of the report, in the order of the page.
+"""The sections of the report, in the order of the page: docs/how-to/add-a-section.md."""
 
-A new section is a folder next to these, with a SECTION, and an entry of the list: docs/how-to/add-a-section.md.
-"""
-
-from spdnn.report.calls.section import SECTION as CALLS
-from spdnn.report.cases.section import SECTION as CASES
-from spdnn.report.limits.section import SECTION as LIMITS
-from spdnn.report.networks.section import SECTION as NETWORKS
-from spdnn.report.operations.section import SECTION as OPERATIONS
-from spdnn.report.others.section import SECTION as OTHERS
-from spdnn.report.overview.section import SECTION as OVERVIEW
-from spdnn.report.own.section import SECTION as OWN
-from spdnn.report.peers.section import SECTION as PEERS
-from spdnn.report.provenance.section import SECTION as PROVENANCE
-from spdnn.report.reductions.section import SECTION as REDUCTIONS
-from spdnn.report.scaling.section import SECTION as SCALING
-from spdnn.report.schedules.section import SECTION as SCHEDULES
-from spdnn.report.times.section import SECTION as TIMES
+from spdnn.report.calls.figures import figures as calls_figures
+from spdnn.report.calls.values import values as calls
+from spdnn.report.cases.values import values as cases
+from spdnn.report.common.section import Section
+from spdnn.report.limits.figures import figures as limits_figures
+from spdnn.report.limits.values import values as limits
+from spdnn.report.networks.values import values as networks
+from spdnn.report.operations.figures import figures as operations_figures
+from spdnn.report.operations.values import values as operations
+from spdnn.report.others.values import values as others
+from spdnn.report.overview.figures import figures as overview_figures
+from spdnn.report.overview.values import values as overview
+from spdnn.report.own.figures import figures as own_figures
+from spdnn.report.own.values import values as own
+from spdnn.report.peers.figures import figures as peers_figures
+from spdnn.report.peers.values import values as peers
+from spdnn.report.provenance.values import values as provenance
+from spdnn.report.reductions.figures import figures as reductions_figures
+from spdnn.report.reductions.values import values as reductions
+from spdnn.report.scaling.figures import figures as scaling_figures
+from spdnn.report.scaling.values import values as scaling
+from spdnn.report.schedules.figures import figures as schedules_figures
+from spdnn.report.schedules.values import values as schedules
+from spdnn.report.times.figures import figures as times_figures
+from spdnn.report.times.values import values as times
 
 SECTIONS = [
-    OVERVIEW, OWN, NETWORKS, TIMES, LIMITS, REDUCTIONS, SCALING, SCHEDULES, PEERS, CALLS, OPERATIONS, CASES,
-    OTHERS, PROVENANCE,
+    Section("overview", "Overview", overview, overview_figures),  # the first screen; its heading is the page's first
+    Section("own", "Other networks", own, own_figures),
+    Section("networks", "The twelve networks", networks),
+    Section("times", "Where the time goes", times, times_figures),
+    Section(
+        "limits", "How far from the limit", limits, limits_figures,
+        absent="How far these runs are from their machines' limits is not shown: the machine was not measured with "
+        "them. Records that <code>spdnn challenge</code>, <code>spdnn infer</code> and the workflow write today have "
+        "it.",
+    ),
+    Section("reductions", "What the reductions leave out", reductions, reductions_figures),
+    Section(
+        "scaling", "Scaling", scaling, scaling_figures,
+        absent="Scaling over several ranks is not shown, for none of these runs had more than one. "
+        "<code>snakemake --configfile config/strong.yaml</code> (the same inputs on more ranks) and "
+        "<code>snakemake --configfile config/weak.yaml</code> (inputs that grow with the ranks) run them.",
+    ),
+    Section(
+        "schedules", "Schedules", schedules, schedules_figures,
+        absent="Schedules of the task graph are not shown, for none of these runs is of the engine taskgraph. "
+        "<code>snakemake --configfile config/schedules.yaml</code> runs them.",
+    ),
+    Section(
+        "peers", "Peers", peers, peers_figures, heading="Peers in the same run",
+        absent="Peers are not shown, for no other library was timed in these runs. "
+        "<code>snakemake --configfile config/peers.yaml</code> and <code>spdnn peers</code> do that.",
+    ),
+    Section("calls", "Latency", calls, calls_figures, heading="Latency and throughput by batch"),
+    Section(
+        "operations", "Sparse operations", operations, operations_figures,
+        heading="Sparse operations for deep learning",
+        absent="Sparse operations for deep learning are not shown, for there are no records of them. "
+        "<code>spdnn ops bench -o FOLDER</code> and <code>snakemake --configfile config/ops.yaml</code> make them.",
+    ),
+    Section("cases", "Verification", cases),
+    Section("others", "Other records", others),
+    Section("provenance", "Records and glossary", provenance),
 ]  # fmt: skip

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from spdnn.common.errors import InputError
 from spdnn.distributed import local
 from spdnn.distributed.world import World
 from spdnn.formats import staging
@@ -29,3 +30,13 @@ def test_a_signal_that_comes_as_soon_as_the_folder_is_there_leaves_nothing(tmp_p
     with pytest.raises(KeyboardInterrupt), staged(tmp_path):
         pass
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["folder", "list.txt"])
+def test_a_folder_or_a_file_that_names_others_is_not_copied(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/w.npz").touch()
+    (tmp_path / "list.txt").write_text("folder/w.npz\n")
+    with pytest.raises(InputError, match=f"{name}: a folder, or a file that names others; --stage copies single files"):
+        local.staged(World(), str(tmp_path), str(tmp_path / name)).__enter__()
+    assert sorted(os.listdir(tmp_path)) == ["folder", "list.txt"]

@@ -14,19 +14,19 @@ from spdnn.report.rendering import Folder, render
 from spdnn.report.sections import SECTIONS
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-section.md"
-FILES = ("values.py", "figures.py", "template.html.j2", "section.py")
+FILES = ("values.py", "figures.py", "template.html.j2")
 
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
     """The section of the how-to, in the list."""
-    *contents, line = re.findall(r"^```\w+\n(.*?)^```", HOW_TO.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    *contents, entry = re.findall(r"^```\w+\n(.*?)^```", HOW_TO.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (tmp_path / "memory").mkdir()
     for name, content in zip(FILES, contents, strict=True):
         (tmp_path / "memory" / name).write_text(content, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     before = list(SECTIONS)
-    exec(line)
+    exec(entry)
     yield
     SECTIONS[:] = before
     for name in [name for name in sys.modules if name.split(".")[0] == "memory"]:

@@ -1,11 +1,10 @@
 """The page's section on calls of one's own network: by batch and program, from records of hostile names too."""
 
 from operation_cases import made_operation
-from test_report import HOSTILE, shown, typed
+from test_report import HOSTILE, drawn, shown, typed
 
 from spdnn.records.operation_record import OperationRecord
 from spdnn.report.calls import values as section
-from spdnn.report.calls.section import SECTION
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 
@@ -33,7 +32,7 @@ def test_the_section_has_a_row_for_each_batch_and_program():
     assert {3.0, 2.0, 64000.0} <= set(page.values)
     assert "Our products and those of other libraries" not in page.text
     records = [typed(one, OperationRecord) for one in calls()]
-    (figure,) = SECTION.drawings(section.values(collect([], operations=records)))
+    (figure,) = drawn("calls", collect([], operations=records)).values()
     assert figure.title == "Inputs a second by inputs of a call, my net"
     assert "blas,64,0.002,32000.0,2.0" in figure.csv
 

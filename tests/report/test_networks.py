@@ -4,13 +4,12 @@ import csv
 import re
 
 import pytest
-from test_report import BASELINES, collected, made_record, shown, stored
+from test_report import BASELINES, collected, drawn, made_record, shown, stored
 
 from spdnn.records.published import DEVICES, read_baselines
 from spdnn.report.common import words
 from spdnn.report.networks import values as networks
 from spdnn.report.overview import values as overview
-from spdnn.report.overview.section import SECTION as OVERVIEW
 from spdnn.report.rendering import Folder, render
 
 
@@ -88,7 +87,7 @@ def test_hardware_is_in_the_headings_and_a_single_repeat_is_marked():
     assert table.count("one repeat") == 1
     assert "Of one repeat alone: 1 of 1 rate." in page.text
     assert "1,024 × 120, one repeat" in page.text
-    (figure,) = OVERVIEW.drawings(overview.values(collected([once, twice], read_baselines(BASELINES))))
+    (figure,) = drawn("overview", collected([once, twice], read_baselines(BASELINES))).values()
     assert figure.svg.count(">1×<") == 1
     assert ">TeraEdges/s; ours: A CPU, 2 threads<" in figure.svg
     assert "lossy, one GPU" in figure.csv
@@ -127,7 +126,7 @@ def test_who_made_a_system_is_left_out_and_who_ran_it_is_not():
 
 def test_a_logarithmic_axis_of_few_decades_has_plain_numbers():
     fast = made_record("all", (0.01,), reductions=("dead", "inputs", "neurons"))
-    (figure,) = OVERVIEW.drawings(overview.values(collected([fast], read_baselines(BASELINES))))
+    (figure,) = drawn("overview", collected([fast], read_baselines(BASELINES))).values()
     assert figure.svg.count(">20<") == 1
     assert "mathdefault" not in figure.svg
 

@@ -4,14 +4,13 @@ import json
 
 import pytest
 from operation_cases import made_imbalance, made_operation
-from test_report import BASELINES, HOSTILE, made_record, shown, stored, typed
+from test_report import BASELINES, HOSTILE, drawn, made_record, shown, stored, typed
 
 from spdnn.common.errors import InputError
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published_operations import OperationBaseline
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
-from spdnn.report.operations.section import SECTION
 from spdnn.report.rendering import Folder, render
 from tests.records.test_run_record import changed
 
@@ -31,7 +30,7 @@ def objects(records):
 
 
 def figures(records):
-    return {one.name: one for one in SECTION.drawings(operations.values(collect([], operations=objects(records))))}
+    return drawn("operations", collect([], operations=objects(records)))
 
 
 def part(page):

@@ -243,10 +243,10 @@ def collected(records, baselines=()):
     return collect([Part([typed(one) for one in records])], baselines)
 
 
-def drawn(name, records):
-    """The figures of one section, by name."""
+def drawn(name, contents):
+    """The figures of one section, by name, of run records or a collection."""
     [section] = [one for one in SECTIONS if one.name == name]
-    values = section.values(collected(records))
+    values = section.values(collected(contents) if isinstance(contents, list) else contents)
     return {one.name: one for one in section.drawings(values)} if values else {}
 
 

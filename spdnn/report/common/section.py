@@ -11,6 +11,7 @@ Data flows one way, and each step has one owner::
 headings, the table of contents and the figures. A section knows of others only what it links to.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,6 @@ class Section:
     Attributes:
         name: of its anchor, and of the folder of its figures; no two sections have the same.
         title: in the table of contents, and above the section.
-        folder: that holds TEMPLATE, the section's HTML; the template gets `values`, the drawn `figures` by name, and
-            what `page.HELPERS` lists.
         values: what the template and the figures get, from a Collection; None: the section has nothing to show.
         figures: the figures of those values, if it has any. Title and caption of each are next to the code of its plot.
         heading: above the section, where it is longer than the title.
@@ -38,11 +37,15 @@ class Section:
 
     name: str
     title: str
-    folder: Path
     values: Callable[[Collection], dict | None]
     figures: Callable[[dict], Iterable[Figure]] | None = None
     heading: str = ""
     absent: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its values, that of TEMPLATE too: HTML with `values`, the drawn `figures`, `page.HELPERS`."""
+        return Path(inspect.getfile(inspect.unwrap(self.values))).parent
 
     def drawings(self, values: dict, png: bool = False) -> list[Drawing]:
         """Its figures as files hold them, with PNG where asked for; raises Unavailable without seaborn."""
