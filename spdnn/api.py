@@ -85,8 +85,10 @@ def compile(
         steps = importlib.import_module("spdnn.torch.programs").read_steps(network, example)
     elif example is not None:
         raise InputError("example: it is for a torch.nn.Module alone")
+    elif not isinstance(network, str | os.PathLike):
+        return made(network)
     else:
-        name, steps = network, open_model(network) if isinstance(network, str | os.PathLike) else network
+        name, steps = network, open_model(network)
         if not isinstance(steps, list):  # a network, and no ONNX model
             return made(steps)
     if any(step.kind in IMAGES for step in steps):
