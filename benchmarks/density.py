@@ -46,8 +46,8 @@ def compare(got: np.ndarray, rows: np.ndarray, layer: Layer) -> None:
 def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     """The fused layer on tiles, compared and ready to time."""
     level, (count, neurons) = dispatch.level(), rows.shape
-    tile = layouts.best_tile(level, count)
-    tiles, bound = layouts.tiles_of(count, tile), layouts.bind(layer)
+    tile = layouts.best_tile(level, count, neurons)
+    tiles, bound = layouts.tiles_of(count, tile), layouts.bind(layer, share=True)
     source, target = layouts.tiled(rows, tile), layouts.buffer(count, neurons, tile)
     active, got = np.zeros((1, tiles), np.uint64), np.empty_like(rows)
 

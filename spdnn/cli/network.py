@@ -7,6 +7,7 @@ from spdnn.common.errors import InputError
 from spdnn.problem import challenge
 from spdnn.problem.request import reading
 
+LOOKED_AT = 8  # layers whose outputs are compared
 BIAS = {"type": float, "metavar": "B"}
 
 
@@ -112,6 +113,7 @@ def _info(chosen) -> None:
         "edges": f"{network.edges:,}",
         "bytes in memory": f"{network.nbytes:,}",
         "one value per layer": "yes" if all(header.single_value for header in headers) else "no",
+        "edges a load serves": _shared(network),
         "activation": ", ".join(activations),
         "zeros stay zeros": "yes" if all(header.keeps_zero for header in headers) else "not in every layer",
         "source": json.dumps(network.description, sort_keys=True),
@@ -119,3 +121,16 @@ def _info(chosen) -> None:
     }
     for name, value in rows.items():
         print(f"{name:<20} {value}")
+
+
+def _shared(network) -> str:
+    """How many edges a load of the engine `cpu` serves, where outputs read the same inputs; of some layers."""
+    from spdnn.kernels import dispatch
+    from spdnn.kernels.layouts.tiles import bind
+
+    if dispatch.missing():
+        return "not known without the compiled kernels"
+    step = -(-network.depth // LOOKED_AT)
+    layers = [bind(network.layer(k), share=True) for k in range(0, network.depth, step)]
+    edges, gathers = (sum(getattr(layer, name) for layer in layers) for name in ("edges", "gathers"))
+    return f"{edges / max(1, gathers):.3g} (of {len(layers)} layers looked at; 1: no outputs share their inputs)"

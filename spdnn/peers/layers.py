@@ -62,9 +62,9 @@ class _Ours(_Program):
     def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
         self.level = dispatch.level()
         self.count, self.outputs, self.threads = len(rows), layer.outputs, threads
-        self.tile = layouts.best_tile(self.level, self.count)
+        self.tile = layouts.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))
         self.tiles = layouts.tiles_of(self.count, self.tile)
-        self.bound = layouts.bind(layer)
+        self.bound = layouts.bind(layer, share=True)
         self.source = layouts.tiled(rows, self.tile)
         self.target = layouts.buffer(self.count, layer.outputs, self.tile)
         self.target.fill(0)  # the pages are touched here, not on the clock

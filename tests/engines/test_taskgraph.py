@@ -139,7 +139,7 @@ def test_without_its_edges_some_order_is_wrong(monkeypatch, kind):
         try:
             request = Settings("stream", 1, batches=4)
             found.add(infer(network, inputs, "taskgraph", threads=2, reductions="dead", settings=request).digest)
-        except (SpdnnError, KeyError):
+        except (SpdnnError, KeyError, ValueError):  # of layers that do not fit
             found.add("an error")
     assert found - {one.digest}
 

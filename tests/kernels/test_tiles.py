@@ -9,7 +9,7 @@ from ladders import LEVELS, each_level
 from spdnn.kernels import dispatch
 from spdnn.kernels.layouts import tiles as layouts
 from spdnn.problem.features import Inputs
-from spdnn.problem.network import IDENTITY, Layer
+from spdnn.problem.network import IDENTITY, Activation, Layer, index_dtype
 from spdnn.sources.radixnet import RadixNet
 
 TILES = (1, *layouts.TILES)
@@ -134,6 +134,75 @@ def test_sums_do_not_depend_on_tile_threads_or_pass(level, valued, degrees):
         np.testing.assert_array_equal(other, found[0])
 
 
+def shared_layer(inputs, outputs, lists, valued, seed=0):
+    """Outputs that each read one of `lists` (index arrays), drawn at random, in any order."""
+    rng = np.random.default_rng(seed)
+    reads = [np.sort(lists[number]) for number in rng.integers(0, len(lists), outputs)]
+    offsets = np.concatenate([[0], np.cumsum([len(read) for read in reads])]).astype(np.int64)
+    indices = np.concatenate(reads).astype(index_dtype(inputs))
+    values = rng.normal(size=indices.size).astype(np.float32) if valued else np.float32(0.3)
+    bias = rng.normal(size=outputs).astype(np.float32)
+    return Layer(inputs, outputs, offsets, indices, values, bias, Activation("relu", 32.0)).check("layer")
+
+
+def lists_of(kind, inputs):
+    rng = np.random.default_rng(1)
+    draw = lambda count: rng.permutation(inputs)[:count]  # noqa: E731
+    if kind == "large sets":  # 64 outputs and more
+        return [draw(32) for _ in range(5)]
+    if kind == "sets of any size, some empty, some of one edge":
+        return [draw(count) for count in (0, 1, 2, 3, 31, 32, 33, 60) for _ in range(12)] + [draw(0)] * 20
+    shared = draw(16)  # lists that share a part, and outputs that share nothing
+    return [np.unique(np.concatenate([shared, draw(count)])) for count in (0, 1, 16) for _ in range(4)] + [
+        draw(9) for _ in range(150)
+    ]
+
+
+KINDS = ["large sets", "sets of any size, some empty, some of one edge", "sets beside outputs that share nothing"]
+
+
+@all_levels
+@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_that_share_a_list_of_inputs_give_the_same_bits(level, kind, valued):
+    inputs, outputs = 70, 333
+    layer = shared_layer(inputs, outputs, lists_of(kind, inputs), valued)
+    alone, together = layouts.bind(layer), layouts.bind(layer, share=True)
+    assert alone.gathers == layer.edges
+    assert together.gathers < layer.edges * (0.2 if kind == "large sets" else 0.7)
+    rows = np.random.default_rng(2).normal(size=(150, inputs)).astype(np.float32)
+    for tile, threads in itertools.product(TILES, (1, 3)):
+        found = []
+        for bound in (alone, together):
+            target = layouts.buffer(150, outputs, tile)
+            target.fill(np.nan)
+            mask = np.zeros((1, layouts.tiles_of(150, tile)), np.uint64)
+            assert level.layers([bound], layouts.tiled(rows, tile), target, 150, tile, 1, mask, threads) == -1
+            found.append((target.view(np.uint32), mask))
+        np.testing.assert_array_equal(*[features for features, _ in found])
+        np.testing.assert_array_equal(*[mask for _, mask in found])
+
+
+def test_wide_layers_share_lists_and_others_keep_their_arrays():
+    rng = np.random.default_rng(0)
+    wide = shared_layer(70_000, 80, [rng.permutation(70_000)[:40] for _ in range(4)], valued=True)
+    bound = layouts.bind(wide, share=True)
+    assert bound.gathers < wide.edges // 4
+    level, rows = dispatch.level(), rng.normal(size=(3, 70_000)).astype(np.float32)
+    target, mask = layouts.buffer(3, 80, 16), np.zeros((1, 1), np.uint64)
+    assert level.layers([bound], layouts.tiled(rows, 16), target, 3, 16, 1, mask, 1) == -1
+    expected = np.clip(rows @ wide.matrix(np.float64) + wide.bias, 0, 32)
+    np.testing.assert_allclose(untiled(level, target, 3, 80, 16), expected, rtol=1e-4, atol=1e-4)
+    random = Layer.from_matrix((rng.random((70, 90)) < 0.3).astype(np.float32))
+    same, shared = layouts.bind(random), layouts.bind(random, share=True)
+    assert shared.gathers == random.edges
+    assert shared.nbytes == same.nbytes
+    network = RadixNet(1024, 24)
+    for k in range(24):  # 16 outputs of each read the same, and 32 in the last layer of a block
+        assert layouts.bind(network.layer(k), share=True).gathers == network.header(k).edges // 8
+    assert layouts.bind(network.layer(0), share=True).nbytes < network.layer(0).nbytes / 3
+
+
 @every_level
 @every_tile
 def test_bits_are_the_rows_that_they_stand_for(level, tile):
@@ -179,7 +248,7 @@ def test_lanes_without_an_input_may_overflow(level, tile):
 @pytest.mark.parametrize("threads", [1, 3])  # tile by tile, and in step
 def test_tiles_of_zeros_stop_early_and_leave_zeros(threads):
     level, network = dispatch.level(), RadixNet(1024, 4, -1000.0)
-    layers = [layouts.bind(layer) for layer in network.layers()]
+    layers = [layouts.bind(layer, share=k % 2 == 0) for k, layer in enumerate(network.layers())]
     source, target = layouts.buffer(128, 1024, 64), layouts.buffer(128, 1024, 64)
     source[:], target[:] = 1, np.nan
     masks = np.full((4, 2), 5, np.uint64)
@@ -214,6 +283,10 @@ def test_places_that_do_not_fit_are_refused():
         level.insert(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
     with pytest.raises(ValueError, match="a row number is out of range"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
+    shared, active = layouts.bind(RadixNet(32, 1, -0.1).layer(0), share=True), np.zeros((1, 1), np.uint64)
+    with pytest.raises(ValueError, match="a layer that takes bits has no sets"):
+        bits = stored(np.zeros((1, 4), np.uint8), 32)
+        level.layers_stored([shared], bits, np.arange(1), layouts.buffer(1, 32, 16), 16, 1, active, 1)
     with pytest.raises(ValueError, match="as many as indices"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([3]), rows, 1)
 

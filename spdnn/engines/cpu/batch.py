@@ -4,7 +4,7 @@ The engine `cpu` and the task graph take these steps: the first layers, a pass, 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +15,9 @@ from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.rows import Rows
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, caches
-from spdnn.kernels.layouts.tiles import active_indices, best_tile, bind_inputs, tiles_of
+from spdnn.kernels.layouts.tiles import active_indices, best_tile, bind, bind_inputs, tiles_of
 from spdnn.problem.features import Inputs
+from spdnn.problem.network import Layer
 from spdnn.problem.result import LastLayer, LastRows, Result, RowStatistics
 from spdnn.reductions.inputs import DuplicateSearch, searched
 
@@ -70,18 +71,28 @@ class CpuWork:
         self.kernels = dispatch.level()
         self.lanes = self.kernels.vector_bytes // 4
         self.cache = (caches() or UNKNOWN)[-1].bytes
-        self.tile_for = lambda count: tile or best_tile(self.kernels, count)
-        self.tile = self.tile_for(inputs.count)
         self.reductions, self.dead_from = prepared.reductions, prepared.dead_from
         self.costs = plan.Costs.of(network)
         self.last = LastLayer(network)
         self.widest = int(self.costs.outputs.max())
+        self.tile_for = lambda count: tile or best_tile(self.kernels, count, self.widest)
+        self.tile = self.tile_for(inputs.count)
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         self.stored = bind_inputs(inputs)
 
     @property
     def depth(self) -> int:
         return self.network.depth
+
+    def bind(self, k: int, layer: Layer | None = None):
+        """Layer k as the kernels take it, from the network or a copy; those that take bits share no lists of inputs."""
+        return bind(layer or self.network.layer(k), share=k > 0 or self.inputs.kind != "bits")
+
+    def bind_all(self, layers: Iterable) -> list:
+        """The layers, bound, which stay in memory; from now on costs are those of their lists."""
+        bound = list(layers)
+        self.costs = self.costs.of_bound(bound)
+        return bound
 
     def tally(self) -> Tally:
         return Tally(*np.zeros((2, self.depth), np.int64))
@@ -131,7 +142,7 @@ class CpuWork:
         span = slice(k, k + len(layers))
         nonzero = np.concatenate([[rows.alive], alive[:-1]])
         tally.rows[span] += np.where(np.arange(span.start, span.stop) < self.dead_from, size, nonzero)
-        self._count(span, run.sum(axis=1), rows, tally)
+        self._count(span, run.sum(axis=1), layers, rows, tally)
         needed = -(-alive // rows.tile)
         rows.wasted += float(((rows.tiles - needed) * self.costs.work[span]).sum())
         rows.deaths = max(0.0, 1 - (indices.size / max(1, rows.alive)) ** (1 / len(layers)))
@@ -140,7 +151,7 @@ class CpuWork:
             tally.log.append([k, len(layers), lanes, tally.edges - before, time.perf_counter() - begun])
         return indices
 
-    def _count(self, span: slice, tiles: np.ndarray, rows: Rows, tally: Tally) -> None:
+    def _count(self, span: slice, tiles: np.ndarray, layers: list, rows: Rows, tally: Tally) -> None:
         """Add a pass to the tally; `tiles` (layers,) went through each of its layers.
 
         Features, or all weights, that fit the last-level cache do not pass it.
@@ -149,7 +160,7 @@ class CpuWork:
         computed = rows.tile * int(tiles @ edges)
         tally.passes += 1
         tally.edges += computed
-        tally.loaded += 4 * computed
+        tally.loaded += 4 * rows.tile * int(tiles @ [layer.gathers for layer in layers])
         before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
         taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
         if span.start == 0 and self.inputs.kind == "bits":

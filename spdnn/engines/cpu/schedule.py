@@ -4,21 +4,21 @@ Costs are in vector operations for each vector of inputs, and depend on the data
 of threads, so that a run repeats to the bit whatever the machine does. The factors were measured (benchmarks/).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from spdnn.common.errors import MemoryTooSmall
 from spdnn.engines.base import Options
 from spdnn.engines.memory import INPUT_BYTES, limit_bytes, more_memory, resident_bytes
-from spdnn.kernels.layouts.tiles import feature_bytes, tiles_of
+from spdnn.kernels.layouts.tiles import TILE_BYTES, feature_bytes, tiles_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Network
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
+ADDED = 0.4  # of that cost: the multiplication and addition, without the load that outputs of a set share
 BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
 FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is measured of them
-PASS_FEATURES = 4 << 20  # bytes of a tile's two buffers that layers may share a pass with
 PASS_WEIGHTS = 8 << 20  # bytes of weights that tiles of one pass go through again and again
 CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level cache holds
 STEP_FEATURES = 16 << 20  # bytes of two buffers of all tiles, when they go through the layers in step
@@ -50,8 +50,13 @@ class Costs:
         headers = [network.header(k) for k in range(network.depth)]
         outputs = np.array([header.outputs for header in headers], dtype=np.int64)
         work = np.array([header.edges for header in headers], dtype=np.int64) + EPILOGUE * outputs
-        ahead = np.concatenate([np.cumsum(work[::-1])[::-1], [0]])
-        return cls(work, ahead, outputs, np.array([header.nbytes for header in headers], dtype=np.int64))
+        return cls(work, _ahead(work), outputs, np.array([header.nbytes for header in headers], dtype=np.int64))
+
+    def of_bound(self, layers: list) -> "Costs":
+        """The costs of these layers as the kernels take them, where outputs may share lists of inputs."""
+        edges, gathers, nbytes = np.array([(layer.edges, layer.gathers, layer.nbytes) for layer in layers], np.int64).T
+        work = (ADDED * edges + (1 - ADDED) * gathers + EPILOGUE * self.outputs).astype(np.int64)
+        return replace(self, work=work, ahead=_ahead(work), nbytes=nbytes)
 
     def layers(self, k: int, tiles: int, tile: int, deaths: float, most: int) -> int:
         """How many layers, from layer k on, the tiles go through in one pass.
@@ -64,7 +69,7 @@ class Costs:
             return 1
         work, outputs = self.work[k : k + most], self.outputs[k : k + most]
         features = 8 * tile * np.maximum.accumulate(outputs)
-        fits = (features <= PASS_FEATURES) & (np.cumsum(self.nbytes[k : k + most]) <= PASS_WEIGHTS)
+        fits = (features <= TILE_BYTES) & (np.cumsum(self.nbytes[k : k + most]) <= PASS_WEIGHTS)
         if tiles * tile <= STEP_FEATURES // (8 * outputs[0]):
             fits |= tiles * features <= STEP_FEATURES
         fits = np.minimum.accumulate(fits)
@@ -86,10 +91,15 @@ class Costs:
         return (HASH * rows + COMPARE * candidates) * neurons <= WHOLE_SHARE * candidates * self.ahead[k]
 
 
+def _ahead(work: np.ndarray) -> np.ndarray:
+    """The work from each layer to the end."""
+    return np.concatenate([np.cumsum(work[::-1])[::-1], [0]])
+
+
 def scratch_bytes(network: Network, inputs: Inputs, widest: int, threads: int, tile: int) -> int:
     """Bytes that the kernels take for themselves, and copies of sparse inputs, at most."""
     one_input = 8 if inputs.kind == "bits" and tile > 1 else 4 * tile  # of a neuron: a word, or a tile of floats
-    features = min(2 * feature_bytes(1, widest, tile), PASS_FEATURES)
+    features = min(2 * feature_bytes(1, widest, tile), TILE_BYTES)
     steps = min(STEP_FEATURES, 2 * feature_bytes(4 * threads, widest, 1) * tile)
     return (
         (inputs.nbytes if inputs.kind == "csr" else 0) * 2 + threads * (one_input * network.inputs + features) + steps

@@ -16,7 +16,7 @@ from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.exchange import CpuRows
 from spdnn.engines.cpu.rows import Rows
 from spdnn.engines.exchange import RowExchange
-from spdnn.kernels.layouts.tiles import bind, buffer, tiles_of, touch
+from spdnn.kernels.layouts.tiles import buffer, tiles_of, touch
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import LastRows, Result
 from spdnn.reductions.inputs import DuplicateSearch
@@ -64,8 +64,8 @@ class CpuSession(Session):
         network, widest, tile = prepared.network, self.work.widest, self.work.tile
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
-        layers = in_order(lambda k: bind(network.layer(k)), range(network.depth), options.threads)
-        self.layers = list(progress.bar(layers, "weights", network.depth)) if resident else None
+        layers = in_order(self.work.bind, range(network.depth), options.threads)
+        self.layers = self.work.bind_all(progress.bar(layers, "weights", network.depth)) if resident else None
         self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
         for memory in self.buffers:
             touch(memory, self.threads)  # here, not on the clock
@@ -91,7 +91,7 @@ class CpuSession(Session):
         stage.begin(batch.rows.count, lambda k: (tally.edges, batch.rows.lanes))
         if exchange:
             batch.exchange_at = exchange.first(self._planned(batch), self.work.depth, batch.rows.count)
-        with contextlib.closing(read_ahead(self.work.depth, lambda k: bind(self.work.network.layer(k)))) as stream:
+        with contextlib.closing(read_ahead(self.work.depth, self.work.bind)) as stream:
             while batch.k < self.work.depth:
                 check_ended()
                 self._pass(batch, stream)

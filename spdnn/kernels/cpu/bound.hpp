@@ -1,8 +1,11 @@
 // Layers and inputs as Python hands them over, once; what the modules of the engines `cpu` and `spgemm` share.
 #pragma once
 
+#include <memory>
+
 #include "binding.hpp"
 #include "kernels.hpp"
+#include "sets.hpp"
 
 namespace spdnn {
 
@@ -10,18 +13,37 @@ namespace spdnn {
 struct BoundLayer {
     Layer view;
     nb::object arrays;
+    std::unique_ptr<OwnSets> sets;
 
-    // The layer is by output neuron, or, with `by_input`, by input neuron.
+    // The layer is by output neuron, or, with `by_input`, by input neuron. With `share`, outputs that read the same inputs
+    // share a list of them, in a copy that takes the place of the arrays, where that saves enough.
     BoundLayer(int64_t inputs, int64_t outputs, Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values,
-               Array<const float, 1> bias, float low, float high, bool by_input, bool keeps_zero) {
+               Array<const float, 1> bias, float low, float high, bool by_input, bool keeps_zero, bool share) {
         const int64_t rows = by_input ? inputs : outputs, edges = indices.size();
         require(static_cast<int64_t>(offsets.size()) == rows + 1 && offsets.data()[rows] == edges,
                 "offsets must be one more than the rows, and end at the number of edges");
         require(values.size() == 1 || static_cast<int64_t>(values.size()) == edges, "values must be one or one an edge");
         require(bias.size() == 1 || static_cast<int64_t>(bias.size()) == outputs, "bias must be one or one an output");
-        view = Layer{inputs, outputs, offsets.data(), indices.data(), index_bytes(indices), values.size() > 1 ? values.data() : nullptr,
-                     values.size() ? values.data()[0] : 0.0f, bias.data(), bias.size() == 1 ? 0 : 1, low, high, keeps_zero};
+        view = Layer{inputs, outputs, edges, rows, offsets.data(), indices.data(), index_bytes(indices), values.size() > 1 ? values.data() : nullptr,
+                     values.size() ? values.data()[0] : 0.0f, bias.data(), bias.size() == 1 ? 0 : 1, low, high, keeps_zero, {}};
         arrays = nb::make_tuple(offsets, indices, values, bias);
+        if (!share) return;
+        {
+            nb::gil_scoped_release release;
+            sets = OwnSets::found(view);
+        }
+        if (!sets) return;
+        sets->show(view);
+        arrays = nb::cast(bias);
+    }
+
+    // Rows of features that one vector of inputs loads: those of the edges, one for the outputs of a set that go together.
+    int64_t gathers() const { return sets ? sets->gathers : view.edges; }
+
+    // Bytes of the lists and values.
+    int64_t nbytes() const {
+        const int64_t listed = 8 * (view.lists + 1) + view.offsets[view.lists] * view.index_bytes;
+        return listed + (view.values ? 4 * view.edges : 0) + (sets ? 16 * view.lists + 4 * view.outputs : 0);
     }
 };
 

@@ -60,7 +60,7 @@ struct Sizes {
     explicit Sizes(const Forward& p) {
         for (int64_t k = 0; k < p.depth; ++k) {
             const int64_t outputs = p.layers[k].outputs;
-            edges += p.layers[k].offsets[outputs];
+            edges += p.layers[k].edges;
             widest_sums = std::max(widest_sums, outputs);
             if (k + 1 < p.depth) widest = std::max(widest, outputs);
         }

@@ -76,6 +76,7 @@ struct BoundForward {
         for (const nb::object& one : bound) {
             const Layer& layer = nb::cast<const BoundLayer&>(one).view;
             require(layers.empty() || layers.back().outputs == layer.inputs, "the layers' widths must chain");
+            require(!layer.sets.members, "layers for rows have no sets");
             layers.push_back(layer);
         }
     }

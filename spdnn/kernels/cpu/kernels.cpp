@@ -6,7 +6,9 @@
 //            many layers as the caller names before the next tile, in buffers that stay in the cache.
 // Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (kernels.hpp). Binary
 //            inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under masks.
-// Registers  8 vector accumulators: 4 vectors side by side (of one output, or of 4, 2 outputs where a tile has fewer)
+// Sets       Outputs that read the same inputs are computed together, 8 or 4 at a time: a row is loaded once for all.
+//            The rows of the next set are fetched ahead where the features are further than the nearer caches.
+// Registers  8 vector accumulators (16 of a set, at the widest vectors): 4 vectors side by side (of one output, or of 4, 2 outputs where a tile has fewer)
 //            times 2 partial sums, even and odd edges. So the order of a sum is the same for every tile and level.
 // Threads    Tiles are dealt out dynamically; when they are few, blocks of output neurons are, layer by layer.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
@@ -24,6 +26,9 @@ namespace SPDNN_LEVEL {
 namespace {
 
 constexpr int kSideBySide = 4;            // vectors of one pass over the edges
+constexpr int kSums = SPDNN_VECTOR_BYTES == 64 ? 8 : 4;  // vectors that a set sums up at a time, even and odd edges apart
+constexpr int kLine = 16;                 // floats
+constexpr int64_t kNear = 1 << 20;        // bytes of features that need not be fetched ahead
 constexpr int64_t kLeastBlock = 64;       // output neurons a thread takes at least
 constexpr int64_t kLeastWork = 8192;      // edges x vectors of a layer that are worth a thread
 constexpr uint64_t kNoLayer = ~uint64_t{0};
@@ -66,18 +71,19 @@ struct Epilogue {
     typename Unit<V>::Int seen[kVectors] = {};
     V poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
 
-    template <bool kValued>
-    inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors], int64_t output,
-                                                     V* out) {
+    // Vectors start .. start + kPart - 1 of an output; `out` is its vector 0.
+    template <bool kValued, int kPart>
+    inline __attribute__((always_inline)) void store(const V (&even)[kPart], const V (&odd)[kPart], int64_t output, V* out,
+                                                     int start = 0) {
         const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
-        for (int v = 0; v < kVectors; ++v) {
+        for (int v = 0; v < kPart; ++v) {
             const V sum = even[v] + odd[v];
             V y = (kValued ? sum : sum * value) + bias;
-            poison[v] += y * 0.0f;
+            poison[start + v] += y * 0.0f;
             y = y > low ? y : low;
             y = y < high ? y : high;
-            out[v] = y;
-            seen[v] |= Unit<V>::raw(y);
+            out[start + v] = y;
+            seen[start + v] |= Unit<V>::raw(y);
         }
     }
 
@@ -109,17 +115,104 @@ void by_outputs(const int64_t* offsets, int64_t first, int64_t last, Outputs out
     }
 }
 
-// One block of output neurons for `kVectors` neighbouring vectors of a tile, `kOutputs` outputs at a time.
+// Zero, of which the compiler does not know that others are the same. Where a layer has one weight, the sums of a set are
+// equal, and each is computed all the same: only the reduction `neurons` leaves work out.
+template <class V>
+inline __attribute__((always_inline)) V own_zero() {
+    V zero = {};
+#if defined(__x86_64__)
+    asm volatile("" : "+v"(zero));
+#elif defined(__aarch64__)
+    asm volatile("" : "+w"(zero));
+#else
+    asm volatile("" : "+m"(zero));
+#endif
+    return zero;
+}
+
+// `kOutputs` outputs of a set for `kVectors` neighbouring vectors, `kSums / kOutputs` of them at a time: a row that was
+// loaded is added to the sums of all these outputs.
+template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
+inline __attribute__((always_inline)) void set_part(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t list,
+                                                    int64_t first, Epilogue<V, kVectors>& epilogue) {
+    constexpr int kPart = std::min(kVectors, kSums / kOutputs);
+    const Sets& sets = layer.sets;
+    const Index* __restrict inputs = static_cast<const Index*>(layer.indices) + layer.offsets[list];
+    const int64_t edges = layer.offsets[list + 1] - layer.offsets[list], size = sets.begins[list + 1] - sets.begins[list];
+    const int32_t* __restrict members = sets.members + sets.begins[list] + first;
+    const float* __restrict values = kValued ? layer.values + sets.values[list] + first : nullptr;
+    for (int start = 0; start < kVectors; start += kPart) {
+        V even[kOutputs][kPart], odd[kOutputs][kPart];
+        for (int o = 0; o < kOutputs; ++o)
+            for (int v = 0; v < kPart; ++v) even[o][v] = own_zero<V>(), odd[o][v] = own_zero<V>();
+        auto add = [&](V(&sum)[kOutputs][kPart], int64_t edge) __attribute__((always_inline)) {
+            const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(inputs[edge]) * kTile) + start;
+#pragma GCC unroll 4
+            for (int v = 0; v < kPart; ++v) {
+                const V x = row[v];
+#pragma GCC unroll 8
+                for (int o = 0; o < kOutputs; ++o) {
+                    if (kValued)
+                        sum[o][v] += Unit<V>::broadcast(values[edge * size + o]) * x;
+                    else
+                        sum[o][v] += x;
+                }
+            }
+        };
+        int64_t e = 0;
+        for (; e + 2 <= edges; e += 2) add(even, e), add(odd, e + 1);
+        if (e < edges) add(even, e);
+        for (int o = 0; o < kOutputs; ++o)
+            epilogue.template store<kValued, kPart>(even[o], odd[o], members[o], reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile), start);
+    }
+}
+
+// The outputs of one set, as many at a time as there are registers for.
+template <class V, int kTile, int kVectors, class Index, bool kValued>
+void set(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t list, Epilogue<V, kVectors>& epilogue) {
+    // Weights are loaded for each output, so that two vectors share one.
+    constexpr int kMost = kValued && kVectors > 1 ? kSums / 2 : kSums;
+    const int64_t size = layer.sets.begins[list + 1] - layer.sets.begins[list];
+    int64_t m = 0;
+    for (; m + kMost <= size; m += kMost) set_part<V, kTile, kVectors, kMost, Index, kValued>(layer, src, dst, list, m, epilogue);
+    if constexpr (kMost > 4)
+        for (; m + 4 <= size; m += 4) set_part<V, kTile, kVectors, 4, Index, kValued>(layer, src, dst, list, m, epilogue);
+    if constexpr (kMost > 2)
+        for (; m + 2 <= size; m += 2) set_part<V, kTile, kVectors, 2, Index, kValued>(layer, src, dst, list, m, epilogue);
+    for (; m < size; ++m) set_part<V, kTile, kVectors, 1, Index, kValued>(layer, src, dst, list, m, epilogue);
+}
+
+// The outputs of the lists first .. last - 1, for `kVectors` neighbouring vectors of a tile; those that share nothing
+// `kOutputs` at a time.
 template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
 Seen block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     const int64_t* __restrict offsets = layer.offsets;
     Epilogue<V, kVectors> epilogue{layer};
+    const Sets& sets = layer.sets;
+    const bool far = layer.inputs * kTile * static_cast<int64_t>(sizeof(float)) > kNear;
+    int64_t j = first;
+    for (; j < std::min(last, sets.shared); ++j) {
+        if (j + 1 < std::min(last, sets.shared))
+            for (int64_t m = sets.begins[j + 1]; m < sets.begins[j + 2]; ++m)
+                for (int at = 0; at < kVectors * Unit<V>::lanes; at += kLine)
+                    __builtin_prefetch(dst + int64_t{sets.members[m]} * kTile + at, 1);
+        if (far && j + 1 < last)
+            for (int64_t e = offsets[j + 1]; e < offsets[j + 2]; ++e)
+                for (int at = 0; at < kVectors * Unit<V>::lanes; at += kLine)
+                    __builtin_prefetch(src + static_cast<int64_t>(indices[e]) * kTile + at);
+        set<V, kTile, kVectors, Index, kValued>(layer, src, dst, j, epilogue);
+    }
+    // Lists of one output: what is said of list j of them is said of output members[j], and of edge e of value e.
+    const int64_t shared = sets.shared;
+    const int32_t* __restrict members = sets.members ? sets.members + sets.begins[shared] - shared : nullptr;
+    const float* __restrict values = layer.values;
+    if (kValued && shared && shared < layer.lists) values += sets.values[shared] - offsets[shared];
     auto add = [&](V(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
         const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(indices[edge]) * kTile);
         for (int v = 0; v < kVectors; ++v) {
             if (kValued)
-                sum[v] += Unit<V>::broadcast(layer.values[edge]) * row[v];
+                sum[v] += Unit<V>::broadcast(values[edge]) * row[v];
             else
                 sum[v] += row[v];
         }
@@ -142,10 +235,10 @@ Seen block(const Layer& layer, const float* __restrict src, float* __restrict ds
             if (kCount > 1)
                 for (; edge + 2 <= offsets[j + o + 1]; edge += 2) add(even[o], edge), add(odd[o], edge + 1);
             if (edge < offsets[j + o + 1]) add(even[o], edge);
-            epilogue.template store<kValued>(even[o], odd[o], j + o, reinterpret_cast<V*>(dst + (j + o) * kTile));
+            const int64_t output = members ? members[j + o] : j + o;
+            epilogue.template store<kValued, kVectors>(even[o], odd[o], output, reinterpret_cast<V*>(dst + output * kTile));
         }
     };
-    int64_t j = first;
     for (; j + kOutputs <= last; j += kOutputs) outputs(std::integral_constant<int, kOutputs>{}, j);
     for (; j < last; ++j) outputs(std::integral_constant<int, 1>{}, j);
     return epilogue.result();
@@ -175,7 +268,7 @@ Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, 
         const int64_t end = layer.offsets[j + 1];
         for (; e + 2 <= end; e += 2) add(even, e), add(odd, e + 1);
         if (e < end) add(even, e);
-        epilogue.template store<kValued>(even, odd, j, reinterpret_cast<Vec*>(dst + j * kTile));
+        epilogue.template store<kValued, kVectors>(even, odd, j, reinterpret_cast<Vec*>(dst + j * kTile));
     }
     return epilogue.result();
 }
@@ -219,7 +312,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
                 }
         }
         for (int o = 0; o < kTogether; ++o)
-            epilogue.template store<false>(sum[o], none, j + o, reinterpret_cast<Vec*>(dst + (j + o) * kTile));
+            epilogue.template store<false, kVectors>(sum[o], none, j + o, reinterpret_cast<Vec*>(dst + (j + o) * kTile));
     };
     by_outputs<8>(layer.offsets, first, last, outputs);
     return epilogue.result();
@@ -281,10 +374,10 @@ Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
     const int filled = static_cast<int>(std::min<int64_t>(pass.tile, pass.rows->count - first));
     if (pass.rows->bits && pass.tile > 1) {
         transpose(*pass.rows, layer.inputs, first, filled, reinterpret_cast<uint64_t*>(room));
-        return choose_bits(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
+        return choose_bits(layer, pass.tile)(layer, room, dst, 0, layer.lists);
     }
     expand(*pass.rows, layer.inputs, first, filled, pass.tile, room);
-    return block_for(layer, pass.tile)(layer, room, dst, 0, layer.outputs);
+    return block_for(layer, pass.tile)(layer, room, dst, 0, layer.lists);
 }
 
 int64_t tiles_of(const Pass& pass) { return (pass.count + pass.tile - 1) / pass.tile; }
@@ -324,7 +417,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
         for (int64_t k = 0; k < pass.depth; ++k) {
             const Layer& layer = pass.layers[k];
             float* to = k + 1 == pass.depth ? end : both[k % 2];
-            const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.outputs)
+            const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
                                    : first_layer(pass, t, memory, to);
             pass.active[k * tiles + t] = seen.active;
             if (seen.poisoned & filled(pass, t)) least(failed, k);
@@ -354,18 +447,19 @@ int64_t run_in_step(const Pass& pass, int64_t widest, int threads) {
             const TileBlock run = block_for(layer, pass.tile);
             const bool last = k + 1 == pass.depth;
             float* const to = last ? pass.dst : memory + k % 2 * buffer;
-            const int64_t most = std::max<int64_t>(1, layer.outputs / kLeastBlock);
+            const int64_t most = std::clamp<int64_t>(layer.outputs / kLeastBlock, 1, layer.lists);
             const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(4 * threads / tiles, 1, most);
+            auto begin = [blocks](int64_t count, int64_t b) { return count * b / blocks; };
 #pragma omp for schedule(dynamic, 1)
             for (int64_t unit = 0; unit < tiles * blocks; ++unit) {
                 const int64_t t = unit / blocks, b = unit % blocks;
-                const int64_t first = layer.outputs * b / blocks, end = layer.outputs * (b + 1) / blocks;
                 float* const out = to + t * layer.outputs * pass.tile;
                 if (k > pass.still_from && !pass.active[(k - 1) * tiles + t]) {
+                    const int64_t first = begin(layer.outputs, b), end = begin(layer.outputs, b + 1);
                     if (last) std::memset(out + first * pass.tile, 0, sizeof(float) * (end - first) * pass.tile);
                     continue;
                 }
-                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, first, end);
+                const Seen seen = run(layer, from + t * layer.inputs * pass.tile, out, begin(layer.lists, b), begin(layer.lists, b + 1));
                 if (seen.active) __atomic_fetch_or(&pass.active[k * tiles + t], seen.active, __ATOMIC_RELAXED);
                 if (seen.poisoned & filled(pass, t)) least(failed, k);
             }
@@ -379,7 +473,7 @@ int64_t run(const Pass& pass, int threads) {
     int64_t widest = 0, work = 0;  // of the features between the layers
     for (int64_t k = 0; k < pass.depth; ++k) {
         if (k + 1 < pass.depth) widest = std::max(widest, pass.layers[k].outputs);
-        work += pass.layers[k].offsets[pass.layers[k].outputs];
+        work += pass.layers[k].edges;
     }
     const int64_t tiles = tiles_of(pass), step_bytes = 2 * widest * pass.tile * tiles * static_cast<int64_t>(sizeof(float));
     if (pass.rows || threads == 1 || tiles >= 4 * threads || step_bytes > kStepBytes) return run_tiles(pass, widest, threads);

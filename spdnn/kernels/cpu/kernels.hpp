@@ -1,17 +1,25 @@
 // The CPU kernels' interface, the same at every instruction-set level.
 //
 // Features are tiled: float32 (tiles, neurons, tile), `tile` inputs (1, 16, 32 or 64) side by side, so that the value of
-// one neuron for a whole tile is contiguous. A layer is stored by output neuron (CSC of W): output j reads
-// indices[offsets[j] .. offsets[j+1]).
+// one neuron for a whole tile is contiguous. A layer is stored by output neuron (CSC of W): output j reads the inputs of
+// list j, indices[offsets[j] .. offsets[j+1]). Outputs that read the same inputs, a set, may share a list (sets.hpp).
 #pragma once
 
 #include <cstdint>
 
 namespace spdnn {
 
+// Lists of inputs that several outputs share, ahead of those of single outputs.
+struct Sets {
+    int64_t shared;          // lists of several outputs; null members: none, and list j is that of output j
+    const int32_t* members;  // outputs, list by list
+    const int64_t* begins;   // lists + 1: where the members of a list begin
+    const int64_t* values;   // lists: where its values begin; edge e of its member m has number e * members + m
+};
+
 struct Layer {
-    int64_t inputs, outputs;
-    const int64_t* offsets;  // outputs + 1; by input neuron (spgemm.hpp): inputs + 1
+    int64_t inputs, outputs, edges, lists;
+    const int64_t* offsets;  // lists + 1; by input neuron (spgemm.hpp): inputs + 1
     const void* indices;     // uint16 or uint32 by index_bytes, ascending in each row
     int index_bytes;
     const float* values;  // one an edge, or null: every weight is `value`
@@ -20,6 +28,7 @@ struct Layer {
     int bias_stride;
     float low, high;  // activation: min(max(y, low), high)
     bool keeps_zero;  // activation(bias) is 0 for every output; set by input neuron alone
+    Sets sets;
 };
 
 // The rows of the first layer's features, not yet tiled. Exactly one kind is not null.

@@ -75,6 +75,7 @@ struct Level {
                           int tile, int64_t still_from, Array<uint64_t, 2> active, int threads) const {
         require(!layers.empty() && inputs.neurons == layers[0]->view.inputs, "rows must have as many values as the layer has inputs");
         const Rows rows = inputs.at(numbers);
+        require(!rows.bits || !layers[0]->sets, "a layer that takes bits has no sets");
         return run(layers, &rows, nullptr, dst, rows.count, tile, still_from, active, threads);
     }
 
@@ -161,8 +162,11 @@ NB_MODULE(_cpu, m) {
     bind_text(m);
     bind_resize(m);
     nb::class_<BoundLayer>(m, "BoundLayer")
-        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>, Array<const float, 1>, float, float, bool, bool>(),
-             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "by_input"_a = false, "keeps_zero"_a = false);
+        .def(nb::init<int64_t, int64_t, Array<const int64_t, 1>, ReadIndices, Array<const float, 1>, Array<const float, 1>, float, float, bool, bool, bool>(),
+             "inputs"_a, "outputs"_a, "offsets"_a, "indices"_a, "values"_a, "bias"_a, "low"_a, "high"_a, "by_input"_a = false, "keeps_zero"_a = false, "share"_a = false)
+        .def_prop_ro("edges", [](const BoundLayer& layer) { return layer.view.edges; })
+        .def_prop_ro("nbytes", &BoundLayer::nbytes, "Bytes of the lists of inputs, and the values.")
+        .def_prop_ro("gathers", &BoundLayer::gathers, "Rows of features that a vector of inputs loads.");
     nb::class_<StoredRows>(m, "StoredRows")
         .def(nb::init<Array<const uint8_t, 2>, int64_t>(), "bits"_a, "neurons"_a)
         .def(nb::init<Array<const float, 2>>(), "dense"_a)

@@ -13,18 +13,23 @@ from spdnn.problem.network import Layer
 ALIGNMENT = 64  # bytes: one cache line, one widest vector
 TILES = (16, 32, 64)
 FEW = 2  # inputs that are faster one at a time
+TILE_BYTES = 8 << 20  # of a tile's two buffers, which a thread's share of the caches holds
 MASK_BITS = 64  # bits in a tile's activity mask
 
 
-def best_tile(level, count: int) -> int:
-    """The tile for `count` inputs at a kernel level: four vectors side by side, two partial sums each, fill the eight
-    accumulators, and were fastest at every level and width (benchmarks/fused_layer.py); fewer inputs take less, and
-    very few one at a time.
+def best_tile(level, count: int, neurons: int) -> int:
+    """The tile for `count` inputs at a kernel level, of layers of at most `neurons`.
+
+    Four vectors side by side, two partial sums each, fill the eight accumulators, and were fastest at every level
+    (benchmarks/fused_layer.py) as long as the caches hold a tile; fewer inputs take less, and very few one at a time.
     """
     if count <= FEW:
         return 1
     fitting = next((tile for tile in TILES if tile >= count), TILES[-1])
-    return min(fitting, max(TILES[0], level.vector_bytes))  # four vectors of floats: as many inputs as vector bytes
+    tile = min(fitting, max(TILES[0], level.vector_bytes))  # four vectors of floats: as many inputs as vector bytes
+    while tile > TILES[0] and 2 * feature_bytes(1, neurons, tile) > TILE_BYTES:
+        tile //= 2
+    return tile
 
 
 def tiles_of(count: int, tile: int) -> int:
@@ -80,8 +85,13 @@ def bind_inputs(inputs: Inputs):
     return _cpu.StoredRows(data, inputs.neurons) if inputs.kind == "bits" else _cpu.StoredRows(data)
 
 
-def bind(layer: Layer):
-    """The layer as the compiled kernels take it; holds on to the layer's arrays."""
+def bind(layer: Layer, share: bool = False):
+    """The layer as the compiled kernels take it; holds on to the layer's arrays.
+
+    Args:
+        share: outputs that read the same inputs share a list of them, in a copy, where that saves enough loads; not for
+            bits, nor for the kernel `Forward`.
+    """
     from spdnn.kernels import _cpu
 
     return _cpu.BoundLayer(
@@ -93,4 +103,5 @@ def bind(layer: Layer):
         np.atleast_1d(layer.bias),
         layer.activation.low,
         layer.activation.high,
+        share=share,
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from spdnn.costmodel.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cpu.batch import CpuWork, Tally
-from spdnn.kernels.layouts.tiles import bind, buffer
+from spdnn.kernels.layouts.tiles import buffer
 from spdnn.problem.network import Layer
 from spdnn.reductions.inputs import DuplicateSearch
 from spdnn.taskgraph.simulation import TaskCosts
@@ -106,7 +106,7 @@ def _through(work: CpuWork, count: int, threads: int, copied: Callable[[Layer], 
             copied(layer)
         copying.append((layer.nbytes, time.perf_counter() - begun))
         computed.append(rows.count)
-        indices = work.through(k, [bind(layer)], rows, tally)
+        indices = work.through(k, [work.bind(k, layer)], rows, tally)
         if k + 1 < depth:
             work.compact(k + 1, rows, indices, search, tally)
         if not rows.count:

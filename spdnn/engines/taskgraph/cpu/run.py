@@ -14,7 +14,7 @@ import numpy as np
 from spdnn.common import progress
 from spdnn.engines.cpu.batch import CpuWork, Tally
 from spdnn.engines.cpu.rows import Rows
-from spdnn.kernels.layouts.tiles import bind, buffer, touch
+from spdnn.kernels.layouts.tiles import buffer, touch
 from spdnn.problem.network import Layer
 from spdnn.problem.result import LastRows
 from spdnn.reductions.inputs import DuplicateSearch
@@ -98,10 +98,10 @@ class Going:
         return whole
 
     def _copy(self, task: Task) -> None:
-        device, kept, network = self.devices[task.device], self.kept, self.work.network
+        device, kept = self.devices[task.device], self.kept
         device.weights.pop(task.buffer, None)  # its memory can be filled again
         device.weights[task.buffer] = [
-            bind(copied(kept[k]) if kept else network.layer(k)) for k in range(*self.cut.stages[task.stage])
+            self.work.bind(k, copied(kept[k]) if kept else None) for k in range(*self.cut.stages[task.stage])
         ]
         nbytes = sum(int(self.work.costs.nbytes[k]) for k in range(*self.cut.stages[task.stage]))
         self.tallies[task.lane].moved += 2 * nbytes if kept else nbytes  # read, where it was, and written

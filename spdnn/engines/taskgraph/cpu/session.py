@@ -17,7 +17,6 @@ from spdnn.engines.memory import INPUT_BYTES, give_back, limit_bytes, more_memor
 from spdnn.engines.taskgraph.cpu.probe import measured
 from spdnn.engines.taskgraph.cpu.run import CpuDevice, Going, copied
 from spdnn.engines.taskgraph.notes import notes, timeline
-from spdnn.kernels.layouts.tiles import bind
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result
 from spdnn.taskgraph.choice import choose, unmeasured
@@ -55,7 +54,7 @@ class CpuGraphSession(Session):
         weights = progress.bar(work.network.layers(), "weights", work.depth)
         self.kept = list(weights) if cut.streamed and self._keeps(cut) else []
         if not cut.streamed:  # the processor has one memory: weights that stay are there once
-            layers = [bind(layer) for layer in weights]
+            layers = work.bind_all(work.bind(k, layer) for k, layer in enumerate(weights))
             for device, stages in enumerate(cut.ranges * cut.groups):
                 self.devices[device].weights = {
                     cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
