@@ -13,6 +13,7 @@ from typing import Any
 import msgspec.inspect as inspect
 from msgspec import UNSET
 
+from spdnn.common.errors import InputError
 from spdnn.common.files import check_outputs
 from spdnn.common.threads import threads as threads
 from spdnn.engines.registry import asked_settings, settings_types
@@ -119,12 +120,14 @@ def check_files(chosen: argparse.Namespace, request: RunRequest | None = None) -
         request: what it names is read too.
 
     Raises:
-        InputError: as files.check_outputs.
+        InputError: as files.check_outputs; or what should be a folder is none.
     """
     outputs, inside = [], []
     for name, _, pattern in (name.partition("/") for name in getattr(chosen, "writes", ())):
         path = getattr(chosen, name)
         if path and pattern:
+            if os.path.exists(path) and not os.path.isdir(path):
+                raise InputError(f"{path}: a folder is needed for what is written, and this is none")
             inside += filter(Path.is_file, Path(path).glob(pattern))
         elif path:
             outputs.append(path)

@@ -71,7 +71,10 @@ def _bench(chosen) -> None:
 
     if chosen.inputs and chosen.zeros is not None:
         raise InputError("--zeros is of inputs that are drawn; --inputs has its own")
-    target = _target(chosen.output)
+    target = chosen.output and Path(chosen.output, FILE)
+    if target:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        check_target(target)
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
     network = open_network(chosen.network, **reading(chosen))
     count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0
@@ -129,17 +132,6 @@ def _spent(seconds: float) -> str:
         if seconds < 1
         else f"{seconds:.2f} s"
     )
-
-
-def _target(folder: str | None) -> Path | None:
-    if folder is None:
-        return None
-    path = Path(folder)
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path}: a folder is needed for the records, and this is none")
-    path.mkdir(parents=True, exist_ok=True)
-    check_target(path / FILE)
-    return path / FILE
 
 
 def _name(path: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
+from spdnn.common.files import check_target
 
 SETS = """\
 problem sets (config/ops-problems.csv):
@@ -94,7 +95,10 @@ def _bench(chosen) -> None:
     sets = dict.fromkeys(chosen.sets or ["a"], sparsities)
     cases = problems(sets, chosen.phase or ["inference"], chosen.network, chosen.seed)
     models.check(chosen.models)
-    folder = _folder(chosen.output)
+    target = chosen.output and Path(chosen.output, FILE)
+    if target:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        check_target(target)
     libraries, absent = _libraries(chosen.libraries)
     threads, records = arguments.threads(chosen.threads), []
     comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))
@@ -110,7 +114,7 @@ def _bench(chosen) -> None:
             records += group
             _print(group)
     finally:
-        _write(folder and folder / FILE, records)
+        _write(target, records)
     _summary(records)
     for name, reason in absent.items():
         print(f"{name}: {reason}")
@@ -187,16 +191,6 @@ def _libraries(text: str) -> tuple[list[str], dict[str, str]]:
     from spdnn.peers import products
 
     return products.libraries_here(text if text == "auto" else text.split(","))
-
-
-def _folder(path: str | None) -> Path | None:
-    if path is None:
-        return None
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a folder is needed for the records, and this is none")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _write(path, records: list) -> None:

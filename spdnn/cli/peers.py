@@ -1,12 +1,10 @@
 """`spdnn peers`: other libraries and our kernels on the same problems, timed alternately."""
 
 import shlex
-from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError, install
 from spdnn.pipeline.load import load_inputs, load_network
-from spdnn.problem.request import RunRequest
 
 WIDTHS = (1024, 4096, 16384, 65536)
 
@@ -60,8 +58,6 @@ def _peers(chosen) -> None:
     layers = chosen.layer_widths if chosen.layer_widths is not None else [] if whole else list(WIDTHS)
     if not (layers or whole):
         raise InputError("nothing to compare: --layer-widths is none, and there is no --neurons and --layers")
-    if chosen.records is not None and Path(chosen.records).exists() and not Path(chosen.records).is_dir():
-        raise InputError(f"{chosen.records}: a folder is needed for the records, and this is none")
     names = chosen.libraries if chosen.libraries == "all" else chosen.libraries.split(",")
     libraries, absent = peers.installed(names)
     threads, records, refused = arguments.threads(chosen.threads), [], {}
@@ -72,9 +68,7 @@ def _peers(chosen) -> None:
         _print(f"one layer, {width} neurons, {measured[0].problem.input_count} inputs", measured, peers)
         records += measured
     if whole:
-        names = ("neurons", "layers", "inputs", "mnist", "count", "repeats")
-        given = {name: value for name in names if (value := getattr(chosen, name)) is not None}
-        request = RunRequest(**given, threads=threads)
+        request = arguments.request(chosen, threads=threads)
         network = load_network(request)
         inputs = load_inputs(request, network.inputs)
         measured, refused = peers.compare_networks(request, network, inputs, comparison)

@@ -4,7 +4,7 @@ import re
 from argparse import ArgumentTypeError
 from pathlib import Path
 
-from spdnn.cli.report import folders_of
+from spdnn.records.record_files import record_files
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 WIDTHS = 1.0, 40.0  # inches
@@ -36,5 +36,5 @@ def inches(text: str) -> float:
 def _plot(chosen) -> None:
     from spdnn.report.rendering import plot
 
-    plot(chosen.kind, folders_of(chosen.records), chosen.output, chosen.width, chosen.style)
+    plot(chosen.kind, list(map(record_files, chosen.records)), chosen.output, chosen.width, chosen.style)
     print(chosen.output)

@@ -45,16 +45,11 @@ def _report(chosen) -> None:
     from spdnn.common.errors import InputError
     from spdnn.report.rendering import render
 
-    folders, others = folders_of(chosen.records), chosen.other_records
+    folders = [record_files(name) for name in chosen.records]
     named = [path for folder in folders for path in (*folder.records, *folder.verdicts)]
     if not any(path.stat().st_size for path in named) and not any(folder.expected for folder in folders):
         raise InputError(f"{', '.join(chosen.records)}: no record there")
     options = {"figures": chosen.figures, "table": chosen.csv, "any_code": chosen.any_code}
-    options["others"] = dict(zip(others, folders_of(others), strict=True))
+    options["others"] = {name: record_files(name) for name in chosen.other_records}
     count = render(folders, Path(chosen.output), **options)
     print(f"{chosen.output}: {count} records")
-
-
-def folders_of(names: list[str]) -> list:
-    """The folders of records behind the arguments RECORDS, each with the cases that were to be run."""
-    return [record_files(name) for name in names]

@@ -108,7 +108,8 @@ def _challenge(args) -> int:
 def _infer(args) -> int:
     request = world().together(_asked, args)
     judged = bool(args.record or request.truth)
-    return _from_files(args, request, Sources(request.network, _path(request), args.prepared), judged)
+    inputs = None if request.inputs in GENERATED else request.inputs
+    return _from_files(args, request, Sources(request.network, inputs, args.prepared), judged)
 
 
 def _asked(args) -> RunRequest:
@@ -131,11 +132,6 @@ def _run(args) -> int:
         raise InputError("--record is of the files that the request names, not of others (--network, --inputs)")
     request = world().together(read)
     return _from_files(args, request, Sources(args.network, args.inputs, args.prepared), bool(args.record))
-
-
-def _path(request: RunRequest) -> str | None:
-    """The file of a request's inputs; None: they are generated."""
-    return None if request.inputs in GENERATED else request.inputs
 
 
 def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> int:

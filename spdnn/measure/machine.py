@@ -14,9 +14,7 @@ from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, Cache, caches
 from spdnn.kernels.layouts.tiles import buffer
-from spdnn.records.limits import Limit, Machine, RateSamples, limit
-
-__all__ = ["Cache", "Limit", "Machine", "caches", "limit", "measure"]
+from spdnn.records.limits import Machine, RateSamples
 
 LONGEST = 60.0  # seconds
 COPY_CACHES = 4  # each array of the copy: that many times the last-level cache

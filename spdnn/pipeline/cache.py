@@ -36,18 +36,14 @@ Content = TypeVar("Content")
 class Cache:
     """The stores of one run: those that were read, and those to write once the run is verified.
 
-    Args:
-        used: False: nothing is taken and nothing kept (--no-cache).
-
     Attributes:
         taken: the parts of a time to solution that came from here.
     """
 
-    def __init__(self, used: bool = True):
+    def __init__(self):
         self.folder = None
-        if used:
-            with contextlib.suppress(Unavailable):  # no home folder: nothing is kept
-                self.folder = cache_folder() / "made"
+        with contextlib.suppress(Unavailable):  # no home folder: nothing is kept
+            self.folder = cache_folder() / "made"
         self.taken: list[str] = []
         self._kept: list[tuple[Path, int, Callable[[Path], None]]] = []
 

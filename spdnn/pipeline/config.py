@@ -67,7 +67,7 @@ def check(config: dict, path: str | Path) -> dict:
     config = {key: _number(value) for key, value in config.items()}
     errors = sorted(validator.iter_errors(config), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
-        raise InputError(f"config: {_sentence(errors[0], rules)}")
+        raise InputError(f"config: {_sentence(errors[0])}")
     _check_path("ops.dlmc", (config["ops"] or {}).get("dlmc"))
     return _listed(config) | {"cases": [_listed(item) for item in config["cases"]]}
 
@@ -190,7 +190,7 @@ def _number(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _sentence(error, rules: dict) -> str:
+def _sentence(error) -> str:
     """A schema error as one sentence: where, the value, what is allowed."""
     where = ".".join(map(str, error.absolute_path)) or "top level"
     if error.validator == "additionalProperties":

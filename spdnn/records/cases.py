@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from spdnn.common import door
 from spdnn.common.files import write_text
 from spdnn.common.validation import parsed
 from spdnn.records.fields import Record, Unique, check_unique
-from spdnn.records.files import as_text, text_of
+from spdnn.records.files import as_text
 
 
 class Cases(Record):
@@ -69,4 +70,4 @@ def write_cases(
 
 def read_cases(path: str | Path) -> Cases:
     """The content of the file `path`; InputError when it is not sound."""
-    return parsed(Cases, text_of(path, "list of cases"), str(path), "list of cases")
+    return parsed(Cases, door.text(path, "list of cases"), str(path), "list of cases")

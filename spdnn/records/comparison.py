@@ -84,8 +84,7 @@ class Comparison(NamedTuple):
     @property
     def geometric_mean(self) -> float | None:
         """Of the pairs' ratios; None without pairs."""
-        logs = [math.log(pair.ratio.median) for pair in self.pairs]
-        return math.exp(statistics.fmean(logs)) if logs else None
+        return statistics.geometric_mean(pair.ratio.median for pair in self.pairs) if self.pairs else None
 
     @property
     def counts(self) -> dict[str, int]:

@@ -31,22 +31,12 @@ class _Kind(msgspec.Struct):
 
 def read_record(path: str | Path) -> RunRecord:
     """The run record in the file `path`; InputError when there is none that is sound."""
-    return parsed_record(RunRecord, text_of(path, "run record"), str(path))
-
-
-def read_records(path: str | Path) -> list[RunRecord]:
-    """The run records in the file `path`: one, or one on each line of a .jsonl file; InputError as of read_record."""
-    return [parsed_record(RunRecord, text, where) for text, where in _texts(path)]
-
-
-def read_operations(path: str | Path) -> list[OperationRecord]:
-    """The operation records in the file `path`. Raises InputError as of read_all, and where one is of another kind."""
-    return [parsed_record(OperationRecord, text, where) for text, where in _texts(path)]
+    return parsed_record(RunRecord, door.text(path, "run record"), str(path))
 
 
 def read_verdict(path: str | Path) -> Verdict:
     """The verdict in the file `path`, passed or failed; InputError when there is none that is sound."""
-    return parsed_record(Verdict, text_of(path, "verdict"), str(path))
+    return parsed_record(Verdict, door.text(path, "verdict"), str(path))
 
 
 def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
@@ -81,25 +71,6 @@ def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]
     where = (f"{path}, line {number}" for number in range(1, len(records) + 1))
     lines = [checked(OperationRecord, record, line)[1] for record, line in zip(records, where, strict=True)]
     write_text(path, "".join(lines))
-
-
-def check_record(record: RunRecord | dict, where: str) -> RunRecord:
-    """The record, as it is read from a file, when its verdict passed and its numbers agree.
-
-    Raises:
-        InputError: one sentence that starts with `where` and names the key.
-    """
-    return checked(RunRecord, record, where)[0]
-
-
-def check_operation(record: OperationRecord | dict, where: str) -> OperationRecord:
-    """The record, as it is read from a file, when its output was verified and its numbers agree; else InputError."""
-    return checked(OperationRecord, record, where)[0]
-
-
-def check_verdict(verdict: Verdict | dict, where: str) -> Verdict:
-    """The verdict, as it is read from a file, when its counts agree and it passes exactly when nothing is wrong."""
-    return checked(Verdict, verdict, where)[0]
 
 
 def sealed(record: RunRecord, where: str) -> RunRecord:
@@ -150,16 +121,11 @@ def parsed_record(kind: type[Checked], text: str, where: str) -> Checked:
     return value
 
 
-def text_of(path: str | Path, what: str) -> str:
-    """The text of the file `path`; InputError when it is absent or no text; `what` it should be."""
-    return door.text(path, what)
-
-
 def _texts(path: str | Path) -> list[tuple[str, str]]:
     """(text, where it is) of the records in the file `path`: one, or one on each line of a .jsonl file."""
     if Path(path).suffix != ".jsonl":
-        return [(text_of(path, "run record"), str(path))]
-    lines = text_of(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
+        return [(door.text(path, "run record"), str(path))]
+    lines = door.text(path, "file of run records").removesuffix("\n").split("\n")  # texts hold other ends of lines
     return [(line, f"{path}, line {number}") for number, line in enumerate(lines if lines != [""] else [], 1)]
 
 

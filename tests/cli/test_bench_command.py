@@ -7,7 +7,7 @@ import spdnn
 from spdnn.cli import main
 from spdnn.common.errors import install
 from spdnn.formats.store import write_network
-from spdnn.records.files import read_operations
+from spdnn.records.files import read_all
 from spdnn.report.common.collection import collect
 from spdnn.report.sections import SECTIONS
 
@@ -39,7 +39,7 @@ def test_the_table_the_records_and_the_page(folder, capsys, monkeypatch):
     assert [row[0] for row in rows if row[0].isdigit()] == ["1", "4"]
     assert "records/calls.jsonl: 6 records" in lines
     assert f"torch: the package torch is not installed; {install('torch')} brings it" in lines
-    records = read_operations("records/calls.jsonl")
+    records = read_all(["records/calls.jsonl"])[1]
     assert {one.problem.network for one in records} == {"my-net"}
     command = records[0].environment.command
     assert "bench 'my net.safetensors' --batches 1,4 --threads 2 --against scipy,blas --inputs x.npy" in command
@@ -53,7 +53,7 @@ def test_the_same_seed_draws_the_same_inputs(folder, capsys):
     arguments = ["--batches", 2, "--seconds", 0.01, "--against", "scipy", "-o"]
     assert bench(*arguments, "one", "--zeros", 0.8) == bench(*arguments, "two", "--zeros", 0.8) == 0
     assert "drawn inputs, 80 % of them 0" in capsys.readouterr().out
-    one, two = (read_operations(f"{name}/calls.jsonl")[0] for name in ("one", "two"))
+    one, two = (read_all([f"{name}/calls.jsonl"])[1][0] for name in ("one", "two"))
     assert one.verification.digest == two.verification.digest
 
 
@@ -65,7 +65,7 @@ def test_the_same_seed_draws_the_same_inputs(folder, capsys):
         (["--inputs", "x.npy", "--zeros", "0.5"], "--zeros is of inputs that are drawn"),
         (["--inputs", "nowhere.npy"], "nowhere.npy"),
         (["--inputs", "wide.npy"], "wide.npy: inputs of 21 neurons, not 20"),
-        (["-o", "x.npy"], "x.npy: a folder is needed for the records"),
+        (["-o", "x.npy"], "x.npy: a folder is needed for what is written"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, sentence, folder, capsys):

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from spdnn.cli import main
 from spdnn.common.validation import builtins
 from spdnn.ops import problems
-from spdnn.records.files import read_operations
+from spdnn.records.files import read_all
 
 
 def spdnn(*arguments):
@@ -35,7 +35,7 @@ def test_the_table_and_the_records(tmp_path, capsys, small):
     assert [line.split()[:4] for line in lines if line.startswith("  spmm ")] == [
         ["spmm", "a", "80%", "2"], ["spmm", "a", "90%", "2"],
     ]  # fmt: skip
-    records = builtins(read_operations(tmp_path / "records/operations.jsonl"))
+    records = builtins(read_all([tmp_path / "records/operations.jsonl"])[1])
     assert len(records) == 2 * 3 + 2 * 4  # skewed rows are run without the swizzle too
     assert len({record["comparison"] for record in records}) == 1
     command = records[0]["environment"]["command"]
@@ -69,7 +69,7 @@ def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
     assert spdnn("ops", operation, *arguments, "--record", tmp_path / "r.jsonl") == 0
     text = capsys.readouterr().out
     assert text.startswith("30 x 40, 240 nonzeros (80 % sparse), 5 columns; 2 threads")
-    records = builtins(read_operations(tmp_path / "r.jsonl"))
+    records = builtins(read_all([tmp_path / "r.jsonl"])[1])
     assert [record["program"]["name"] for record in records] == ["ours", "ours-in-order", "blas"]
     for record in records:
         assert record["problem"]["origin"] == "file"
@@ -88,7 +88,7 @@ def test_a_matrix_of_ones_own(tmp_path, capsys, matrix, suffix, operation):
         (["bench", "--operations", ""], "operation '' is not known"),
         (["bench", "--models", "bert"], "model 'bert' is not known: it must be one of transformer-small"),
         (["bench", "--libraries", "mlk"], "library 'mlk' is not known"),
-        (["bench", "-o", __file__], "a folder is needed for the records"),
+        (["bench", "-o", __file__], "a folder is needed for what is written"),
         (["bench", "--dlmc", "nowhere.tar.gz"], "nowhere.tar.gz: there is no such DLMC archive"),
         (["spmm", "nowhere.npz"], "nowhere.npz: there is no such matrix"),
         (["spmm", __file__], "test_ops_command.py"),

@@ -69,7 +69,7 @@ def test_mistakes_are_one_sentence(arguments, sentence, capsys, only_scipy):
 def test_records_need_a_folder(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert spdnn("peers", "--layer-widths", 1024, "--records", tmp_path / "file") == 1
-    assert "a folder is needed for the records" in capsys.readouterr().err
+    assert "a folder is needed for what is written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("widths", ["1024,", "a", "0", "1024;4096"])

@@ -28,7 +28,7 @@ from spdnn.engines.taskgraph.cuda import probe as cuda_probe
 from spdnn.kernels.cuda import ceilings
 from spdnn.kernels.layouts.sliced import sliced
 from spdnn.problem import challenge
-from spdnn.records.files import read_records
+from spdnn.records.files import read_all
 from spdnn.records.limits import Machine, RateSamples
 from spdnn.reductions.registry import parse_reductions
 
@@ -128,19 +128,19 @@ def test_the_whole_program(gpu, vendor, monkeypatch, tmp_path, capsys):
             *(path.name for path in (first, kernels, told_before, scheduled, told, found)),
         ]
         assert json.loads(archive.read("found.json"))["device"]["name"] == "CPU shim"
-    assert [record.case for record in read_records(first)] == ["radixnet-1024-2.mnist-1024.cuda.all"]
+    assert [record.case for record in read_all([first])[0]] == ["radixnet-1024-2.mnist-1024.cuda.all"]
     assert (kernels.name[-13:], found.suffix) == ("-kernels.json", ".jsonl")
     assert (scheduled.name[-16:], told.name[-15:]) == ("-schedules.jsonl", "-taskgraph.json")
     gaps = json.loads(told.read_text())["launch_gap_seconds"]
     assert set(gaps) == {"launched from Python", "in a graph"}
-    records = read_records(scheduled)
+    records = read_all([scheduled])[0]
     assert len(records) == 8
     for record in records:
         ratios = record.engine.noted["times_graph"]
         assert set(ratios) == {"graph", "stream", "a launch after the other", "a launch for each layer"}
         assert ratios["graph"] == 1
     assert json.loads(kernels.read_text())["kernels"]
-    records = read_records(found)
+    records = read_all([found])[0]
     names = ("cuda.all", "cuda-csr.none", "cuda-staged.dead+inputs")
     assert [record.case for record in records] == [f"radixnet-1024-2.mnist-1024.{name}" for name in names]
     assert {record.verdict.truth.kind for record in records} == {"oracle"}
@@ -553,7 +553,7 @@ def test_it_needs_no_compiled_kernels(root, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "gpu-check pass" in done.stdout
     assert "all.jsonl" in done.stdout
-    (record,) = read_records(tmp_path / "out/all.jsonl")  # sound all the same
+    (record,) = read_all([tmp_path / "out/all.jsonl"])[0]  # sound all the same
     assert record.verdict.passed
 
 

@@ -13,7 +13,7 @@ from spdnn.common.validation import builtins, converted
 from spdnn.kernels.cuda import device as device_module
 from spdnn.ops import cuda, problems
 from spdnn.peers.product_base import DENSE, SPARSE
-from spdnn.records.files import read_operations
+from spdnn.records.files import read_all
 from spdnn.records.limits import Machine, RateSamples
 from spdnn.records.operation_record import OperationRecord
 
@@ -88,7 +88,7 @@ def test_the_part_is_whole_and_its_records_are_sound(ops, gpu, on_shim, tmp_path
         assert set(means) == {"ours", "ours-half", "cusparse", "cublas", "cublas-half"}
     assert all(one["share_of_peak"] > 0 for one in told["products"])
     assert f"operation records: {found}\n" in said
-    found = builtins(read_operations(found))
+    found = builtins(read_all([found])[1])
     assert len(found) == 3 * products  # those whose operands are rounded have none
     assert {record["program"]["name"] for record in found} == {"ours", "cusparse", "cublas"}
     assert {record["device"]["kind"] for record in found} == {"cuda"}

@@ -23,7 +23,8 @@ from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
 from spdnn.problem.network import Layer, from_matrices
-from spdnn.records.files import check_record
+from spdnn.records.files import checked
+from spdnn.records.run_record import RunRecord
 from spdnn.reductions import inputs as identical
 from spdnn.sources.radixnet import RadixNet
 
@@ -96,7 +97,7 @@ def test_a_record_takes_its_numbers():
     measured, result = measure.measure(runner, prepared, inputs, Options(2), 2, 0.0, 0.0)
     verdict = judge(network, inputs, result)
     record = record_of("case", Measurement.of(measured), measure.summary(result), verdict, "spdnn")
-    check_record(record, "record")
+    checked(RunRecord, record, "record")
     assert record.reductions.requested == ["dead", "inputs"]
     assert record.reductions.found["inputs"]["rows_merged"] > 0
 

@@ -459,7 +459,7 @@ TARGETS = {
     "samples": Target("a.json", read_samples, _of_run("samples.json")),
     "verdict": Target("a.json", records.read_verdict, _of_run("verdict.json"), _record),
     "run record": Target("a.json", records.read_record, _of_run("record.json"), _record),
-    "operation records": Target("a.jsonl", records.read_operations, _operations, _record),
+    "operation records": Target("a.jsonl", lambda path: records.read_all([path])[1], _operations, _record),
     "MNIST": Target("a.idx", lambda path: read_idx(path, None), _images),
     "downloads": Target("a.tsv", read_sources, _tables("config/data.tsv")),
     "baselines": Target("a.csv", read_baselines, _tables("config/baselines.csv"), longest=300),

@@ -14,8 +14,8 @@ from spdnn.measure import load, run
 from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, record_of
 from spdnn.problem.features import Inputs
-from spdnn.records.files import check_record
-from spdnn.records.run_record import busy_part
+from spdnn.records.files import checked
+from spdnn.records.run_record import RunRecord, busy_part
 
 STAT = (
     "cpu  9 9 9 9\ncpu0 {user} 0 0 500 0 0 0 {steal} 0 0\ncpu1 0 0 {system} 500 0 0 0 0 0 0\ncpu7 9 9 9 9 9 9 9 9\nx\n"
@@ -117,15 +117,15 @@ def test_attempts_passed_over_were_busier(made):
 
     content = builtins(made(of(0.5), of(0.2), again=1))
     content.pop("seal")
-    check_record(content, "r")
+    checked(RunRecord, content, "r")
     worse = copy.deepcopy(content)
     worse["passed_over"][0]["load"]["others"] = 0.1
     with pytest.raises(InputError, match="passed_over: an attempt on a quieter machine"):
-        check_record(worse, "r")
+        checked(RunRecord, worse, "r")
     worse = copy.deepcopy(content)
     worse["load"]["others"] = 1.5
     with pytest.raises(InputError, match=r"load\.others"):
-        check_record(worse, "r")
+        checked(RunRecord, worse, "r")
 
 
 def test_the_terminal_and_compare_say_it(tmp_path, capsys, monkeypatch):

@@ -156,13 +156,13 @@ MACHINE = limits.Machine(1e10, 8e11, 4e11, 1e11, 2, "x86_64", 0.1, limits.RateSa
     ],
 )
 def test_limit(edges, moved, seconds, binds):
-    assert machine.limit(MACHINE, edges, moved) == (seconds, binds)
+    assert limits.limit(MACHINE, edges, moved) == (seconds, binds)
 
 
 @pytest.mark.parametrize(("edges", "moved"), [(-1, 0), (0, -1)])
 def test_negative_work(edges, moved):
     with pytest.raises(InputError, match="neither may be negative"):
-        machine.limit(MACHINE, edges, moved)
+        limits.limit(MACHINE, edges, moved)
 
 
 def measured(name="cpu", **options):

@@ -16,7 +16,8 @@ from spdnn.measure.judging import judge
 from spdnn.measure.record import Measurement, read_samples, record_of
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
-from spdnn.records.files import check_record
+from spdnn.records.files import checked
+from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 
 
@@ -29,7 +30,7 @@ def test_a_record_tells_the_machine_that_ran_and_not_the_one_that_joined(random_
     monkeypatch.setattr(provenance, "environment", lambda *told: {**here, "cpu": "another"})
     read, summary = read_samples(tmp_path / "samples.json")
     record = record_of("case", read, summary, judge(network, inputs, result), "again")
-    check_record(record, "record")
+    checked(RunRecord, record, "record")
     assert builtins(record.environment) == {**here, "command": "again"}
 
 
@@ -46,14 +47,14 @@ def test_a_verdict_on_another_run_makes_no_record(random_network):
     for one, (measurement, summary, _) in runs.items():
         for other, (*_, verdict) in runs.items():
             if one == other:
-                check_record(record_of("case", measurement, summary, verdict, ""), "r")
+                checked(RunRecord, record_of("case", measurement, summary, verdict, ""), "r")
             else:
                 with pytest.raises(InputError, match=r"verdict\.judged: [a-z0-9_, ]+ of another run than this one"):
                     record_of("case", measurement, summary, verdict, "")
     record = record_of("case", *runs[0, 0], "")
     record = replace(record, problem=replace(record.problem, edges=4 * record.problem.edges))
     with pytest.raises(InputError, match=r"verdict\.judged: edges of another run"):
-        check_record(record, "r")
+        checked(RunRecord, record, "r")
 
 
 def test_inputs_that_say_they_are_official():

@@ -7,7 +7,8 @@ import spdnn
 from spdnn.common.errors import InputError, SpdnnError, install
 from spdnn.peers import call_programs, calls
 from spdnn.peers.common import Comparison
-from spdnn.records.files import check_operation
+from spdnn.records.files import checked
+from spdnn.records.operation_record import OperationRecord
 
 
 def network(seed=0):
@@ -31,7 +32,7 @@ def test_every_program_has_a_record_of_each_batch(library):
         ours, other = records
         assert (ours.program.name, other.program.name) == ("ours", library)
         for one in records:
-            check_operation(one, "record")
+            checked(OperationRecord, one, "record")
             assert (one.operation, one.problem.batch_columns) == ("network", batch)
             assert one.problem.nonzeros == CASE.network.edges
             assert one.verification.checked == 7 * batch * one.program.notes["calls"]

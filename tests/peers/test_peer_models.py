@@ -5,7 +5,8 @@ import pytest
 from spdnn.common.errors import InputError, SpdnnError
 from spdnn.peers import models
 from spdnn.peers.common import Comparison
-from spdnn.records.files import check_operation
+from spdnn.records.files import checked
+from spdnn.records.operation_record import OperationRecord
 from spdnn.report.common.collection import collect
 from spdnn.report.operations import values as operations
 
@@ -15,7 +16,7 @@ def test_both_arithmetics_have_a_record(name):
     found = models.compare_model(name, Comparison(2, (), 0.0, "spdnn ops bench", "0123456789abcdef"))
     assert [one.program.name for one in found] == ["sparse", "dense"]
     for one in found:
-        check_operation(one, "record")
+        checked(OperationRecord, one, "record")
         assert one.operation == "model"
         assert one.problem.network == name.split("-")[0]
         assert len(one.samples.seconds) == models.LEAST_ROUNDS

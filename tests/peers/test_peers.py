@@ -12,7 +12,8 @@ from spdnn.peers import compare as peers
 from spdnn.peers.layers import LEAST_ROUNDS
 from spdnn.problem.features import Inputs
 from spdnn.problem.request import RunRequest
-from spdnn.records.files import check_record, read_record
+from spdnn.records.files import checked, read_record
+from spdnn.records.run_record import RunRecord
 from spdnn.sources.radixnet import RadixNet
 from tests.report.test_report import made_record, typed
 
@@ -39,7 +40,7 @@ def test_one_layer_in_every_library(count):
     records = layers(HERE, count)
     assert [record.engine.name for record in records] == ["cpu", *HERE]
     for record in records:
-        check_record(record, "record")
+        checked(RunRecord, record, "record")
         assert record.comparison == records[0].comparison
         assert record.span == "one layer, features in the engine's layout"
         assert record.verdict.truth.kind == "oracle"

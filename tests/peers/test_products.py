@@ -10,7 +10,8 @@ from spdnn.peers.common import Comparison
 from spdnn.peers.product_base import Product
 from spdnn.peers.product_checks import Truth
 from spdnn.peers.product_programs import LIBRARIES, PROGRAMS, OursInOrder, ScipySparse
-from spdnn.records.files import check_operation
+from spdnn.records.files import checked
+from spdnn.records.operation_record import OperationRecord
 
 THREADS = 2
 HERE = products.libraries_here()[0]
@@ -63,7 +64,7 @@ def test_records_of_all_programs(operation):
         name for name in PROGRAMS[operation] if name == "ours" or name in HERE
     ]
     for one in found:
-        check_operation(one, "record")
+        checked(OperationRecord, one, "record")
         assert one.case.startswith(f"{operation}.a.net.layer.n9.s80.")
         assert len(one.samples.seconds) == len(one.digests) == products.LEAST_ROUNDS * products.EACH
         assert one.problem == found[0].problem
@@ -170,7 +171,7 @@ def test_what_is_no_operation_or_too_large(monkeypatch):
 def test_a_matrix_without_nonzeros():
     (found,) = compared(problem(3, 4, 5, 99.0), libraries=HERE)
     assert found[0].problem.nonzeros == 0
-    assert all(check_operation(one, "record") for one in found)
+    assert all(checked(OperationRecord, one, "record")[0] for one in found)
 
 
 def test_operands_are_counted():

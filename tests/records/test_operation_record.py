@@ -7,7 +7,8 @@ from operation_cases import SHA, made_imbalance, made_operation
 
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
-from spdnn.records.files import check_operation, read_all, read_operations, read_records, write_operations
+from spdnn.records.files import checked, read_all, read_record, write_operations
+from spdnn.records.operation_record import OperationRecord
 from tests.records.test_run_record import changed
 
 OTHER = "f" * 64
@@ -19,11 +20,11 @@ SOUND = made_operation(imbalance=made_imbalance())
 def test_sound_records_go_through_a_file(tmp_path, name, operation):
     record = made_operation(name, operation=operation, imbalance=made_imbalance() if name == "ours" else None)
     write_operations(tmp_path / "a.jsonl", [record, record])
-    assert builtins(read_operations(tmp_path / "a.jsonl")) == [record, record]
+    assert builtins(read_all([tmp_path / "a.jsonl"])[1]) == [record, record]
     (tmp_path / "b.json").write_text(json.dumps(record))
     assert builtins(read_all([tmp_path / "a.jsonl", tmp_path / "b.json"])) == ([], [record] * 3)
     with pytest.raises(InputError, match="b.json: "):
-        read_records(tmp_path / "b.json")
+        read_record(tmp_path / "b.json")
 
 
 def test_text_that_is_no_unicode(tmp_path):
@@ -33,11 +34,11 @@ def test_text_that_is_no_unicode(tmp_path):
 
 
 def test_a_record_of_a_device_and_one_without_a_machine():
-    assert check_operation(made_operation(machine=False), "r")
+    checked(OperationRecord, made_operation(machine=False), "r")
     record = made_operation()
     record["device"] = {"kind": "cuda", "name": "A GPU"}
     record["machine"]["instruction_set"] = "sm_90"
-    assert check_operation(record, "r")
+    checked(OperationRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_a_record_of_a_device_and_one_without_a_machine():
 )
 def test_what_is_wrong_is_one_sentence(path, value, sentence):
     with pytest.raises(InputError) as error:
-        check_operation(changed(SOUND, path, value), "record.json")
+        checked(OperationRecord, changed(SOUND, path, value), "record.json")
     assert str(error.value).startswith("record.json: ")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
@@ -96,16 +97,16 @@ def test_the_output_of_another_size_is_refused():
     record = changed(SOUND, "verification.entries", 7)
     record["verification"]["checked"] = 7
     with pytest.raises(InputError, match="verification.entries: 7, but the output has 131072"):
-        check_operation(record, "r")
+        checked(OperationRecord, record, "r")
 
 
 def test_a_rate_beyond_the_machine_is_no_record():
     """13,421,824 multiply-adds take 67 us on a machine of 2e11 a second; a third of that is too little."""
-    assert check_operation(made_operation(seconds=(0.00004,)), "r")
+    checked(OperationRecord, made_operation(seconds=(0.00004,)), "r")
     with pytest.raises(InputError, match="a number above the machine's limit is a failure, not a record"):
-        check_operation(made_operation(seconds=(0.00002,)), "r")
+        checked(OperationRecord, made_operation(seconds=(0.00002,)), "r")
     with pytest.raises(InputError, match="times what the machine can multiply and add"):
-        check_operation(made_operation("blas", seconds=(0.0002,)), "r")
+        checked(OperationRecord, made_operation("blas", seconds=(0.0002,)), "r")
 
 
 def test_16_bit_indices_that_do_not_reach():
@@ -113,7 +114,7 @@ def test_16_bit_indices_that_do_not_reach():
     problem = record["problem"]
     problem |= {"columns": 1 << 17, "sparsity": 1 - problem["nonzeros"] / (512 * (1 << 17))}
     with pytest.raises(InputError, match="problem.index_bits: 16, and they do not reach 131072 columns"):
-        check_operation(record, "r")
+        checked(OperationRecord, record, "r")
 
 
 def test_nothing_unsound_is_written(tmp_path):

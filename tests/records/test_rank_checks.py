@@ -7,8 +7,8 @@ import pytest
 
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
-from spdnn.records.files import check_record, read_record, write_record
-from spdnn.records.run_record import imbalance
+from spdnn.records.files import checked, read_record, write_record
+from spdnn.records.run_record import RunRecord, imbalance
 from tests.records.test_run_record import RECORD, SECONDS, changed, measured, rated
 
 
@@ -75,18 +75,18 @@ def test_written_and_read(tmp_path):
 
 @pytest.mark.parametrize("partition", ["static", "cyclic", "rebalanced"])
 def test_runs_without_an_exchange(partition):
-    check_record(without_exchange(partition), "r")
+    checked(RunRecord, without_exchange(partition), "r")
 
 
 def test_rows_are_merged_across_ranks_where_the_reduction_was_on():
     record = told("rows_merged_across_ranks", 3)
     record["reductions"]["requested"] = ["inputs"]
-    check_record(record, "r")
+    checked(RunRecord, record, "r")
 
 
 def test_figures_agree_within_a_relative_tolerance():
     for key, value in (("edges", 12480 / 10240), ("edges_from_exchange", 1.2), ("seconds", 0.4 / 0.325)):
-        check_record(told(f"imbalance.{key}", value * (1 + 5e-7)), "r")
+        checked(RunRecord, told(f"imbalance.{key}", value * (1 + 5e-7)), "r")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_figures_agree_within_a_relative_tolerance():
 )
 def test_each_claim_can_fail(key, value, wrong):
     with pytest.raises(InputError, match=re.escape(f"r: {wrong}")) as caught:
-        check_record(told(key, value), "r")
+        checked(RunRecord, told(key, value), "r")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 330
 
@@ -143,22 +143,25 @@ def test_each_claim_can_fail(key, value, wrong):
 @pytest.mark.parametrize("where", ["per_rank.0", "imbalance"])
 def test_no_figure_from_an_exchange_that_was_not(where):
     with pytest.raises(InputError, match=r"edges_from_exchange: a number with 0 exchanges"):
-        check_record(told(f"{where}.edges_from_exchange", 1, without_exchange()), "r")
+        checked(RunRecord, told(f"{where}.edges_from_exchange", 1, without_exchange()), "r")
 
 
 def test_a_distribution_exactly_where_there_are_several_ranks():
     with pytest.raises(InputError, match="r: distribution: present, with ranks: 1"):
-        check_record(changed(DISTRIBUTED, "ranks", 1), "r")
+        checked(RunRecord, changed(DISTRIBUTED, "ranks", 1), "r")
     with pytest.raises(InputError, match="r: distribution: absent, with ranks: 2"):
-        check_record(changed(RECORD, "ranks", 2), "r")
+        checked(RunRecord, changed(RECORD, "ranks", 2), "r")
 
 
 def test_what_follows_from_the_ranks():
-    assert [one.computing_seconds for one in check_record(DISTRIBUTED, "r").distribution.per_rank] == [0.4, 0.25]
+    assert [one.computing_seconds for one in checked(RunRecord, DISTRIBUTED, "r")[0].distribution.per_rank] == [
+        0.4,
+        0.25,
+    ]
     assert imbalance([3, 1]) == 1.5
     assert imbalance([0, 0]) == 1.0
-    assert check_record(DISTRIBUTED, "r").busiest == 12480
-    assert check_record(RECORD, "r").busiest == 20480
+    assert checked(RunRecord, DISTRIBUTED, "r")[0].busiest == 12480
+    assert checked(RunRecord, RECORD, "r")[0].busiest == 20480
 
 
 def test_padding_is_allowed_on_every_rank():
@@ -169,21 +172,21 @@ def test_padding_is_allowed_on_every_rank():
     record["verdict"]["truth"] |= {"inputs": 3000, "checked": 3000}
     for one in record["distribution"]["per_rank"]:
         one |= {"inputs": 1500, "edges_computed": most // 2}
-    check_record(record, "r")
+    checked(RunRecord, record, "r")
     with pytest.raises(InputError, match="more than 3000 inputs in whole tiles have"):
-        check_record(changed(record, "result.edges_computed", most + 1), "r")
+        checked(RunRecord, changed(record, "result.edges_computed", most + 1), "r")
 
 
 # 12480 edges of the busiest rank load 49,920 bytes in at least 0.4 s; the mean of both would be 40,960 bytes.
 @pytest.mark.parametrize(("bytes_loaded", "of_one"), [(None, 49_920), (81_920 - 5000, 44_920), (30_000, 15_000)])
 def test_the_limit_is_the_busiest_ranks(bytes_loaded, of_one):
     record = changed(DISTRIBUTED, "result.bytes_loaded", bytes_loaded)
-    assert check_record(measured(record, 1e6), "r").limit.seconds == of_one / 1e6
-    check_record(measured(record, of_one / 0.4 / 2.99), "r")
+    assert checked(RunRecord, measured(record, 1e6), "r")[0].limit.seconds == of_one / 1e6
+    checked(RunRecord, measured(record, of_one / 0.4 / 2.99), "r")
     with pytest.raises(InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .*"):
-        check_record(measured(record, of_one / 0.4 / 3.01), "r")
+        checked(RunRecord, measured(record, of_one / 0.4 / 3.01), "r")
 
 
 def test_ranks_move_their_bytes_side_by_side():
     record = measured(changed(DISTRIBUTED, "result.bytes_moved", 10), 1e12)
-    assert check_record(record, "r").limit == (5.0, "memory")
+    assert checked(RunRecord, record, "r")[0].limit == (5.0, "memory")

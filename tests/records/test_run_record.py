@@ -15,15 +15,8 @@ from refusals import refuses
 from spdnn.common.errors import InputError
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
-from spdnn.records.files import (
-    check_record,
-    check_verdict,
-    read_record,
-    read_records,
-    read_verdict,
-    write_record,
-    write_verdict,
-)
+from spdnn.records.files import checked, read_all, read_record, read_verdict, write_record, write_verdict
+from spdnn.records.run_record import RunRecord, Verdict
 from spdnn.records.time_to_solution import stage_seconds
 from tests.report.test_report import SHA, made_record, made_verdict, solved
 
@@ -95,51 +88,51 @@ def official_record(count):
 @pytest.mark.parametrize("count", [10, challenge.INPUTS])
 def test_official_record(count):
     record = official_record(count)
-    assert builtins(check_record(record, "r")) == record
+    assert builtins(checked(RunRecord, record, "r")[0]) == record
     with pytest.raises(InputError, match=r"r: problem\.official: '1024-480' is not the official problem"):
-        check_record(changed(record, "problem.official", "1024-480"), "r")
+        checked(RunRecord, changed(record, "problem.official", "1024-480"), "r")
     with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: oracle, but an official problem"):
-        check_record(changed(record, "verdict.truth.kind", "oracle"), "r")
+        checked(RunRecord, changed(record, "verdict.truth.kind", "oracle"), "r")
 
 
 @pytest.mark.parametrize("key", ["problem.inputs_sha256", "result.categories_sha256"])
 def test_digests_of_official_records(key):
     with pytest.raises(InputError, match=re.escape(f"r: {key}: not the digest of the official")):
-        check_record(changed(official_record(challenge.INPUTS), key, SHA), "r")
-    check_record(changed(official_record(10), key, SHA), "r")
+        checked(RunRecord, changed(official_record(challenge.INPUTS), key, SHA), "r")
+    checked(RunRecord, changed(official_record(10), key, SHA), "r")
 
 
 def test_number_of_official_categories():
     record = official_record(challenge.INPUTS)
     record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 1811
     with pytest.raises(InputError, match=r"r: result\.categories: 1811, not 1812"):
-        check_record(record, "r")
+        checked(RunRecord, record, "r")
 
 
 def test_the_oracle_does_not_verify_itself():
     record = changed(RECORD, "engine.name", "reference")
     with pytest.raises(InputError, match=r"r: verdict\.truth\.kind: the reference engine is the oracle itself, so"):
-        check_record(record, "r")
-    check_record(changed(record, "verdict.truth.kind", "file"), "r")
+        checked(RunRecord, record, "r")
+    checked(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
 
 
 def test_network_without_edges():
     record = changed(rated(RECORD, 10, 0), "result.edges_computed", 0)
-    assert check_record(record, "r").edges_per_second.median == 0
+    assert checked(RunRecord, record, "r")[0].edges_per_second.median == 0
 
 
 def test_survivors_may_rise_and_may_die_before_any_edge():
-    check_record(changed(RECORD, "result.survivors", [1, 10]), "r")
+    checked(RunRecord, changed(RECORD, "result.survivors", [1, 10]), "r")
     record = changed(changed(RECORD, "result.survivors", [0, 0]), "result.edges_computed", 0)
     record["result"]["categories"] = record["verdict"]["categories"] = record["verdict"]["expected"] = 0
-    check_record(record, "r")
+    checked(RunRecord, record, "r")
 
 
 def test_values_of_borderline_and_listed_categories_need_no_check():
     record = changed(RECORD, "verdict.values.checked", 0)
-    check_record(changed(record, "verdict.truth.kind", "file"), "r")
+    checked(RunRecord, changed(record, "verdict.truth.kind", "file"), "r")
     record["verdict"] |= {"expected": 0, "borderline": {"count": 2, "first": [1, 2]}}
-    check_record(record, "r")
+    checked(RunRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +158,7 @@ def test_values_of_borderline_and_listed_categories_need_no_check():
 def test_absurd_numbers(tmp_path, key, value):
     record = changed(RECORD, key, [value] if key == "samples.read_seconds" else value)
     with pytest.raises(InputError, match=rf"^r: {key}.*: a whole number beyond 2\*\*63 - 1$"):
-        check_record(record, "r")
+        checked(RunRecord, record, "r")
     if value < 10**4000:
         (tmp_path / "r.json").write_text(json.dumps(record))
         with pytest.raises(InputError, match=rf"{key}.*: a whole number beyond"):
@@ -220,7 +213,7 @@ def test_absurd_numbers(tmp_path, key, value):
 )
 def test_unsound_records(tmp_path, key, value, told):
     with pytest.raises(InputError, match=re.escape(f"record.json: {told}")) as caught:
-        check_record(changed(RECORD, key, value), "record.json")
+        checked(RunRecord, changed(RECORD, key, value), "record.json")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 330
     with pytest.raises(InputError):
@@ -240,7 +233,7 @@ def test_sentences_have_no_control_characters(hostile):
         changed(RECORD, "problem.official", hostile),
     ):
         with pytest.raises(InputError, match="^r: ") as caught:
-            check_record(record, "r")
+            checked(RunRecord, record, "r")
         assert str(caught.value).isprintable()
 
 
@@ -258,21 +251,21 @@ def measured(record, load=1e6, **machine):
 
 
 def test_machines_are_optional_and_may_be_null(tmp_path):
-    check_record(changed(RECORD, "machine", None), "r")
+    checked(RunRecord, changed(RECORD, "machine", None), "r")
     record = changed(measured(RECORD), "result.bytes_moved", 10**15)
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
-    check_record(changed(record, "result.bytes_moved", None), "r")
+    checked(RunRecord, changed(record, "result.bytes_moved", None), "r")
 
 
 def test_a_number_above_the_limit_is_refused():
     """20480 edges are 81920 bytes, and the fastest repeat took 0.4 s: 204,800 bytes a second."""
     record, rate = RECORD, 4 * 20480 / 0.4
-    check_record(measured(record, rate / 2.99), "r")
+    checked(RunRecord, measured(record, rate / 2.99), "r")
     with pytest.raises(
         InputError, match=r"^r: result\.edges_computed: 20480 edges in 0\.4 s, 3\.01 times what .* failure"
     ):
-        check_record(measured(record, rate / 3.01), "r")
+        checked(RunRecord, measured(record, rate / 3.01), "r")
 
 
 @pytest.mark.parametrize(
@@ -287,20 +280,20 @@ def test_a_number_above_the_limit_is_refused():
 )
 def test_unsound_machines(machine, told):
     with pytest.raises(InputError, match=re.escape(f"r: {told}")):
-        check_record(measured(RECORD, **machine), "r")
+        checked(RunRecord, measured(RECORD, **machine), "r")
 
 
 def test_rates_agree_within_the_tolerance():
-    check_record(changed(RECORD, "edges_per_second.median", RATE * (1 + 5e-7)), "r")
+    checked(RunRecord, changed(RECORD, "edges_per_second.median", RATE * (1 + 5e-7)), "r")
 
 
 def test_sampled_truth_need_not_see_all_categories():
     record = changed(changed(RECORD, "verdict.truth.checked", 5), "verdict.truth.seed", 1)
     record = changed(changed(record, "verdict.expected", 1), "verdict.categories", 1)
-    check_record(record, "r")
+    checked(RunRecord, record, "r")
     record["verdict"]["truth"]["checked"] = 10
     with pytest.raises(InputError, match="result.categories: 2, but the verdict is on 1"):
-        check_record(record, "r")
+        checked(RunRecord, record, "r")
 
 
 @pytest.mark.parametrize(
@@ -362,16 +355,16 @@ def test_unsound_verdicts(tmp_path, verdict, told):
 )
 def test_sound_verdicts(changes):
     verdict = VERDICT | changes
-    assert builtins(check_verdict(verdict, "v")) == verdict
+    assert builtins(checked(Verdict, verdict, "v")[0]) == verdict
 
 
 def test_many_records_of_one_file(tmp_path):
     other = {**RECORD, "case": "another"}
     path = tmp_path / "all.jsonl"
     path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
-    assert builtins(read_records(path)) == [RECORD, other]
+    assert builtins(read_all([path])[0]) == [RECORD, other]
     write_record(tmp_path / "one.json", RECORD)
-    assert builtins(read_records(tmp_path / "one.json")) == [RECORD]
+    assert builtins(read_all([tmp_path / "one.json"])[0]) == [RECORD]
 
 
 def test_a_line_ends_where_json_lets_it(tmp_path):
@@ -380,9 +373,9 @@ def test_a_line_ends_where_json_lets_it(tmp_path):
     path = tmp_path / "all.jsonl"
     for end in ("\n", ""):
         path.write_text(f"{json.dumps(hostile, ensure_ascii=False)}\n{json.dumps(RECORD)}{end}", encoding="utf-8")
-        assert builtins(read_records(path)) == [hostile, RECORD]
+        assert builtins(read_all([path])[0]) == [hostile, RECORD]
     path.write_text("")
-    assert read_records(path) == []
+    assert read_all([path])[0] == []
 
 
 def test_text_that_is_no_unicode(tmp_path):
@@ -390,10 +383,10 @@ def test_text_that_is_no_unicode(tmp_path):
     record = changed(RECORD, "environment.command", "spdnn infer caf\udce9.safetensors")
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
-    check_record(changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
+    checked(RunRecord, changed(RECORD, "environment.versions", dict.fromkeys(("\ud800", "\ud801"), "1")), "r")
     for key, value in (("span", "\ud800"), ("created", "\ud800"), ("environment.versions", {"\ud800": 1})):
         with pytest.raises(InputError, match=rf"^r: {key}") as caught:
-            check_record(changed(RECORD, key, value), "r")
+            checked(RunRecord, changed(RECORD, key, value), "r")
         assert str(caught.value).encode()
 
 
@@ -402,7 +395,7 @@ def test_numbers_of_numpy_are_as_they_would_be_in_the_file(tmp_path):
     write_record(tmp_path / "record.json", record)
     assert builtins(read_record(tmp_path / "record.json")) == record
     with pytest.raises(InputError, match="it cannot be written as JSON"):
-        check_record(changed(RECORD, "threads", np.int64(1)), "r")
+        checked(RunRecord, changed(RECORD, "threads", np.int64(1)), "r")
     with pytest.raises(InputError, match="it cannot be written as JSON"):
         write_record(tmp_path / "other.json", changed(RECORD, "engine.notes", {"tile": np.int64(32)}))
 
@@ -434,20 +427,20 @@ def test_a_broken_line_is_named(tmp_path, second, told):
     path = tmp_path / "all.jsonl"
     path.write_text(f"{json.dumps(RECORD)}\n{second}\n{json.dumps(RECORD)}\n")
     with pytest.raises(InputError, match=f"{re.escape(str(path))}, {told}"):
-        read_records(path)
+        read_all([path])
 
 
 def test_no_file_of_records(tmp_path):
     with pytest.raises(InputError, match="there is no such file of run records"):
-        read_records(tmp_path / "all.jsonl")
+        read_all([tmp_path / "all.jsonl"])
     (tmp_path / "all.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="it is not a file of run records in JSON"):
-        read_records(tmp_path / "all.jsonl")
+        read_all([tmp_path / "all.jsonl"])
 
 
 def test_time_to_solution():
     record = solved(RECORD, 2.5, cached=["inputs"])
-    assert builtins(check_record(record, "r")) == record
+    assert builtins(checked(RunRecord, record, "r")[0]) == record
     for key, value, said in (
         ("seconds", 2.6, r"time_to_solution\.seconds: 2\.6, but its parts are 2\.5 together"),
         ("parts.inference", 0.3, r"seconds: 2\.5, but its parts are 2\.4 together"),
@@ -456,9 +449,9 @@ def test_time_to_solution():
         ("cached", ["network"], "time_to_solution.cached"),
         ("of", "user", "time_to_solution.of"),
     ):
-        refuses(said, check_record, changed(record, f"time_to_solution.{key}", value), "r")
+        refuses(said, checked, RunRecord, changed(record, f"time_to_solution.{key}", value), "r")
     other = changed(changed(record, "time_to_solution.parts.inference", 0.3), "time_to_solution.seconds", 2.4)
-    refuses(r"parts\.inference: 0\.3, but the first repeat took 0\.4", check_record, other, "r")
+    refuses(r"parts\.inference: 0\.3, but the first repeat took 0\.4", checked, RunRecord, other, "r")
 
 
 def test_times_of_stages(tmp_path):

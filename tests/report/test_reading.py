@@ -14,7 +14,7 @@ from test_report import made_verdict
 
 from spdnn.common.errors import InputError
 from spdnn.common.validation import LARGEST, check_numbers, converted, schema
-from spdnn.records.files import check_operation, check_record, check_verdict, read_all
+from spdnn.records.files import checked, read_all
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord, Verdict
 
@@ -32,7 +32,6 @@ CONTENTS = {
     "failed": ("verdict.json", made_verdict(passed=False)),
 }
 KINDS = {"record.json": RunRecord, "operation.json": OperationRecord, "verdict.json": Verdict}
-CHECKS = {"record.json": check_record, "operation.json": check_operation, "verdict.json": check_verdict}
 VALUES = (
     None, True, False, 0, 1, -1, 7, 1.0, 2.5, -0.5, 1e-320, 1e300, 2**62, LARGEST, float(2**63), 2**63, -(2**63),
     10**400, math.nan, math.inf, -math.inf, "", "x", "7", "a" * 300, "\ud800", "0" * 64, "\x00\u2028<b>", [], [1],
@@ -128,10 +127,10 @@ def test_what_another_library_refuses_is_refused_and_nothing_else(kind):
 def test_what_is_spoiled_is_never_more_than_one_sentence(kind):
     """The claims too: a spoiled record is sound all the same, or refused with a sentence that names its file."""
     (name, content), chosen = CONTENTS[kind], random.Random(f"{kind} again")
-    assert sentence(CHECKS[name], content) is None
+    assert sentence(checked, KINDS[name], content) is None
     for _ in range(ROUNDS):
         done, found = spoiled(content, chosen)
-        told = sentence(CHECKS[name], found)
+        told = sentence(checked, KINDS[name], found)
         assert told is None or (told.startswith("r.json: ") and "\n" not in told and len(told) < 400), (done, told)
 
 

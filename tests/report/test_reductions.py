@@ -13,7 +13,8 @@ from test_report import shown as whole
 from test_schedules import scheduled
 
 from spdnn.common.statistics import interval
-from spdnn.records.files import check_record
+from spdnn.records.files import checked
+from spdnn.records.run_record import RunRecord
 from spdnn.report.reductions import facts as reduction_facts
 from spdnn.report.reductions import values as reductions
 
@@ -50,7 +51,7 @@ def run(names=ALL, seconds=(0.1, 0.11, 0.12), rows=None, edges=None, looks=3, ca
     record["reductions"]["found"] = {name: found[name] for name in names}
     record["engine"]["notes"] |= {"layer_rows": rows, "layer_edges": edges}
     record["result"]["edges_computed"] = through(rows, edges) + 64 * edges[0]
-    check_record(record, "made")
+    checked(RunRecord, record, "made")
     return record
 
 
@@ -79,7 +80,7 @@ def plain(name="plain", neurons=1024, reduced=True, looks=2, **changed):
     record["result"] |= {"survivors": [6000] * 24, "categories": 6000, "edges_computed": 6016 * edges, **changed}
     record["verdict"] |= {"categories": 6000, "expected": 6000}
     record["verdict"]["values"]["checked"] = 6000
-    check_record(record, "made")
+    checked(RunRecord, record, "made")
     return record
 
 

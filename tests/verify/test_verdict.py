@@ -10,8 +10,8 @@ from spdnn.common.errors import InputError
 from spdnn.problem import challenge
 from spdnn.problem.features import Inputs
 from spdnn.problem.result import Result, projection_weights
-from spdnn.records.files import check_verdict
-from spdnn.records.run_record import Difference
+from spdnn.records.files import checked
+from spdnn.records.run_record import Difference, Verdict
 from spdnn.sources.radixnet import RadixNet
 from spdnn.verify import verdict as verify
 from spdnn.verify.oracle import Tolerances
@@ -35,7 +35,7 @@ def truth(categories, count=100, **options):
 
 
 def judged(found, expected):
-    return check_verdict(verify.judge(found, expected), "verdict")
+    return checked(Verdict, verify.judge(found, expected), "verdict")[0]
 
 
 def test_equal_sets_pass():

@@ -5,7 +5,8 @@ import numpy as np
 import spdnn
 from spdnn.peers import calls
 from spdnn.peers.common import Comparison
-from spdnn.records.files import check_operation
+from spdnn.records.files import checked
+from spdnn.records.operation_record import OperationRecord
 
 
 def test_torch_and_its_compiler_have_numbers():
@@ -20,4 +21,4 @@ def test_torch_and_its_compiler_have_numbers():
             assert refused == {}
             assert [one.program.name for one in records] == ["ours", "torch", "torch-compile"]
             for one in records:
-                check_operation(one, "record")
+                checked(OperationRecord, one, "record")

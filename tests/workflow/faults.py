@@ -30,7 +30,7 @@ from spdnn.formats.readers import open_network
 from spdnn.measure.record import read_samples
 from spdnn.measure.run import read_result
 from spdnn.records.cases import read_cases
-from spdnn.records.files import read_operations, read_record, read_verdict
+from spdnn.records.files import read_all, read_record, read_verdict
 from spdnn.sources.catalog import read_sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -224,7 +224,7 @@ class Workflow:
             "runs/*/verdict.json": read_verdict,
             "records/*": read_record,
             "peers/*.json": read_record,
-            "ops/*": read_operations,
+            "ops/*": lambda path: read_all([path]),
             "cases.json": read_cases,
         }
         for pattern, read in readers.items():

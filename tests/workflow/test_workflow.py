@@ -30,7 +30,7 @@ from spdnn.common.validation import builtins
 from spdnn.pipeline import config
 from spdnn.problem.request import RunRequest
 from spdnn.records.cases import read_cases
-from spdnn.records.files import read_operations, read_record
+from spdnn.records.files import read_all, read_record
 
 pytestmark = pytest.mark.xdist_group("workflow")
 full = pytest.mark.full("workflow")
@@ -193,7 +193,7 @@ def test_other_libraries_and_sparse_operations_are_measured_beside_ours(whole):
     assert [(record["engine"]["name"], record["problem"]["layers"]) for record in records] == [
         ("cpu", 1), ("scipy", 1), ("cpu", 2), ("cpu", 2), ("scipy", 2),
     ]  # fmt: skip
-    operations = builtins(read_operations(whole / "results/ops/operations.jsonl"))
+    operations = builtins(read_all([whole / "results/ops/operations.jsonl"])[1])
     assert [record["program"]["name"] for record in operations] == ["ours", "scipy"] * 4
     assert {record["problem"]["network"] for record in operations} == {"transformer"}
     page = (whole / "results/report.html").read_text()

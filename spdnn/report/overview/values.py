@@ -4,7 +4,7 @@ The claim compares with exact published systems only like for like: the official
 of dead inputs, which the fastest of these leave out as well. Where no run is that, it says what its rate is of.
 """
 
-import math
+import statistics
 from collections.abc import Sequence
 
 from spdnn.report.common import words
@@ -39,17 +39,14 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, numbers)) / len(numbers))
-
-
 def _compared(rows: Sequence[dict]) -> tuple[str, str] | None:
     """Like for like, on the official inputs."""
     rows = [row for row in rows if ("like", "one") in row["times"]]
     if not rows:
         return None
     times = [row["times"]["like", "one"] for row in rows]
-    mean, low, high = (words.significant(value, 2) for value in (_mean(times), min(times), max(times)))
+    figures = statistics.geometric_mean(times), min(times), max(times)
+    mean, low, high = (words.significant(value, 2) for value in figures)
     claim = f"Like for like, {mean} times the best published exact rate on {hardware(rows, 'one')}"
     span = (
         f"geometric mean of {words.plural(len(times), 'network')}, {low} to {high}" if len(times) > 1 else "one network"
