@@ -66,8 +66,8 @@ int layers() {
             spdnn::Layer both[2] = {};
             for (int k = 0; k < 2; ++k) {
                 const Sparse& one = k ? second : first;
-                both[k] = {neurons[k], neurons[k + 1], one.offsets.data(), one.narrow.data(), 2, same ? nullptr : one.values.data(),
-                           0.5f, bias.data(), 1, 0, 32, true};
+                both[k] = {neurons[k], neurons[k + 1], one.offsets[neurons[k + 1]], neurons[k + 1], one.offsets.data(), one.narrow.data(), 2,
+                           same ? nullptr : one.values.data(), 0.5f, bias.data(), 1, 0, 32, true, {}};
             }
             const int64_t tiles = (count + tile - 1) / tile;
             std::vector<float> x(tiles * neurons[0] * tile), y(tiles * neurons[2] * tile), again(y.size());
