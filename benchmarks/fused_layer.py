@@ -3,9 +3,10 @@
     python benchmarks/fused_layer.py [--seconds S] [--threads T]
 
 The clock holds the kernel alone: features and weights in memory, bias and clip included, no reductions. Settings are
-timed alternately, again and again, and medians are printed, so that a busy machine slows all alike. An edge gathers one
-float32 per input: billion edges/s x 4 is the load bandwidth in GB/s. The ceiling is the same kernel on a layer whose
-outputs read 32 neighbouring inputs, all in the first-level cache: what is lost against it is lost to cache misses.
+timed alternately, again and again, and medians are printed, so that a busy machine slows all alike. Outputs
+that read the same inputs share a list of them, 16 in every layer here, so that a load serves several edges. The band is
+a layer whose outputs share no list and read 32 neighbouring inputs, all in the first-level cache: an edge gathers one
+float32 per input there, and billion edges/s x 4 is the load bandwidth in GB/s.
 Every setting is compared with SciPy before it is timed.
 """
 
@@ -34,7 +35,9 @@ def check(level, layer, tile: int) -> None:
     rows = rng.random((tile, layer.inputs)).astype(np.float32)
     out, got = layouts.buffer(tile, layer.outputs, tile), np.empty((tile, layer.outputs), np.float32)
     stored = layouts.bind_inputs(Inputs(rows))
-    level.layers_stored([layouts.bind(layer)], stored, np.arange(tile), out, tile, 1, np.zeros((1, 1), np.uint64), 1)
+    level.layers_stored(
+        [layouts.bind(layer, share=True)], stored, np.arange(tile), out, tile, 1, np.zeros((1, 1), np.uint64), 1
+    )
     level.take(out, tile, np.arange(tile), got, 1)
     expected = np.clip(rows.astype(np.float64) @ layer.matrix(np.float64) + layer.bias, 0, layer.activation.high)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -58,15 +61,15 @@ def main() -> None:
     for neurons in (1024, 4096, 16384, 65536):
         network = RadixNet(neurons, 20)
         layer = network.layer(network.block + 1)
-        ceiling = layouts.bind(band(neurons))
-        bound, count = layouts.bind(layer), FEATURE_BYTES // (4 * neurons)
+        alone = layouts.bind(band(neurons))
+        bound, count = layouts.bind(layer, share=True), FEATURE_BYTES // (4 * neurons)
         source, target = (layouts.buffer(count, neurons, 64) for _ in range(2))
         source[:] = np.random.default_rng(0).random(source.size, dtype=np.float32)
         target[:] = 0
         settings = [(level, tile, bound) for level in dispatch.levels() for tile in layouts.TILES]
         for level, tile, _ in settings:
             check(level, layer, tile)
-        settings.append((dispatch.level(), layouts.best_tile(dispatch.level(), count), ceiling))
+        settings.append((dispatch.level(), layouts.best_tile(dispatch.level(), count, neurons), alone))
         samples = {setting: [] for setting in settings}
         end = time.perf_counter() + chosen.seconds
         while time.perf_counter() < end or not samples[settings[-1]]:
@@ -76,11 +79,9 @@ def main() -> None:
                 level.layers([weights], source, target, count // tile * tile, tile, 1, active, chosen.threads)
                 samples[level, tile, weights].append(count * layer.edges / (time.perf_counter() - start) / 1e9)
         for (level, tile, weights), rates in samples.items():
-            what = "ceiling" if weights is ceiling else "layer"
+            what = "band" if weights is alone else "layer"
             rate = statistics.median(rates)
-            print(
-                f"{neurons:>6}  {level.name:<10} tile {tile}  {what:<8} {rate:6.1f}  {rate * 4:5.0f} GB/s", flush=True
-            )
+            print(f"{neurons:>6}  {level.name:<10} tile {tile}  {what:<5} {rate:6.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import msgspec.inspect as inspect
 from msgspec import UNSET
 
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_outputs
+from spdnn.common.files import check_outputs, check_target
 from spdnn.common.threads import threads as threads
 from spdnn.engines.registry import asked_settings, settings_types
 from spdnn.problem.request import LARGEST, READING, RunRequest, option_words
@@ -137,6 +137,16 @@ def check_files(chosen: argparse.Namespace, request: RunRequest | None = None) -
         named = [(name, getattr(chosen, name)) for name in chosen.reads]
         named += [(name, getattr(request, name)) for name in ("network", "inputs", "mnist", "truth") if request]
         check_outputs(existing, (file for name, value in named for file in _read(name, value)))
+
+
+def file_in(folder: str | None, name: str) -> Path | None:
+    """The file `name` to write in a folder, which is made; None of no folder. Raises as files.check_target."""
+    if not folder:
+        return None
+    target = Path(folder, name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    check_target(target)
+    return target
 
 
 def _read(name: str, value: str | Path | list | None) -> Iterator[Path]:

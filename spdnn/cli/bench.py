@@ -8,7 +8,6 @@ import numpy as np
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_target
 from spdnn.common.statistics import ratios
 from spdnn.problem.request import reading
 from spdnn.records.run_record import busy_part
@@ -71,10 +70,7 @@ def _bench(chosen) -> None:
 
     if chosen.inputs and chosen.zeros is not None:
         raise InputError("--zeros is of inputs that are drawn; --inputs has its own")
-    target = chosen.output and Path(chosen.output, FILE)
-    if target:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        check_target(target)
+    target = arguments.file_in(chosen.output, FILE)
     libraries, absent = calls.others_here(chosen.against and chosen.against.split(","))
     network = open_network(chosen.network, **reading(chosen))
     count, zeros = calls.inputs_needed(chosen.batches), chosen.zeros or 0.0

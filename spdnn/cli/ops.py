@@ -6,7 +6,6 @@ from pathlib import Path
 
 from spdnn.cli import arguments
 from spdnn.common.errors import InputError
-from spdnn.common.files import check_target
 
 SETS = """\
 problem sets (config/ops-problems.csv):
@@ -95,10 +94,7 @@ def _bench(chosen) -> None:
     sets = dict.fromkeys(chosen.sets or ["a"], sparsities)
     cases = problems(sets, chosen.phase or ["inference"], chosen.network, chosen.seed)
     models.check(chosen.models)
-    target = chosen.output and Path(chosen.output, FILE)
-    if target:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        check_target(target)
+    target = arguments.file_in(chosen.output, FILE)
     libraries, absent = _libraries(chosen.libraries)
     threads, records = arguments.threads(chosen.threads), []
     comparison = Comparison(threads, libraries, chosen.seconds, _command(chosen, libraries, threads))

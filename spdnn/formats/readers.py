@@ -8,7 +8,19 @@ from typing import Literal
 
 from spdnn.common import door, files
 from spdnn.common.errors import InputError
-from spdnn.formats import foreign, images, inputs, matrices, onnx_files, state_dicts, store, tensors, text, torch_files
+from spdnn.formats import (
+    container,
+    foreign,
+    images,
+    inputs,
+    matrices,
+    onnx_files,
+    state_dicts,
+    store,
+    tensors,
+    text,
+    torch_files,
+)  # fmt: skip
 from spdnn.formats.categories import read_categories, write_categories
 from spdnn.formats.steps import USUAL, Stated, Step, check_rows
 from spdnn.problem import challenge
@@ -19,8 +31,8 @@ __all__ = ["import_network", "open_inputs", "open_network", "read_categories", "
 
 # Where a file has which bytes, and how names of its format end: these tell it, whatever its own name is.
 BEGINNINGS = (
-    (4, b'\0\0\0\0{"__metadata__":{"spdnn":', ".json"), (4, b"\0\0\0\0{", ".safetensors"), (0, b"{", ".json"),
-    (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"), (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
+    (4, b"\0\0\0\0{", ".safetensors"), (0, b"{", ".json"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
+    (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
 )  # fmt: skip
 
 
@@ -147,7 +159,7 @@ def open_inputs(path: str | PathLike, neurons: int | None = None, count: int | N
     opened = _of(path, _ending(path), INPUTS, INPUT)(path, neurons, count)
     if neurons is not None and opened.neurons != neurons:
         raise InputError(f"{path}: inputs of {opened.neurons} neurons, not {neurons}")
-    return opened if count in (None, opened.count) else opened.counted(count)
+    return opened
 
 
 def _ending(path: Path) -> str:
@@ -187,6 +199,13 @@ def _store(path: Path, stated: Stated) -> Network:
         return network if stated.layers is None else network.first(stated.layers)
 
 
+def _safetensors(path: Path, stated: Stated) -> Network:
+    of_weights = tensors.Safetensors(path)
+    if container.KEY in of_weights.metadata:
+        return _store(path, stated)
+    return state_dicts.read_network(of_weights, "safetensors", stated)
+
+
 def _text(path: Path, stated: Stated) -> Network:
     if stated.rows is not None:
         raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
@@ -204,11 +223,19 @@ def _weights(tensors_of: Callable, source: str) -> Callable[[Path, Stated], Netw
     return lambda path, stated: state_dicts.read_network(tensors_of(path), source, stated)
 
 
+def _counted(read: Callable) -> Callable[[Path, int | None, int | None], Inputs]:
+    def counted(path: Path, _: int | None, count: int | None) -> Inputs:
+        opened = read(path)
+        return opened if count is None else opened.counted(count)
+
+    return counted
+
+
 # How names of each format end, and its reader: (path, Stated) -> Network, which refuses what it does not take.
 NETWORKS = (
     ((tensors.INDEX,), _weights(tensors.Shards, "safetensors")),
     ((".json",), _store),
-    ((".safetensors",), _weights(tensors.Safetensors, "safetensors")),
+    ((".safetensors",), _safetensors),
     (torch_files.ENDINGS, _weights(torch_files.TorchFile, "pt")),
     ((".tar", ".tar.gz", ".tgz"), _text),
     ((".onnx",), _onnx),
@@ -221,7 +248,7 @@ NETWORK = (
 # As NETWORKS: (path, neurons, count) -> Inputs.
 INPUTS = (
     ((".tsv", ".tsv.gz"), images.read_images),
-    ((".json",), lambda path, *_: inputs.read_inputs(path)),
-    ((*matrices.LAYERS, ".npy"), lambda path, *_: matrices.read_inputs(path)),
+    ((".json", ".safetensors"), _counted(inputs.read_inputs)),
+    ((*matrices.LAYERS, ".npy"), _counted(matrices.read_inputs)),
 )
 INPUT = "inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files"

@@ -138,6 +138,8 @@ def test_bytes_are_counted_as_they_are_moved_and_gathered(monkeypatch):
     assert got.bytes_loaded == first + rest  # the first layer gathers a bit for each edge
     session = CpuEngine().open(CpuEngine().prepare(network, ()), bits, Options(1))
     session.work.cache = 2**40  # all of it fits a cache
+    alone = infer(network, dense, "csr", reductions="none")  # a rung in which every output has its own list
+    assert alone.bytes_loaded == 4 * alone.edges_computed
     assert session.run().bytes_moved == 0
     weights = sum(layer.nbytes for layer in session.layers)  # outputs share lists of inputs, but in the first layer
     assert network.header(0).nbytes < weights < network.nbytes / 2

@@ -3,6 +3,7 @@
 import codecs
 import gc
 import gzip
+import json
 import os
 import tarfile
 import tracemalloc
@@ -329,6 +330,25 @@ def open_files(folder):
     named = [str(path.readlink()) for path in descriptors if path.is_symlink()]
     named += Path("/proc/self/maps").read_text().splitlines()
     return {Path(name).name for name in named if str(folder) in name}
+
+
+def saved_again(path):
+    """The file as another program may save it: with metadata of its own ahead of ours, in the room of the header."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = {"format": "pt", **header["__metadata__"]}
+    path.write_bytes(content[:8] + json.dumps(header).encode().ljust(size) + content[8 + size :])
+
+
+def test_stores_are_told_by_their_metadata_wherever_these_stand(tmp_path):
+    store.write_network(network := tmp_path / "net.safetensors", FORMULA)
+    inputs.write_inputs(rows := tmp_path / "x.safetensors", Inputs(np.eye(32, dtype=np.float32)))
+    saved_again(network)
+    saved_again(rows)
+    assert open_network(network).sha256() == FORMULA.sha256()
+    assert open_inputs(rows).count == 32
+    assert open_inputs(rows, count=32).description["count"] == 32
 
 
 def refusal(read, *arguments):

@@ -61,7 +61,7 @@ class CpuWork:
     """What the batches of a run share: the network's costs, the inputs, the kernels. Holds no features.
 
     Args:
-        tile: of the features, always; None: what fits the rows that are left.
+        tile: of the features, always, and each output has a list of its own; None: what fits the rows that are left.
     """
 
     def __init__(self, prepared: Prepared, inputs: Inputs, options: Options, tile: int | None = None):
@@ -79,20 +79,21 @@ class CpuWork:
         self.tile = self.tile_for(inputs.count)
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         self.stored = bind_inputs(inputs)
+        self.share_from = self.depth if tile else int(inputs.kind == "bits")  # layers that take bits have no sets
 
     @property
     def depth(self) -> int:
         return self.network.depth
 
     def bind(self, k: int, layer: Layer | None = None):
-        """Layer k as the kernels take it, from the network or a copy; those that take bits share no lists of inputs."""
-        return bind(layer or self.network.layer(k), share=k > 0 or self.inputs.kind != "bits")
+        """Layer k as the kernels take it, from the network or a copy of it."""
+        return bind(layer or self.network.layer(k), share=k >= self.share_from)
 
-    def bind_all(self, layers: Iterable) -> list:
-        """The layers, bound, which stay in memory; from now on costs are those of their lists."""
-        bound = list(layers)
-        self.costs = self.costs.of_bound(bound)
-        return bound
+    def resident(self, bound: Iterable) -> list:
+        """All layers, bound, which stay in memory; from now on costs are those of their lists."""
+        layers = list(bound)
+        self.costs = self.costs.of_bound(layers)
+        return layers
 
     def tally(self) -> Tally:
         return Tally(*np.zeros((2, self.depth), np.int64))

@@ -55,7 +55,7 @@ class Costs:
     def of_bound(self, layers: list) -> "Costs":
         """The costs of these layers as the kernels take them, where outputs may share lists of inputs."""
         edges, gathers, nbytes = np.array([(layer.edges, layer.gathers, layer.nbytes) for layer in layers], np.int64).T
-        work = (ADDED * edges + (1 - ADDED) * gathers + EPILOGUE * self.outputs).astype(np.int64)
+        work = gathers + (ADDED * (edges - gathers)).astype(np.int64) + EPILOGUE * self.outputs
         return replace(self, work=work, ahead=_ahead(work), nbytes=nbytes)
 
     def layers(self, k: int, tiles: int, tile: int, deaths: float, most: int) -> int:

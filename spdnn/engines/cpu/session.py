@@ -65,7 +65,7 @@ class CpuSession(Session):
         self.batch, resident = plan.batches(network, inputs, widest, self.work.last.outputs, options, tile)
         self.span = RESIDENT if resident else STREAMED
         layers = in_order(self.work.bind, range(network.depth), options.threads)
-        self.layers = self.work.bind_all(progress.bar(layers, "weights", network.depth)) if resident else None
+        self.layers = self.work.resident(progress.bar(layers, "weights", network.depth)) if resident else None
         self.buffers = [buffer(self.batch, widest, tile) for _ in range(2)]
         for memory in self.buffers:
             touch(memory, self.threads)  # here, not on the clock

@@ -8,8 +8,9 @@
 //            inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under masks.
 // Sets       Outputs that read the same inputs are computed together, 8 or 4 at a time: a row is loaded once for all.
 //            The rows of the next set are fetched ahead where the features are further than the nearer caches.
-// Registers  8 vector accumulators (16 of a set, at the widest vectors): 4 vectors side by side (of one output, or of 4, 2 outputs where a tile has fewer)
-//            times 2 partial sums, even and odd edges. So the order of a sum is the same for every tile and level.
+// Registers  8 vector accumulators (16 of a set, at the widest vectors): 4 vectors side by side (of one output, or of 4, 2
+//            outputs where a tile has fewer) times 2 partial sums, even and odd edges. So the order of a sum is the same for
+//            every tile and level.
 // Threads    Tiles are dealt out dynamically; when they are few, blocks of output neurons are, layer by layer.
 // Macros     SPDNN_LEVEL (name), SPDNN_VECTOR_BYTES (16, 32, 64).
 // Source     The fused SpMM + bias + ReLU of Hidayetoglu et al., "At-Scale Sparse Deep Neural Network Inference with
@@ -163,7 +164,7 @@ inline __attribute__((always_inline)) void set_part(const Layer& layer, const fl
         for (; e + 2 <= edges; e += 2) add(even, e), add(odd, e + 1);
         if (e < edges) add(even, e);
         for (int o = 0; o < kOutputs; ++o)
-            epilogue.template store<kValued, kPart>(even[o], odd[o], members[o], reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile), start);
+            epilogue.template store<kValued>(even[o], odd[o], members[o], reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile), start);
     }
 }
 
@@ -236,7 +237,7 @@ Seen block(const Layer& layer, const float* __restrict src, float* __restrict ds
                 for (; edge + 2 <= offsets[j + o + 1]; edge += 2) add(even[o], edge), add(odd[o], edge + 1);
             if (edge < offsets[j + o + 1]) add(even[o], edge);
             const int64_t output = members ? members[j + o] : j + o;
-            epilogue.template store<kValued, kVectors>(even[o], odd[o], output, reinterpret_cast<V*>(dst + output * kTile));
+            epilogue.template store<kValued>(even[o], odd[o], output, reinterpret_cast<V*>(dst + output * kTile));
         }
     };
     for (; j + kOutputs <= last; j += kOutputs) outputs(std::integral_constant<int, kOutputs>{}, j);
@@ -268,7 +269,7 @@ Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, 
         const int64_t end = layer.offsets[j + 1];
         for (; e + 2 <= end; e += 2) add(even, e), add(odd, e + 1);
         if (e < end) add(even, e);
-        epilogue.template store<kValued, kVectors>(even, odd, j, reinterpret_cast<Vec*>(dst + j * kTile));
+        epilogue.template store<kValued>(even, odd, j, reinterpret_cast<Vec*>(dst + j * kTile));
     }
     return epilogue.result();
 }
@@ -312,7 +313,7 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
                 }
         }
         for (int o = 0; o < kTogether; ++o)
-            epilogue.template store<false, kVectors>(sum[o], none, j + o, reinterpret_cast<Vec*>(dst + (j + o) * kTile));
+            epilogue.template store<false>(sum[o], none, j + o, reinterpret_cast<Vec*>(dst + (j + o) * kTile));
     };
     by_outputs<8>(layer.offsets, first, last, outputs);
     return epilogue.result();

@@ -43,11 +43,11 @@ private:
 
     template <class Index>
     static uint64_t hash(const Index* list, int64_t length) {
-        uint64_t sum = static_cast<uint64_t>(length), word = 0;
+        uint64_t sum = static_cast<uint64_t>(length);
         const size_t bytes = length * sizeof(Index);
         const char* from = reinterpret_cast<const char*>(list);
         for (size_t at = 0; at < bytes; at += 8) {
-            word = 0;
+            uint64_t word = 0;
             std::memcpy(&word, from + at, bytes - at < 8 ? bytes - at : 8);
             sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
             sum ^= sum >> 29;

@@ -54,7 +54,7 @@ class CpuGraphSession(Session):
         weights = progress.bar(work.network.layers(), "weights", work.depth)
         self.kept = list(weights) if cut.streamed and self._keeps(cut) else []
         if not cut.streamed:  # the processor has one memory: weights that stay are there once
-            layers = work.bind_all(work.bind(k, layer) for k, layer in enumerate(weights))
+            layers = work.resident(work.bind(k, layer) for k, layer in enumerate(weights))
             for device, stages in enumerate(cut.ranges * cut.groups):
                 self.devices[device].weights = {
                     cut.buffer_of(device, stage): layers[slice(*cut.stages[stage])] for stage in range(*stages)
