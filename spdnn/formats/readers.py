@@ -223,12 +223,8 @@ def _weights(tensors_of: Callable, source: str) -> Callable[[Path, Stated], Netw
     return lambda path, stated: state_dicts.read_network(tensors_of(path), source, stated)
 
 
-def _counted(read: Callable) -> Callable[[Path, int | None, int | None], Inputs]:
-    def counted(path: Path, _: int | None, count: int | None) -> Inputs:
-        opened = read(path)
-        return opened if count is None else opened.counted(count)
-
-    return counted
+def _counted(opened: Inputs, count: int | None) -> Inputs:
+    return opened if count is None else opened.counted(count)
 
 
 # How names of each format end, and its reader: (path, Stated) -> Network, which refuses what it does not take.
@@ -248,7 +244,7 @@ NETWORK = (
 # As NETWORKS: (path, neurons, count) -> Inputs.
 INPUTS = (
     ((".tsv", ".tsv.gz"), images.read_images),
-    ((".json", ".safetensors"), _counted(inputs.read_inputs)),
-    ((*matrices.LAYERS, ".npy"), _counted(matrices.read_inputs)),
+    ((".json", ".safetensors"), lambda path, _, count: _counted(inputs.read_inputs(path), count)),
+    ((*matrices.LAYERS, ".npy"), lambda path, _, count: _counted(matrices.read_inputs(path), count)),
 )
 INPUT = "inputs are .safetensors (a store), .tsv, .tsv.gz, .npz, .npy, .mtx or .mtx.gz files"
