@@ -40,6 +40,12 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **words):
         super().__init__(**{"formatter_class": _Formatter} | words)
 
+    def _get_values(self, action, arg_strings):
+        # `--inputs=--` names a file: argparse before Python 3.13 takes the value for the end of the options.
+        if arg_strings == ["--"] and action.option_strings and action.nargs is None:
+            return self._get_value(action, "--")
+        return super()._get_values(action, arg_strings)
+
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str):

@@ -4,7 +4,7 @@ import shlex
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from spdnn import cli
@@ -82,6 +82,7 @@ def parsed(words):
 
 @settings(max_examples=100, deadline=None)
 @given(requests())
+@example(RunRequest(network="=", layers=1, inputs="--"))
 def test_its_command_parsed_is_the_request(request):
     assert parsed(request.command()) == request
     assert parsed(shlex.split(shlex.join(request.command()))) == request
