@@ -134,15 +134,15 @@ def test_bytes_are_counted_as_they_are_moved_and_gathered(monkeypatch):
     edges = network.header(0).edges
     got, other = (infer(network, each, reductions="none") for each in (bits, dense))
     assert other.bytes_loaded == 4 * other.edges_computed // 8  # a load serves 8 outputs
-    first, rest = 640 * edges // 8, 640 * edges * 11 * 4 // 8
-    assert got.bytes_loaded == first + rest  # the first layer gathers a bit for each edge
+    first, rest = 640 * edges // 8 // 8, 640 * edges * 11 * 4 // 8
+    assert got.bytes_loaded == first + rest  # the first layer loads bits
     session = CpuEngine().open(CpuEngine().prepare(network, ()), bits, Options(1))
     session.work.cache = 2**40  # all of it fits a cache
     alone = infer(network, dense, "csr", reductions="none")  # a rung in which every output has its own list
     assert alone.bytes_loaded == 4 * alone.edges_computed
     assert session.run().bytes_moved == 0
-    weights = sum(layer.nbytes for layer in session.layers)  # outputs share lists of inputs, but in the first layer
-    assert network.header(0).nbytes < weights < network.nbytes / 2
+    weights = sum(layer.nbytes for layer in session.layers)  # outputs share lists of inputs
+    assert weights < network.nbytes / 2
     session.work.cache = weights - 1  # weights do not
     moved = session.run().bytes_moved
     session.work.cache = weights

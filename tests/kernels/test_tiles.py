@@ -151,7 +151,7 @@ def lists_of(kind, inputs):
     if kind == "large sets":  # 64 outputs and more
         return [draw(32) for _ in range(5)]
     if kind == "sets of any size, some empty, some of one edge":
-        return [draw(count) for count in (0, 1, 2, 3, 31, 32, 33, 60) for _ in range(12)] + [draw(0)] * 20
+        return [draw(count) for count in (0, 1, 2, 3, 31, 32, 33, 66) for _ in range(12)] + [draw(0)] * 20
     shared = draw(16)  # lists that share a part, and outputs that share nothing
     return [np.unique(np.concatenate([shared, draw(count)])) for count in (0, 1, 16) for _ in range(4)] + [
         draw(9) for _ in range(150)
@@ -173,14 +173,37 @@ def test_outputs_that_share_a_list_of_inputs_give_the_same_bits(level, kind, val
     rows = np.random.default_rng(2).normal(size=(150, inputs)).astype(np.float32)
     for tile, threads in itertools.product(TILES, (1, 3)):
         found = []
-        for bound in (alone, together):
+        for bound, streamed in itertools.product((alone, together), (False, True)):
             target = layouts.buffer(150, outputs, tile)
             target.fill(np.nan)
             mask = np.zeros((1, layouts.tiles_of(150, tile)), np.uint64)
-            assert level.layers([bound], layouts.tiled(rows, tile), target, 150, tile, 1, mask, threads) == -1
+            source = layouts.tiled(rows, tile)
+            assert level.layers([bound], source, target, 150, tile, 1, mask, threads, streamed=streamed) == -1
             found.append((target.view(np.uint32), mask))
-        np.testing.assert_array_equal(*[features for features, _ in found])
-        np.testing.assert_array_equal(*[mask for _, mask in found])
+        for features, mask in found[1:]:
+            np.testing.assert_array_equal(features, found[0][0])
+            np.testing.assert_array_equal(mask, found[0][1])
+
+
+@all_levels
+@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shared_lists_give_the_same_bits_for_binary_inputs(level, kind, valued):
+    inputs, outputs = 70, 333
+    layer = shared_layer(inputs, outputs, lists_of(kind, inputs), valued)
+    rows = (np.random.default_rng(2).random((150, inputs)) < 0.4).astype(np.uint8)
+    bits = stored(np.packbits(rows, axis=1), inputs)
+    for tile in TILES:
+        found = []
+        for share in (False, True):
+            target, mask = layouts.buffer(150, outputs, tile), np.zeros((1, layouts.tiles_of(150, tile)), np.uint64)
+            bound = layouts.bind(layer, share=share)
+            assert level.layers_stored([bound], bits, np.arange(150), target, tile, 1, mask, 2, streamed=share) == -1
+            found.append((untiled(level, target, 150, outputs, tile), mask))
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        np.testing.assert_array_equal(found[0][1], found[1][1])
+    expected = np.clip(rows @ layer.matrix(np.float64) + layer.bias, 0, 32)
+    np.testing.assert_allclose(found[1][0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_wide_layers_share_lists_and_others_keep_their_arrays():
@@ -283,10 +306,6 @@ def test_places_that_do_not_fit_are_refused():
         level.insert(rows, layouts.buffer(64, 3, 64), 64, 45, 1)
     with pytest.raises(ValueError, match="a row number is out of range"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([64]), rows[:1], 1)
-    shared, active = layouts.bind(RadixNet(32, 1, -0.1).layer(0), share=True), np.zeros((1, 1), np.uint64)
-    with pytest.raises(ValueError, match="a layer that takes bits has no sets"):
-        bits = stored(np.zeros((1, 4), np.uint8), 32)
-        level.layers_stored([shared], bits, np.arange(1), layouts.buffer(1, 32, 16), 16, 1, active, 1)
     with pytest.raises(ValueError, match="as many as indices"):
         level.take(layouts.buffer(64, 3, 64), 64, np.array([3]), rows, 1)
 

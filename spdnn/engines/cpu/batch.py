@@ -79,7 +79,7 @@ class CpuWork:
         self.tile = self.tile_for(inputs.count)
         self.edges = np.array([network.header(k).edges for k in range(network.depth)], dtype=np.int64)
         self.stored = bind_inputs(inputs)
-        self.share_from = self.depth if tile else int(inputs.kind == "bits")  # layers that take bits have no sets
+        self.share = tile is None
 
     @property
     def depth(self) -> int:
@@ -87,7 +87,7 @@ class CpuWork:
 
     def bind(self, k: int, layer: Layer | None = None):
         """Layer k as the kernels take it, from the network or a copy of it."""
-        return bind(layer or self.network.layer(k), share=k >= self.share_from)
+        return bind(layer or self.network.layer(k), share=self.share)
 
     def resident(self, bound: Iterable) -> list:
         """All layers, bound, which stay in memory; from now on costs are those of their lists."""
@@ -121,7 +121,9 @@ class CpuWork:
         """
         begun, lanes, before = time.perf_counter(), rows.lanes, tally.edges
         active = np.empty((len(layers), rows.tiles), np.uint64)
-        rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads)
+        # Outputs that no cache holds until they are read are written past the caches.
+        streamed = 4 * lanes * int(self.costs.outputs[k + len(layers) - 1]) > self.cache
+        rest = (rows.target, rows.tile, max(0, self.dead_from - k), active, rows.threads, streamed)
         if k == 0:
             failed = self.kernels.layers_stored(layers, self.stored, self.inputs.stored(rows.inputs.numbers), *rest)
         else:
@@ -165,7 +167,7 @@ class CpuWork:
         before = self.network.inputs if span.start == 0 else int(self.costs.outputs[span.start - 1])
         taken, left = 4 * lanes * before, 4 * lanes * int(self.costs.outputs[span.stop - 1])
         if span.start == 0 and self.inputs.kind == "bits":
-            tally.loaded -= lanes * int(edges[0]) * 31 // 8  # a bit for each edge, not a float
+            tally.loaded -= lanes * int(layers[0].gathers) * 31 // 8  # bits, not floats
             taken //= 32
         weights = int(self.costs.nbytes[span].sum())
         tally.moved += taken + left if taken + left > self.cache else 0

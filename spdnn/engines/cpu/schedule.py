@@ -17,7 +17,8 @@ from spdnn.problem.network import Network
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 ADDED = 0.4  # of that cost: the multiplication and addition, without the load that outputs of a set share
-BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
+BOUNDARY = 10  # closing the gaps between two passes, and the way to memory and back, for each neuron
+PASS = 16_000_000  # edges x inputs that take as long as a pass as such
 FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is measured of them
 PASS_WEIGHTS = 8 << 20  # bytes of weights that tiles of one pass go through again and again
 CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level cache holds
@@ -74,7 +75,7 @@ class Costs:
             fits |= tiles * features <= STEP_FEATURES
         fits = np.minimum.accumulate(fits)
         alive = (1 - deaths) ** np.arange(most + 1)
-        cost = np.cumsum(work) + BOUNDARY * outputs * alive[1:]
+        cost = np.cumsum(work) + BOUNDARY * outputs * alive[1:] + PASS / (tiles * tile)
         useful = np.cumsum(work * alive[:-1])
         return 1 + int(np.argmin((cost / useful)[: max(1, int(fits.sum()))]))
 

@@ -7,7 +7,8 @@
 // Layout     src, dst (tiles, neurons, tile) float32, 64-byte aligned; weights by output neuron (kernels.hpp). Binary
 //            inputs become words, one uint64 a neuron with a bit for each input of the tile, and are added under masks.
 // Sets       Outputs that read the same inputs are computed together, 8 or 4 at a time: a row is loaded once for all.
-//            The rows of the next set are fetched ahead where the features are further than the nearer caches.
+//            The rows of the next set are copied side by side meanwhile, and those of the set after it fetched.
+// Writes     Outputs that leave the caches before they are read are written past them, which saves reading their lines.
 // Registers  8 vector accumulators (16 of a set, at the widest vectors): 4 vectors side by side (of one output, or of 4, 2
 //            outputs where a tile has fewer) times 2 partial sums, even and odd edges. So the order of a sum is the same for
 //            every tile and level.
@@ -17,6 +18,7 @@
 //            Efficient GPU Implementation", HPEC 2020, section III, with a CPU's caches in place of shared memory.
 #include "blocks.hpp"
 #include "inputs.hpp"
+#include "lanes.hpp"
 #include "ops.hpp"
 #include "rows.hpp"
 
@@ -30,6 +32,7 @@ constexpr int kSideBySide = 4;            // vectors of one pass over the edges
 constexpr int kSums = SPDNN_VECTOR_BYTES == 64 ? 8 : 4;  // vectors that a set sums up at a time, even and odd edges apart
 constexpr int kLine = 16;                 // floats
 constexpr int64_t kNear = 1 << 20;        // bytes of features that need not be fetched ahead
+constexpr int64_t kPackedEdges = 64, kPackedOutputs = 8;  // of sets whose rows are packed: at most, at least
 constexpr int64_t kLeastBlock = 64;       // output neurons a thread takes at least
 constexpr int64_t kLeastWork = 8192;      // edges x vectors of a layer that are worth a thread
 constexpr uint64_t kNoLayer = ~uint64_t{0};
@@ -44,8 +47,6 @@ struct Unit<Vec> {
     typedef IntVec Int;
     static constexpr int lanes = kLanes;
     static Vec broadcast(float x) { return SPDNN_LEVEL::broadcast(x); }
-    static int32_t bits(IntVec v, int i) { return v[i]; }
-    static float lane(Vec v, int i) { return v[i]; }
     static IntVec raw(Vec v) { return reinterpret_cast<IntVec>(v); }
 };
 
@@ -54,14 +55,17 @@ struct Unit<float> {
     typedef int32_t Int;
     static constexpr int lanes = 1;
     static float broadcast(float x) { return x; }
-    static int32_t bits(int32_t v, int) { return v; }
-    static float lane(float v, int) { return v; }
     static int32_t raw(float v) {
         int32_t x;
         std::memcpy(&x, &v, 4);
         return x;
     }
 };
+
+template <class V, int kVectors>
+inline __attribute__((always_inline)) void stream_row(const V (&row)[kVectors], V* to) {
+    for (int v = 0; v < kVectors; ++v) stream(row[v], to + v);
+}
 
 // Bias and activation of `kVectors` vectors, and what was seen of them.
 template <class V, int kVectors>
@@ -72,29 +76,49 @@ struct Epilogue {
     typename Unit<V>::Int seen[kVectors] = {};
     V poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
 
-    // Vectors start .. start + kPart - 1 of an output; `out` is its vector 0.
-    template <bool kValued, int kPart>
-    inline __attribute__((always_inline)) void store(const V (&even)[kPart], const V (&odd)[kPart], int64_t output, V* out,
-                                                     int start = 0) {
-        const V bias = Unit<V>::broadcast(layer.bias[output * layer.bias_stride]);
-        for (int v = 0; v < kPart; ++v) {
-            const V sum = even[v] + odd[v];
-            V y = (kValued ? sum : sum * value) + bias;
-            poison[start + v] += y * 0.0f;
-            y = y > low ? y : low;
-            y = y < high ? y : high;
-            out[start + v] = y;
-            seen[start + v] |= Unit<V>::raw(y);
+    // One output, whose vector 0 is `out`.
+    template <bool kValued>
+    inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors], int64_t output, V* out) {
+        V row[kVectors];
+        finish<kValued, 1, kVectors>(&even, &odd, [output](int) { return output; }, [&row](int) { return row; }, 0);
+        if (layer.streamed)
+            stream_row(row, out);
+        else
+            for (int v = 0; v < kVectors; ++v) out[v] = row[v];
+    }
+
+    // Vectors start .. start + kPart - 1 of several outputs: output(o) is the number of the o-th, out(o) its vector 0.
+    template <bool kValued, int kOutputs, int kPart, class Output, class Out>
+    inline __attribute__((always_inline)) void finish(const V (*even)[kPart], const V (*odd)[kPart], const Output& output,
+                                                      const Out& out, int start) {
+        constexpr int kChains = std::min(kOutputs, 2);  // short ones
+        const V least = low, most = high, scale = value;
+        V bad[kChains][kPart] = {};
+        typename Unit<V>::Int any[kChains][kPart] = {};
+#pragma GCC unroll 8
+        for (int o = 0; o < kOutputs; ++o) {
+            const V bias = Unit<V>::broadcast(layer.bias[output(o) * layer.bias_stride]);
+            V* const to = out(o) + start;
+#pragma GCC unroll 4
+            for (int v = 0; v < kPart; ++v) {
+                const V sum = even[o][v] + odd[o][v];
+                V y = kValued ? sum + bias : multiply_add(sum, scale, bias);
+                bad[o % kChains][v] += y * 0.0f;
+                y = y > least ? y : least;
+                to[v] = y = y < most ? y : most;
+                any[o % kChains][v] |= Unit<V>::raw(y);
+            }
         }
+        for (int v = 0; v < kPart; ++v)
+            for (int c = 0; c < kChains; ++c) seen[start + v] |= any[c][v], poison[start + v] += bad[c][v];
     }
 
     Seen result() const {
         Seen all;
-        for (int v = 0; v < kVectors; ++v)
-            for (int i = 0; i < Unit<V>::lanes; ++i) {
-                if (Unit<V>::bits(seen[v], i) & 0x7fffffff) all.active |= uint64_t{1} << (v * Unit<V>::lanes + i);
-                if (Unit<V>::lane(poison[v], i) != 0.0f) all.poisoned |= uint64_t{1} << (v * Unit<V>::lanes + i);
-            }
+        for (int v = 0; v < kVectors; ++v) {  // but for their signs
+            all.active |= uint64_t{nonzero(seen[v] << 1)} << (v * Unit<V>::lanes);
+            all.poisoned |= uint64_t{nonzero(Unit<V>::raw(poison[v]) << 1)} << (v * Unit<V>::lanes);
+        }
         return all;
     }
 };
@@ -116,6 +140,12 @@ void by_outputs(const int64_t* offsets, int64_t first, int64_t last, Outputs out
     }
 }
 
+// Fetches `kFloats` floats ahead, to be written if kWrite.
+template <int kFloats, int kWrite>
+inline void fetch(const float* from) {
+    for (int at = 0; at < kFloats; at += kLine) __builtin_prefetch(from + at, kWrite);
+}
+
 // Zero, of which the compiler does not know that others are the same. Where a layer has one weight, the sums of a set are
 // equal, and each is computed all the same: only the reduction `neurons` leaves work out.
 template <class V>
@@ -131,26 +161,49 @@ inline __attribute__((always_inline)) V own_zero() {
     return zero;
 }
 
+// Copies the rows of the next set side by side, a few at each turn while a set is computed, and fetches those of the set
+// after it. Rows of a set often lie a power of two apart, where the few places that a cache has for them would not do.
+template <class V, int kTile, int kVectors, class Index>
+struct Ahead {
+    const float* __restrict src;
+    const Index* __restrict inputs;
+    V (*__restrict to)[kVectors];
+    int64_t edges = 0, each = 1, known = 0;  // of the next set; at a turn; of both sets
+    int64_t done = 0;
+
+    const V* row(int64_t edge) const { return reinterpret_cast<const V*>(src + static_cast<int64_t>(inputs[edge]) * kTile); }
+    void fetch(int64_t edge) const { SPDNN_LEVEL::fetch<kVectors * Unit<V>::lanes, 0>(reinterpret_cast<const float*>(row(edge))); }
+
+    inline __attribute__((always_inline)) void turn() {
+        const int64_t end = std::min(edges, done + each);
+        for (int64_t e = done + edges, last = std::min(end + edges, known); e < last; ++e) fetch(e);
+        for (; done < end; ++done)
+            for (int v = 0; v < kVectors; ++v) to[done][v] = row(done)[v];
+    }
+};
+
 // `kOutputs` outputs of a set for `kVectors` neighbouring vectors, `kSums / kOutputs` of them at a time: a row that was
-// loaded is added to the sums of all these outputs.
-template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
-inline __attribute__((always_inline)) void set_part(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t list,
-                                                    int64_t first, Epilogue<V, kVectors>& epilogue) {
+// loaded is added to the sums of all these outputs. row(edge) is the first vector of a row.
+template <class V, int kTile, int kVectors, int kOutputs, bool kValued, class Row, class Turn>
+inline __attribute__((always_inline)) void set_part(const Layer& layer, float* __restrict dst, int64_t list, int64_t first,
+                                                    Epilogue<V, kVectors>& epilogue, const Row& row, const Turn& turn) {
     constexpr int kPart = std::min(kVectors, kSums / kOutputs);
     const Sets& sets = layer.sets;
-    const Index* __restrict inputs = static_cast<const Index*>(layer.indices) + layer.offsets[list];
-    const int64_t edges = layer.offsets[list + 1] - layer.offsets[list], size = sets.begins[list + 1] - sets.begins[list];
+    const int64_t edges = layer.offsets[list + 1] - layer.offsets[list], size = sets.size(list);
     const int32_t* __restrict members = sets.members + sets.begins[list] + first;
     const float* __restrict values = kValued ? layer.values + sets.values[list] + first : nullptr;
+    V rows[kOutputs][kVectors];
+    auto out = [&](int o) __attribute__((always_inline)) { return reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile); };
     for (int start = 0; start < kVectors; start += kPart) {
+        turn();
         V even[kOutputs][kPart], odd[kOutputs][kPart];
         for (int o = 0; o < kOutputs; ++o)
             for (int v = 0; v < kPart; ++v) even[o][v] = own_zero<V>(), odd[o][v] = own_zero<V>();
         auto add = [&](V(&sum)[kOutputs][kPart], int64_t edge) __attribute__((always_inline)) {
-            const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(inputs[edge]) * kTile) + start;
+            const V* vectors = row(edge) + start;
 #pragma GCC unroll 4
             for (int v = 0; v < kPart; ++v) {
-                const V x = row[v];
+                const V x = vectors[v];
 #pragma GCC unroll 8
                 for (int o = 0; o < kOutputs; ++o) {
                     if (kValued)
@@ -163,24 +216,79 @@ inline __attribute__((always_inline)) void set_part(const Layer& layer, const fl
         int64_t e = 0;
         for (; e + 2 <= edges; e += 2) add(even, e), add(odd, e + 1);
         if (e < edges) add(even, e);
-        for (int o = 0; o < kOutputs; ++o)
-            epilogue.template store<kValued>(even[o], odd[o], members[o], reinterpret_cast<V*>(dst + int64_t{members[o]} * kTile), start);
+        epilogue.template finish<kValued, kOutputs, kPart>(
+            even, odd, [members](int o) { return members[o]; },
+            [&](int o) __attribute__((always_inline)) { return layer.streamed ? rows[o] : out(o); }, start);
     }
+    if (layer.streamed)
+        for (int o = 0; o < kOutputs; ++o) stream_row(rows[o], out(o));
 }
 
-// The outputs of one set, as many at a time as there are registers for.
-template <class V, int kTile, int kVectors, class Index, bool kValued>
-void set(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t list, Epilogue<V, kVectors>& epilogue) {
-    // Weights are loaded for each output, so that two vectors share one.
-    constexpr int kMost = kValued && kVectors > 1 ? kSums / 2 : kSums;
-    const int64_t size = layer.sets.begins[list + 1] - layer.sets.begins[list];
+// Outputs that go together, as many as there are registers for. Weights are loaded for each output, so that two vectors
+// share one.
+template <int kVectors, bool kValued>
+constexpr int kMost = kValued && kVectors > 1 ? kSums / 2 : kSums;
+
+// The outputs of one set.
+template <class V, int kTile, int kVectors, bool kValued, class Row, class Turn>
+void set(const Layer& layer, float* __restrict dst, int64_t list, Epilogue<V, kVectors>& epilogue, const Row& row, const Turn& turn) {
+    constexpr int kTogether = kMost<kVectors, kValued>;
+    const int64_t size = layer.sets.size(list);
     int64_t m = 0;
-    for (; m + kMost <= size; m += kMost) set_part<V, kTile, kVectors, kMost, Index, kValued>(layer, src, dst, list, m, epilogue);
-    if constexpr (kMost > 4)
-        for (; m + 4 <= size; m += 4) set_part<V, kTile, kVectors, 4, Index, kValued>(layer, src, dst, list, m, epilogue);
-    if constexpr (kMost > 2)
-        for (; m + 2 <= size; m += 2) set_part<V, kTile, kVectors, 2, Index, kValued>(layer, src, dst, list, m, epilogue);
-    for (; m < size; ++m) set_part<V, kTile, kVectors, 1, Index, kValued>(layer, src, dst, list, m, epilogue);
+    for (; m + kTogether <= size; m += kTogether)
+        set_part<V, kTile, kVectors, kTogether, kValued>(layer, dst, list, m, epilogue, row, turn);
+    if constexpr (kTogether > 4)
+        for (; m + 4 <= size; m += 4) set_part<V, kTile, kVectors, 4, kValued>(layer, dst, list, m, epilogue, row, turn);
+    if constexpr (kTogether > 2)
+        for (; m + 2 <= size; m += 2) set_part<V, kTile, kVectors, 2, kValued>(layer, dst, list, m, epilogue, row, turn);
+    for (; m < size; ++m) set_part<V, kTile, kVectors, 1, kValued>(layer, dst, list, m, epilogue, row, turn);
+}
+
+// The outputs of the sets first .. last - 1.
+template <class V, int kTile, int kVectors, class Index, bool kValued>
+void all_sets(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last,
+              Epilogue<V, kVectors>& epilogue) {
+    constexpr int kTurns = std::max(1, kVectors * kMost<kVectors, kValued> / kSums);  // of the most outputs together
+    typedef Ahead<V, kTile, kVectors, Index> Rows;
+    alignas(64) V packed[2][kPackedEdges][kVectors];
+    const Sets& sets = layer.sets;
+    const bool far = layer.inputs * kTile * static_cast<int64_t>(sizeof(float)) > kNear;
+    auto edges = [&](int64_t list) { return layer.offsets[list + 1] - layer.offsets[list]; };
+    auto rows = [&](int64_t list) {
+        return Rows{src, static_cast<const Index*>(layer.indices) + layer.offsets[list], packed[list % 2]};
+    };
+    auto packs = [&](int64_t list) {
+        return kTile > 1 && list < last && edges(list) <= kPackedEdges && sets.size(list) >= kPackedOutputs;
+    };
+    auto compute = [&](int64_t list, auto row, auto turn) __attribute__((always_inline)) {
+        set<V, kTile, kVectors, kValued>(layer, dst, list, epilogue, row, turn);
+    };
+    bool ready = false;
+    for (int64_t j = first; j < last; ++j) {
+        if (j + 1 < last && !layer.streamed)
+            for (int64_t m = sets.begins[j + 1]; m < sets.begins[j + 2]; ++m)
+                fetch<kVectors * Unit<V>::lanes, 1>(dst + int64_t{sets.members[m]} * kTile);
+        Rows next = rows(j + 1);
+        if (packs(j + 1)) {
+            const int64_t turns = std::max<int64_t>(1, sets.size(j) / kMost<kVectors, kValued> * kTurns);
+            next.edges = edges(j + 1), next.each = (next.edges + turns - 1) / turns;
+            next.known = layer.offsets[std::min(j + 3, last)] - layer.offsets[j + 1];
+        }
+        auto turn = [&next]() __attribute__((always_inline)) { next.turn(); };
+        if (packs(j)) {
+            if (!ready) {
+                Rows mine = rows(j);
+                mine.edges = mine.known = mine.each = edges(j);
+                mine.turn();
+            }
+            compute(j, [mine = packed[j % 2]](int64_t edge) __attribute__((always_inline)) { return mine[edge]; }, turn);
+        } else {
+            for (int64_t e = 0; far && j + 1 < last && e < edges(j + 1); ++e) next.fetch(e);
+            compute(j, [mine = rows(j)](int64_t edge) __attribute__((always_inline)) { return mine.row(edge); }, turn);
+        }
+        while (next.done < next.edges) next.turn();
+        ready = packs(j + 1);
+    }
 }
 
 // The outputs of the lists first .. last - 1, for `kVectors` neighbouring vectors of a tile; those that share nothing
@@ -191,18 +299,10 @@ Seen block(const Layer& layer, const float* __restrict src, float* __restrict ds
     const int64_t* __restrict offsets = layer.offsets;
     Epilogue<V, kVectors> epilogue{layer};
     const Sets& sets = layer.sets;
-    const bool far = layer.inputs * kTile * static_cast<int64_t>(sizeof(float)) > kNear;
     int64_t j = first;
-    for (; j < std::min(last, sets.shared); ++j) {
-        if (j + 1 < std::min(last, sets.shared))
-            for (int64_t m = sets.begins[j + 1]; m < sets.begins[j + 2]; ++m)
-                for (int at = 0; at < kVectors * Unit<V>::lanes; at += kLine)
-                    __builtin_prefetch(dst + int64_t{sets.members[m]} * kTile + at, 1);
-        if (far && j + 1 < last)
-            for (int64_t e = offsets[j + 1]; e < offsets[j + 2]; ++e)
-                for (int at = 0; at < kVectors * Unit<V>::lanes; at += kLine)
-                    __builtin_prefetch(src + static_cast<int64_t>(indices[e]) * kTile + at);
-        set<V, kTile, kVectors, Index, kValued>(layer, src, dst, j, epilogue);
+    if (first < sets.shared) {
+        j = std::min(last, sets.shared);
+        all_sets<V, kTile, kVectors, Index, kValued>(layer, src, dst, first, j, epilogue);
     }
     // Lists of one output: what is said of list j of them is said of output members[j], and of edge e of value e.
     const int64_t shared = sets.shared;
@@ -255,21 +355,25 @@ Seen bit_block(const Layer& layer, const uint64_t* __restrict words, int shift, 
     IntVec lane_bit[kHalf];
     for (int v = 0; v < kHalf; ++v)
         for (int i = 0; i < kLanes; ++i) lane_bit[v][i] = static_cast<int32_t>(1u << (v * kLanes + i));
-    auto add = [&](Vec(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
+    auto add = [&](Vec(&sum)[kVectors], int64_t edge, const float* weight) __attribute__((always_inline)) {
         const uint64_t word = words[indices[edge]] >> shift;
-        const Vec value = Unit<Vec>::broadcast(kValued ? layer.values[edge] : 1.0f);
+        const Vec value = Unit<Vec>::broadcast(kValued ? *weight : 1.0f);
         for (int v = 0; v < kVectors; ++v) {
             const IntVec all = static_cast<int32_t>(word >> (v / kHalf * 32)) - IntVec{};
             sum[v] += (all & lane_bit[v % kHalf]) != 0 ? value : Vec{};
         }
     };
     for (int64_t j = first; j < last; ++j) {
-        Vec even[kVectors] = {}, odd[kVectors] = {};
-        int64_t e = layer.offsets[j];
-        const int64_t end = layer.offsets[j + 1];
-        for (; e + 2 <= end; e += 2) add(even, e), add(odd, e + 1);
-        if (e < end) add(even, e);
-        epilogue.template store<kValued>(even, odd, j, reinterpret_cast<Vec*>(dst + j * kTile));
+        const int64_t begin = layer.offsets[j], end = layer.offsets[j + 1], size = layer.sets.size(j);
+        for (int64_t m = 0; m < size; ++m) {
+            Vec even[kVectors] = {}, odd[kVectors] = {};
+            const float* const weight = kValued ? layer.values + layer.sets.value(j, begin) + m : nullptr;
+            int64_t e = begin;
+            for (; e + 2 <= end; e += 2) add(even, e, weight + (e - begin) * size), add(odd, e + 1, weight + (e + 1 - begin) * size);
+            if (e < end) add(even, e, weight + (e - begin) * size);
+            const int64_t output = layer.sets.output(j, m);
+            epilogue.template store<kValued>(even, odd, output, reinterpret_cast<Vec*>(dst + output * kTile));
+        }
     }
     return epilogue.result();
 }
@@ -291,18 +395,25 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
     for (int i = 0; i < kBytes; ++i) bit[i] = static_cast<uint8_t>(1u << (i % 8));
     for (int c = 0; c < kCounters; ++c)
         for (int i = 0; i < kBytes; ++i) from_byte[c][i] = static_cast<uint8_t>(i / 16 * 16 + (c * kBytes + i) / 8 % 8);
-    auto outputs = [&](auto together, int64_t j) __attribute__((always_inline)) {
+    // Outputs m .. of list j, or, unless they share it, those of the lists from j on.
+    auto outputs = [&](auto together, auto shared, int64_t j, int64_t m) __attribute__((always_inline)) {
         constexpr int kTogether = decltype(together)::value;
+        constexpr bool kShared = decltype(shared)::value;
         Vec sum[kTogether][kVectors] = {}, none[kVectors] = {};
         const int64_t edges = layer.offsets[j + 1] - layer.offsets[j];
         for (int64_t e = 0; e < edges;) {
-            ByteVec count[kTogether][kCounters] = {};
+            ByteVec count[kTogether][kCounters], ones[kCounters];
+            for (int o = 0; o < kTogether; ++o)
+                for (int c = 0; c < kCounters; ++c) count[o][c] = own_zero<ByteVec>();
             for (const int64_t stop = std::min(edges, e + kMost); e < stop; ++e) {
 #pragma GCC unroll 8
                 for (int o = 0; o < kTogether; ++o) {
-                    const ByteVec word = reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
-                    for (int c = 0; c < kCounters; ++c)
-                        count[o][c] -= reinterpret_cast<ByteVec>((__builtin_shuffle(word, from_byte[c]) & bit) == bit);
+                    if (!kShared || o == 0) {
+                        const ByteVec word = reinterpret_cast<ByteVec>(words[indices[layer.offsets[j + o] + e]] - WordVec{});
+                        for (int c = 0; c < kCounters; ++c)
+                            ones[c] = reinterpret_cast<ByteVec>((__builtin_shuffle(word, from_byte[c]) & bit) == bit);
+                    }
+                    for (int c = 0; c < kCounters; ++c) count[o][c] -= ones[c];
                 }
             }
             for (int o = 0; o < kTogether; ++o)
@@ -312,10 +423,22 @@ Seen count_block(const Layer& layer, const uint64_t* __restrict words, float* __
                     sum[o][v] += __builtin_convertvector(__builtin_convertvector(few, IntVec), Vec);
                 }
         }
-        for (int o = 0; o < kTogether; ++o)
-            epilogue.template store<false>(sum[o], none, j + o, reinterpret_cast<Vec*>(dst + (j + o) * kTile));
+        for (int o = 0; o < kTogether; ++o) {
+            const int64_t output = kShared ? layer.sets.output(j, m + o) : layer.sets.output(j + o, 0);
+            epilogue.template store<false>(sum[o], none, output, reinterpret_cast<Vec*>(dst + output * kTile));
+        }
     };
-    by_outputs<8>(layer.offsets, first, last, outputs);
+    constexpr std::integral_constant<int, 8> eight;
+    constexpr std::integral_constant<int, 1> one;
+    const int64_t several = std::clamp(layer.sets.shared, first, last);
+    for (int64_t j = first; j < several; ++j) {
+        const int64_t size = layer.sets.size(j);
+        int64_t m = 0;
+        for (; m + 8 <= size; m += 8) outputs(eight, std::true_type{}, j, m);
+        for (; m < size; ++m) outputs(one, std::true_type{}, j, m);
+    }
+    by_outputs<8>(layer.offsets, several, last,
+                  [&](auto together, int64_t j) __attribute__((always_inline)) { outputs(together, std::false_type{}, j, 0); });
     return epilogue.result();
 }
 #endif
@@ -369,8 +492,7 @@ namespace {
 thread_local KeptMemory scratch;
 
 // The first layer of tile t, from the inputs' own rows; `room` holds (inputs, tile) floats, or a word an input.
-Seen first_layer(const Pass& pass, int64_t t, float* room, float* dst) {
-    const Layer& layer = pass.layers[0];
+Seen first_layer(const Pass& pass, const Layer& layer, int64_t t, float* room, float* dst) {
     const int64_t first = t * pass.tile;
     const int filled = static_cast<int>(std::min<int64_t>(pass.tile, pass.rows->count - first));
     if (pass.rows->bits && pass.tile > 1) {
@@ -413,13 +535,14 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
         }
         float* const both[2] = {memory + room, memory + room + buffer};
         const float* from = pass.rows ? nullptr : pass.src + t * pass.layers[0].inputs * pass.tile;
-        const Layer& last = pass.layers[pass.depth - 1];
+        Layer last = pass.layers[pass.depth - 1];
+        last.streamed = pass.streamed;
         float* const end = pass.dst + t * last.outputs * pass.tile;
         for (int64_t k = 0; k < pass.depth; ++k) {
-            const Layer& layer = pass.layers[k];
+            const Layer& layer = k + 1 == pass.depth ? last : pass.layers[k];
             float* to = k + 1 == pass.depth ? end : both[k % 2];
             const Seen seen = from ? block_for(layer, pass.tile)(layer, from, to, 0, layer.lists)
-                                   : first_layer(pass, t, memory, to);
+                                   : first_layer(pass, layer, t, memory, to);
             pass.active[k * tiles + t] = seen.active;
             if (seen.poisoned & filled(pass, t)) least(failed, k);
             if (!seen.active && k >= pass.still_from && k + 1 < pass.depth) {
@@ -429,6 +552,7 @@ int64_t run_tiles(const Pass& pass, int64_t widest, int threads) {
             }
             from = to;
         }
+        if (pass.streamed) std::atomic_thread_fence(std::memory_order_seq_cst);  // others see such stores late
     }
     if (starved) throw std::bad_alloc();
     return failed == kNoLayer ? -1 : static_cast<int64_t>(failed.load());

@@ -15,6 +15,10 @@ struct Sets {
     const int32_t* members;  // outputs, list by list
     const int64_t* begins;   // lists + 1: where the members of a list begin
     const int64_t* values;   // lists: where its values begin; edge e of its member m has number e * members + m
+
+    int64_t size(int64_t list) const { return members ? begins[list + 1] - begins[list] : 1; }
+    int64_t output(int64_t list, int64_t member) const { return members ? members[begins[list] + member] : list; }
+    int64_t value(int64_t list, int64_t offset) const { return members ? values[list] : offset; }
 };
 
 struct Layer {
@@ -29,6 +33,7 @@ struct Layer {
     float low, high;  // activation: min(max(y, low), high)
     bool keeps_zero;  // activation(bias) is 0 for every output; set by input neuron alone
     Sets sets;
+    bool streamed = false;  // outputs are written past the caches
 };
 
 // The rows of the first layer's features, not yet tiled. Exactly one kind is not null.
@@ -54,6 +59,7 @@ struct Pass {
     int tile;
     int64_t still_from;  // from this layer of the pass on, a row of zeros stays zeros, and a tile of them is skipped
     uint64_t* active;    // (depth, tiles): a bit for every input with a nonzero output
+    bool streamed = false;  // the outputs of the last layer leave the caches before they are read
 };
 
 struct RowStatistics {

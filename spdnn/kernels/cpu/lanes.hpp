@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__FMA__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -64,6 +64,45 @@ inline Vec multiply_add(Vec a, Vec b, Vec c) {
     return a * b + c;
 #endif
 }
+
+inline float multiply_add(float a, float b, float c) {
+#if defined(__FMA__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+// A store past the caches, which does not read the line first, where the processor has one; of whole lines alone.
+inline void stream(Vec x, Vec* to) {
+#if defined(__x86_64__) && SPDNN_VECTOR_BYTES == 64
+    _mm512_stream_ps(reinterpret_cast<float*>(to), x);
+#elif defined(__x86_64__) && SPDNN_VECTOR_BYTES == 32
+    _mm256_stream_ps(reinterpret_cast<float*>(to), x);
+#elif defined(__x86_64__)
+    _mm_stream_ps(reinterpret_cast<float*>(to), x);
+#else
+    *to = x;
+#endif
+}
+inline void stream(float x, float* to) { *to = x; }
+
+// A bit for each lane that is not 0.
+inline uint32_t nonzero(IntVec x) {
+#if defined(__x86_64__) && SPDNN_VECTOR_BYTES == 64
+    const __m512i whole = reinterpret_cast<__m512i>(x);
+    return _mm512_test_epi32_mask(whole, whole);
+#elif defined(__x86_64__) && SPDNN_VECTOR_BYTES == 32
+    return _mm256_movemask_ps(reinterpret_cast<__m256>(x != 0));
+#elif defined(__x86_64__)
+    return _mm_movemask_ps(reinterpret_cast<__m128>(x != 0));
+#else
+    uint32_t bits = 0;
+    for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(x[i] != 0) << i;
+    return bits;
+#endif
+}
+inline uint32_t nonzero(int32_t x) { return x != 0; }
 
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }  // b where either is NaN
 

@@ -48,7 +48,7 @@ struct Level {
     const Kernels* kernels;
 
     int64_t run(const Layers& layers, const Rows* rows, const float* src, Array<float, 1>& dst, int64_t count, int tile,
-                int64_t still_from, Array<uint64_t, 2>& active, int threads) const {
+                int64_t still_from, Array<uint64_t, 2>& active, int threads, bool streamed) const {
         require(!layers.empty() && count >= 0 && threads >= 1, "layers and threads must be at least one");
         check_features(dst.data(), tile);
         const int64_t tiles = tiles_of(count, tile);
@@ -59,24 +59,23 @@ struct Level {
         }
         require(static_cast<int64_t>(dst.size()) >= tiles * tile * views.back().outputs, "dst is too small");
         require(active.shape(0) == views.size() && static_cast<int64_t>(active.shape(1)) == tiles, "active must be (layers, tiles)");
-        const Pass pass{views.data(), static_cast<int64_t>(views.size()), rows, src, dst.data(), count, tile, still_from, active.data()};
+        const Pass pass{views.data(), static_cast<int64_t>(views.size()), rows, src, dst.data(), count, tile, still_from, active.data(), streamed};
         nb::gil_scoped_release release;
         return kernels->run(pass, threads);
     }
 
     int64_t layers(const Layers& layers, Array<const float, 1> src, Array<float, 1> dst, int64_t count, int tile,
-                   int64_t still_from, Array<uint64_t, 2> active, int threads) const {
+                   int64_t still_from, Array<uint64_t, 2> active, int threads, bool streamed) const {
         require(!layers.empty(), "layers and threads must be at least one");
         check_source(src, layers[0]->view.inputs, count, tile);
-        return run(layers, nullptr, src.data(), dst, count, tile, still_from, active, threads);
+        return run(layers, nullptr, src.data(), dst, count, tile, still_from, active, threads, streamed);
     }
 
     int64_t layers_stored(const Layers& layers, const StoredRows& inputs, Array<const int64_t, 1> numbers, Array<float, 1> dst,
-                          int tile, int64_t still_from, Array<uint64_t, 2> active, int threads) const {
+                          int tile, int64_t still_from, Array<uint64_t, 2> active, int threads, bool streamed) const {
         require(!layers.empty() && inputs.neurons == layers[0]->view.inputs, "rows must have as many values as the layer has inputs");
         const Rows rows = inputs.at(numbers);
-        require(!rows.bits || !layers[0]->sets, "a layer that takes bits has no sets");
-        return run(layers, &rows, nullptr, dst, rows.count, tile, still_from, active, threads);
+        return run(layers, &rows, nullptr, dst, rows.count, tile, still_from, active, threads, streamed);
     }
 
     void compact(Array<const float, 1> src, int src_tile, Array<float, 1> dst, int dst_tile, int64_t neurons,
@@ -175,8 +174,8 @@ NB_MODULE(_cpu, m) {
     nb::class_<Level>(m, "Level")
         .def_prop_ro("name", [](const Level& l) { return l.kernels->name; })
         .def_prop_ro("vector_bytes", [](const Level& l) { return l.kernels->vector_bytes; })
-        .def("layers", &Level::layers)
-        .def("layers_stored", &Level::layers_stored)
+        .def("layers", &Level::layers, "layers"_a, "src"_a, "dst"_a, "count"_a, "tile"_a, "still_from"_a, "active"_a, "threads"_a, "streamed"_a = false)
+        .def("layers_stored", &Level::layers_stored, "layers"_a, "inputs"_a, "numbers"_a, "dst"_a, "tile"_a, "still_from"_a, "active"_a, "threads"_a, "streamed"_a = false)
         .def("compact", &Level::compact)
         .def("row_hashes", &Level::row_hashes)
         .def("rows_differ", &Level::rows_differ)

@@ -90,7 +90,7 @@ def bind(layer: Layer, share: bool = False):
 
     Args:
         share: outputs that read the same inputs share a list of them, in a copy, where that saves enough loads; not for
-            bits, nor for the kernel `Forward`.
+            the kernel `Forward`.
     """
     from spdnn.kernels import _cpu
 
