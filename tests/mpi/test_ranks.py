@@ -114,7 +114,7 @@ def test_the_command_writes_what_one_process_writes(problem, tmp_path, ranks):
         told = record["distribution"]
         assert told["weights"] == "one copy a node"
         assert told["exchanges"] == []  # none pays here, and the record says so
-        assert "was not above its cost" in told["told"]
+        assert told["told"].startswith("no rows were exchanged: ")
         assert told["imbalance"]["edges_from_exchange"] is None
         assert record["environment"]["command"].startswith(f"mpiexec -n {ranks} spdnn infer ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["categories", "record", "values"]
@@ -224,11 +224,14 @@ def test_stores_are_staged_once_a_node_and_the_copies_are_gone_at_the_end(proble
 
 @pytest.fixture
 def sorted_inputs(tmp_path_factory, mnist_file):
-    """A folder with the network 1024 x 120 and a quarter of the official inputs, sorted by their ones; made once."""
+    """A folder with the network 1024 x 120 and the official inputs, sorted by their ones; made once.
+
+    All 60,000, so that a tile more or less is a small part of what each of 8 ranks computes, whatever the tile.
+    """
     folder = tmp_path_factory.getbasetemp() / "sorted-by-ones"
     if not folder.exists():
         folder.mkdir()
-        data = mnist_inputs(1024, mnist_file).data[::4]
+        data = mnist_inputs(1024, mnist_file).data
         order = np.argsort(np.bitwise_count(data).sum(axis=1, dtype=np.int64), kind="stable")
         write_inputs(folder / "sorted.safetensors", Inputs(data[order], 1024))
         write_network(folder / "net.safetensors", RadixNet(1024, 120), formula_ok=True)
@@ -254,7 +257,7 @@ def test_an_adversarial_order_is_balanced_from_the_first_exchange_on(sorted_inpu
     told = found["rebalanced"]
     assert told["exchanges"], told["told"]
     assert told["imbalance"]["edges_from_exchange"] < 1.05
-    assert found["static"]["imbalance"]["edges"] > min(2.5, 0.55 * ranks)  # by the tiles of the level
+    assert found["static"]["imbalance"]["edges"] > min(2, 0.5 * ranks)  # so the order is adversarial
     assert found["static"]["imbalance"]["edges_from_exchange"] is None
 
 

@@ -17,9 +17,9 @@ from spdnn.problem.network import Network
 
 EPILOGUE = 3  # bias, activation and store of one output, against one gathered edge
 ADDED = 0.4  # of that cost: the multiplication and addition, without the load that outputs of a set share
-BOUNDARY = 10  # closing the gaps between two passes, and the way to memory and back, for each neuron
+BOUNDARY = 20  # closing the gaps between two passes, and the way to memory and back, for each neuron
 PASS = 16_000_000  # edges x inputs that take as long as a pass as such
-FIRST_DEATHS = 0.3  # of the rows in a layer, as long as nothing is measured of them
+FIRST_DEATHS = 0.15  # of the rows in a layer, as long as nothing is measured of them
 PASS_WEIGHTS = 8 << 20  # bytes of weights that tiles of one pass go through again and again
 CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level cache holds
 STEP_FEATURES = 16 << 20  # bytes of two buffers of all tiles, when they go through the layers in step

@@ -71,17 +71,21 @@ inline __attribute__((always_inline)) void stream_row(const V (&row)[kVectors], 
 template <class V, int kVectors>
 struct Epilogue {
     const Layer& layer;
+    const float* const biases = layer.bias;  // copies, which stores cannot change
+    const int64_t bias_stride = layer.bias_stride;
+    const bool streamed = layer.streamed;
     const V low = Unit<V>::broadcast(layer.low), high = Unit<V>::broadcast(layer.high);
     const V value = Unit<V>::broadcast(layer.value);
     typename Unit<V>::Int seen[kVectors] = {};
     V poison[kVectors] = {};  // sums of 0 * y: 0 while every y is finite, else NaN
 
     // One output, whose vector 0 is `out`.
-    template <bool kValued>
+    template <bool kValued, bool kMayStream = true>
     inline __attribute__((always_inline)) void store(const V (&even)[kVectors], const V (&odd)[kVectors], int64_t output, V* out) {
+        const V bias = Unit<V>::broadcast(biases[output * bias_stride]);
         V row[kVectors];
-        finish<kValued, 1, kVectors>(&even, &odd, [output](int) { return output; }, [&row](int) { return row; }, 0);
-        if (layer.streamed)
+        for (int v = 0; v < kVectors; ++v) row[v] = activated<kValued>(even[v] + odd[v], bias, value, low, high, poison[v], seen[v]);
+        if (kMayStream && streamed)
             stream_row(row, out);
         else
             for (int v = 0; v < kVectors; ++v) out[v] = row[v];
@@ -97,20 +101,25 @@ struct Epilogue {
         typename Unit<V>::Int any[kChains][kPart] = {};
 #pragma GCC unroll 8
         for (int o = 0; o < kOutputs; ++o) {
-            const V bias = Unit<V>::broadcast(layer.bias[output(o) * layer.bias_stride]);
+            const V bias = Unit<V>::broadcast(biases[output(o) * bias_stride]);
             V* const to = out(o) + start;
+            const int c = o % kChains;
 #pragma GCC unroll 4
-            for (int v = 0; v < kPart; ++v) {
-                const V sum = even[o][v] + odd[o][v];
-                V y = kValued ? sum + bias : multiply_add(sum, scale, bias);
-                bad[o % kChains][v] += y * 0.0f;
-                y = y > least ? y : least;
-                to[v] = y = y < most ? y : most;
-                any[o % kChains][v] |= Unit<V>::raw(y);
-            }
+            for (int v = 0; v < kPart; ++v)
+                to[v] = activated<kValued>(even[o][v] + odd[o][v], bias, scale, least, most, bad[c][v], any[c][v]);
         }
         for (int v = 0; v < kPart; ++v)
             for (int c = 0; c < kChains; ++c) seen[start + v] |= any[c][v], poison[start + v] += bad[c][v];
+    }
+
+    template <bool kValued>
+    static inline __attribute__((always_inline)) V activated(V sum, V bias, V value, V low, V high, V& bad, typename Unit<V>::Int& any) {
+        V y = kValued ? sum + bias : multiply_add(sum, value, bias);
+        bad += y * 0.0f;
+        y = y > low ? y : low;
+        y = y < high ? y : high;
+        any |= Unit<V>::raw(y);
+        return y;
     }
 
     Seen result() const {
@@ -246,8 +255,8 @@ void set(const Layer& layer, float* __restrict dst, int64_t list, Epilogue<V, kV
 
 // The outputs of the sets first .. last - 1.
 template <class V, int kTile, int kVectors, class Index, bool kValued>
-void all_sets(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last,
-              Epilogue<V, kVectors>& epilogue) {
+Seen all_sets(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
+    Epilogue<V, kVectors> epilogue{layer};
     constexpr int kTurns = std::max(1, kVectors * kMost<kVectors, kValued> / kSums);  // of the most outputs together
     typedef Ahead<V, kTile, kVectors, Index> Rows;
     alignas(64) V packed[2][kPackedEdges][kVectors];
@@ -289,26 +298,23 @@ void all_sets(const Layer& layer, const float* __restrict src, float* __restrict
         while (next.done < next.edges) next.turn();
         ready = packs(j + 1);
     }
+    return epilogue.result();
 }
 
-// The outputs of the lists first .. last - 1, for `kVectors` neighbouring vectors of a tile; those that share nothing
-// `kOutputs` at a time.
-template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
-Seen block(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first, int64_t last) {
+// The outputs of the lists first .. last - 1, which share nothing, for `kVectors` neighbouring vectors of a tile, `kOutputs`
+// at a time. kPlain: all lists of the layer are such, and nothing is written past the caches. On its own, because sums and
+// addresses do not all stay in registers beside a loop that does either.
+template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued, bool kPlain>
+__attribute__((noinline)) Seen singles(const Layer& layer, const float* __restrict src, float* __restrict dst, int64_t first,
+                                       int64_t last) {
     const Index* __restrict indices = static_cast<const Index*>(layer.indices);
     const int64_t* __restrict offsets = layer.offsets;
     Epilogue<V, kVectors> epilogue{layer};
+    // What is said of list j is said of output members[j], and of edge e of value e.
     const Sets& sets = layer.sets;
-    int64_t j = first;
-    if (first < sets.shared) {
-        j = std::min(last, sets.shared);
-        all_sets<V, kTile, kVectors, Index, kValued>(layer, src, dst, first, j, epilogue);
-    }
-    // Lists of one output: what is said of list j of them is said of output members[j], and of edge e of value e.
-    const int64_t shared = sets.shared;
-    const int32_t* __restrict members = sets.members ? sets.members + sets.begins[shared] - shared : nullptr;
+    const int32_t* __restrict members = sets.members ? sets.members + sets.begins[sets.shared] - sets.shared : nullptr;
     const float* __restrict values = layer.values;
-    if (kValued && shared && shared < layer.lists) values += sets.values[shared] - offsets[shared];
+    if (kValued && sets.shared) values += sets.values[sets.shared] - offsets[sets.shared];
     auto add = [&](V(&sum)[kVectors], int64_t edge) __attribute__((always_inline)) {
         const V* row = reinterpret_cast<const V*>(src + static_cast<int64_t>(indices[edge]) * kTile);
         for (int v = 0; v < kVectors; ++v) {
@@ -336,13 +342,29 @@ Seen block(const Layer& layer, const float* __restrict src, float* __restrict ds
             if (kCount > 1)
                 for (; edge + 2 <= offsets[j + o + 1]; edge += 2) add(even[o], edge), add(odd[o], edge + 1);
             if (edge < offsets[j + o + 1]) add(even[o], edge);
-            const int64_t output = members ? members[j + o] : j + o;
-            epilogue.template store<kValued>(even[o], odd[o], output, reinterpret_cast<V*>(dst + output * kTile));
+            const int64_t output = !kPlain && members ? members[j + o] : j + o;
+            epilogue.template store<kValued, !kPlain>(even[o], odd[o], output, reinterpret_cast<V*>(dst + output * kTile));
         }
     };
+    int64_t j = first;
     for (; j + kOutputs <= last; j += kOutputs) outputs(std::integral_constant<int, kOutputs>{}, j);
     for (; j < last; ++j) outputs(std::integral_constant<int, 1>{}, j);
     return epilogue.result();
+}
+
+// The outputs of the lists first .. last - 1: those of sets come first.
+template <class V, int kTile, int kVectors, int kOutputs, class Index, bool kValued>
+Seen block(const Layer& layer, const float* src, float* dst, int64_t first, int64_t last) {
+    const int64_t several = std::clamp(layer.sets.shared, first, last);
+    Seen of_sets, of_singles;
+    if (first < several) of_sets = all_sets<V, kTile, kVectors, Index, kValued>(layer, src, dst, first, several);
+    if (several < last) {
+        const bool plain = !layer.sets.members && !layer.streamed;
+        const auto run = plain ? singles<V, kTile, kVectors, kOutputs, Index, kValued, true>
+                               : singles<V, kTile, kVectors, kOutputs, Index, kValued, false>;
+        of_singles = run(layer, src, dst, several, last);
+    }
+    return {of_sets.active | of_singles.active, of_sets.poisoned | of_singles.poisoned};
 }
 
 // The same for binary inputs: words[n] has a bit for each input of the tile.
