@@ -226,7 +226,7 @@ def limit() -> str | None:
     lines[0] += ["copies, GB/s", "of its limit", "what bounds it"]
     rows = values_of_limits(collect([Part(list(ours.values()))]))["rows"]
     for row in sorted(rows, key=lambda row: row["number"]):
-        problem = row["run"]["record"].problem
+        problem = row["run"].record.problem
         rates = [row["computed_rate"] / 1e9, row["loaded_edges"] / 1e9, row["copies"] / 1e9, row["share"] * 100]
         lines.append(
             [
@@ -276,7 +276,7 @@ def plans() -> str | None:
         return None
     errors = defaultdict(list)
     for group in values_of_ranks(kept("ranks"))["groups"]:
-        runs_of = [run["record"] for run in group["runs"]]
+        runs_of = [run.record for run in group["runs"]]
         for one in (record for record in runs_of if record.ranks > 1):
             base = next(record for record in runs_of if record.ranks == 1)
             (checked,) = calibration.check([base, one])
@@ -320,17 +320,17 @@ def peers() -> str | None:
     found = values_of_peers(kept("peers"))
     if not found:
         return None
-    others = sorted({row["engine"] for one in found["comparisons"] for row in one["rows"]} - {OURS})
+    others = sorted({row["run"].engine for one in found["comparisons"] for row in one["rows"]} - {OURS})
     lines = [["network and inputs", "reductions of ours", "ours", *others]]
     for one in found["comparisons"]:
-        for ours in (row for row in one["rows"] if row["engine"] == OURS and row["is_ours"]):
-            ratios = {row["engine"]: row["ratio"] for row in one["rows"]}
+        for ours in (row["run"] for row in one["rows"] if row["run"].engine == OURS and row["is_ours"]):
+            ratios = {row["run"].engine: row["ratio"] for row in one["rows"]}
             cells = [ratios.get(name) for name in others]
             ends = [[_times(one) for one in (each.median, each.low, each.high)] if each else None for each in cells]
             shares = ["{} ({} to {})".format(*each) if each else "" for each in ends]
-            lines.append([one["label"], ours["reductions"], seconds(ours["seconds"]["inference"]), *shares])
+            lines.append([one["label"], ours.reductions, seconds(ours.inference_seconds), *shares])
     told = "Times as long as ours, with 95 % intervals of the median over pairs of samples."
-    return table(lines, f"{told} {source([one['ours']['record'] for one in found['comparisons']])}.")
+    return table(lines, f"{told} {source([one['ours'].record for one in found['comparisons']])}.")
 
 
 def ladder() -> str | None:
@@ -360,7 +360,7 @@ def ranks() -> str | None:
         spent = {(row["ranks"], row["partition"]): seconds(row["seconds"]) for row in group["rows"]}
         size = group["neurons"], group["layers"]
         lines.append([_name(size), group["reductions"], *(spent.get(way, "") for way in ways)])
-    records = [run["record"] for group in found["groups"] for run in group["runs"]]
+    records = [run.record for group in found["groups"] for run in group["runs"]]
     return table(lines, f"Inference by number of ranks, of one thread each, and partition. {source(records)}.")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spdnn.common.errors import Unavailable, install
 from spdnn.report.cases.values import headline
-from spdnn.report.common import collection, embedded, run_rows, words
+from spdnn.report.common import collection, embedded, words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Drawing
 from spdnn.report.common.section import TEMPLATE
@@ -24,7 +24,7 @@ MOST = {"runs": 150, "rows": 100, "details": 60, "groups": 8, "lines": 20}
 # Every template has these besides the values of its section, the drawn `figures` by name, and the names `shown` of the
 # sections that have something to show.
 HELPERS = {
-    "most": MOST, "words": words, "threads": run_rows.threads, "fair": collection.fair_runs, "link": embedded.link,
+    "most": MOST, "words": words, "fair": collection.fair_runs, "link": embedded.link,
 }  # fmt: skip
 # Colours of figures, as they are in files, and the variables of the page's style that stand for them.
 THEME = {

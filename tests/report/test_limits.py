@@ -113,7 +113,7 @@ def test_numbers_are_what_the_records_come_to():
 def test_marks_and_roofs_are_where_they_belong():
     records = several()
     drawing = figures(records)["roofline-1"]
-    numbers = {run["case"]: run["number"] for run in collected(records).runs}
+    numbers = {run.case: run.number for run in collected(records).runs}
     known = {record["case"]: by_hand(record)[:2] for record in records}
     at = {case: marks(drawing)[number] for case, number in numbers.items()}
     # Two marks give the scales of both axes.

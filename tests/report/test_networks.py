@@ -39,21 +39,21 @@ def test_runs_with_and_without_reductions_have_columns_of_their_own():
     slow = made_record("slow", (1.0,), reductions=())
     fast, faster = made_record("fast", (0.2,)), made_record("faster", (0.1,), reductions=("dead", "inputs"))
     found = row(page(slow, fast, faster))
-    assert found["like"]["rate"].median == fast["edges_per_second"]["median"]
-    assert found["plain"]["rate"].median == slow["edges_per_second"]["median"]
-    assert found["reduced"]["rate"].median == faster["edges_per_second"]["median"]
-    assert "dead inputs, identical inputs" in found["reduced"]["setting"]
-    assert "no reductions" in found["plain"]["setting"]
+    assert found["like"].rate.median == fast["edges_per_second"]["median"]
+    assert found["plain"].rate.median == slow["edges_per_second"]["median"]
+    assert found["reduced"].rate.median == faster["edges_per_second"]["median"]
+    assert "dead inputs, identical inputs" in found["reduced"].setting
+    assert "no reductions" in found["plain"].setting
 
 
 def test_official_inputs_come_before_a_higher_rate():
     official = made_record("official", (0.4,))
     other = made_record("other", (0.1,), official=False, source="digits")
     found = row(page(official, other))["like"]
-    assert found["seconds"]["inference"] == 0.4
-    assert found["comparable"]
+    assert found.inference_seconds == 0.4
+    assert found.comparable
     alone = row(page(other))["like"]
-    assert not alone["comparable"]
+    assert not alone.comparable
 
 
 def test_the_best_published_are_of_that_network_and_lossy_ones_apart(table):
@@ -153,7 +153,7 @@ def test_a_quiet_run_comes_before_a_faster_one_on_a_busy_machine():
     quiet, busy = made_record("quiet", (0.4,)), made_record("busy", (0.1,))
     busy["load"] = {"seconds": 1.0, "cores": 2, "others": 0.2, "throttled": 0.0}
     quiet["load"] = busy["load"] | {"others": None}
-    assert row(page(quiet, busy))["like"]["record"].case == "quiet"
+    assert row(page(quiet, busy))["like"].case == "quiet"
     text = shown([quiet, busy]).text
     assert "busy machine in 1 of 2 runs" in text
     assert "busy machine in" not in shown([quiet]).text
@@ -182,10 +182,10 @@ def test_short_names_tell_what_differs():
     for place, record in enumerate(records):
         record["configuration"] = f"a{place} + b c"
     runs = collected(records).runs
-    assert [run["short"] for run in runs] == [
+    assert [run.short for run in runs] == [
         "1,024 × 120, like for like",
         "1,024 × 120, no reductions",
         "1,024 × 480, like for like",
     ]
-    assert runs[1]["configuration"] == "a1 + b c"
-    assert collected([made_record("mine-7.x", official=False, neurons=7)]).runs[0]["short"] == "mine-7"
+    assert runs[1].configuration == "a1 + b c"
+    assert collected([made_record("mine-7.x", official=False, neurons=7)]).runs[0].short == "mine-7"

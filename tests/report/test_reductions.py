@@ -235,7 +235,7 @@ def test_seconds_with_more_and_more_reductions():
     medians = [statistics.median(seconds) for seconds in samples.values()]
     computed = [record["result"]["edges_computed"] for record in records]
     [group] = section([*records, other])["times"]
-    assert [row["run"]["seconds"]["inference"] for row in group["rows"]] == medians
+    assert [row["run"].inference_seconds for row in group["rows"]] == medians
     assert [row["faster"] for row in group["rows"]] == [None, *(a / b for a, b in itertools.pairwise(medians))]
     assert [row["fewer"] for row in group["rows"]] == [None, *(a / b for a, b in itertools.pairwise(computed))]
     assert {medians[0] / medians[1], medians[2] / medians[3], computed[0] / computed[1]} <= set(page.values)
@@ -362,7 +362,7 @@ def test_times_of_one_schedule_are_not_set_beside_another():
             record["reductions"] |= {"requested": list(on), "found": {}}
             records.append(record | {"case": f"{schedule}-{place}-{len(on)}"})
     times = reductions.values(collected(records))["times"]
-    assert sorted((group["cut"], *(row["run"]["case"] for row in group["rows"])) for group in times) == [
+    assert sorted((group["run"].cut, *(row["run"].case for row in group["rows"])) for group in times) == [
         ("graph, 2 devices", "graph-1-1", "graph-1-3"),
         ("resident, 1 device", "resident-0-1", "resident-0-3"),
     ]

@@ -603,9 +603,9 @@ def test_a_ladder_is_of_one_machine_and_tells_what_times_include():
         record["environment"]["cores"] = 64
     here[0]["span"] = words.STREAMED
     own = collected([*here, *there]).own
-    found = {one["runs"][0]["record"].environment.cores: one for one in ladders(own)}
+    found = {one["runs"][0].record.environment.cores: one for one in ladders(own)}
     assert {cores: len(one["rungs"]) for cores, one in found.items()} == {2: 3, 64: 3}
-    assert all(run["case"].startswith("here") for run in found[2]["runs"])
+    assert all(run.case.startswith("here") for run in found[2]["runs"])
     assert sum(rung.label.endswith(f": {words.STREAMED}") for rung in found[2]["rungs"]) == 1
     assert not any(":" in rung.label for rung in found[64]["rungs"])
 

@@ -271,7 +271,7 @@ def test_several_ranks_are_in_no_ladder_and_no_comparison():
     ]
     several = [on(2, (0.5,), case=f"two-{place}", reductions=chosen) for place, chosen in enumerate(reductions)]
     [ladder] = ladders(collected([*settings, *several]).own)
-    assert [run["case"] for run in ladder["runs"]] == ["one-2", "one-1", "one-0"]
+    assert [run.case for run in ladder["runs"]] == ["one-2", "one-1", "one-0"]
     assert ladders(collected(several).own) == []
     compared = [{**record, "comparison": "0123456789abcdef"} for record in (on(1, (0.5,)), on(2, (0.4,)))]
     assert peers(collected(compared)) is None

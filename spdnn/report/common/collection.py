@@ -15,7 +15,8 @@ from spdnn.records.operation_record import OperationRecord
 from spdnn.records.published import Baseline
 from spdnn.records.published_operations import OperationBaseline
 from spdnn.records.run_record import RunRecord, Verdict
-from spdnn.report.common import run_rows, words
+from spdnn.report.common import words
+from spdnn.report.common.run_rows import Run, grouped, name_runs
 
 Entry = TypeVar("Entry")
 
@@ -68,20 +69,20 @@ class Collection:
         return not (self.records or self.judged or self.missing or self.operations)
 
     @cached_property
-    def runs(self) -> list[dict]:
-        """A row of `run_rows.row` for each run record; with its machine where there are several machines or a GPU."""
+    def runs(self) -> list[Run]:
+        """The run records as the page prints them; placed where there are several machines or a GPU."""
         several = len({words.machine(record.environment) for record in self.records}) > 1
         runs = [
-            run_rows.row(record, number, placed=several or bool(record.environment.gpu))
+            Run(record, number, placed=several or bool(record.environment.gpu))
             for number, record in enumerate(self.records)
         ]
-        run_rows.name_runs(runs)
+        name_runs(runs)
         return runs
 
     @cached_property
-    def own(self) -> list[dict]:
-        """The rows of runs that are of no comparison with other libraries."""
-        return [run for run in self.runs if not run["record"].comparison]
+    def own(self) -> list[Run]:
+        """The runs that are of no comparison with other libraries."""
+        return [run for run in self.runs if not run.record.comparison]
 
 
 def once(function: Callable[[Collection], Entry]) -> Callable[[Collection], Entry]:
@@ -157,14 +158,14 @@ def fair(entries: Sequence[Entry], most: int, setting, age) -> list[Entry]:
     if len(entries) <= most:
         return list(entries)
     rounds = []
-    for members in run_rows.grouped(range(len(entries)), lambda index: (setting(entries[index]),)).values():
+    for members in grouped(range(len(entries)), lambda index: (setting(entries[index]),)).values():
         rounds += enumerate(sorted(members, key=lambda index: (age(entries[index]), index), reverse=True))
     return [entries[index] for index in sorted(index for _, index in sorted(rounds)[:most])]
 
 
-def fair_runs(runs: Sequence[dict], most: int) -> list[dict]:
-    """At most that many of the rows, of every setting the latest."""
-    return fair(runs, most, lambda run: (run["case"], run["setting"]), lambda run: run["record"].created)
+def fair_runs(runs: Sequence[Run], most: int) -> list[Run]:
+    """At most that many of the runs, of every setting the latest."""
+    return fair(runs, most, lambda run: (run.case, run.setting), lambda run: run.record.created)
 
 
 def _order(record: RunRecord) -> tuple:

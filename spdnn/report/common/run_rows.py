@@ -1,90 +1,242 @@
-"""Rows of run records, as tables and figures print them, and the keys by which several runs are grouped."""
+"""Run records as tables and figures print them, and the keys by which several runs are grouped."""
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
 from spdnn.common.validation import builtins
 from spdnn.problem import challenge
-from spdnn.records.run_record import Problem, RunRecord, busy_part
+from spdnn.records.notes import Notes
+from spdnn.records.run_record import EdgesPerSecond, Problem, RunRecord, TimeToSolution, busy_part
 from spdnn.reductions.registry import REDUCTIONS
 from spdnn.report.common import words
 from spdnn.taskgraph.calibration import decomposition_of
 
 Entry, Key = TypeVar("Entry"), TypeVar("Key", bound=Hashable)
+NotesType = TypeVar("NotesType", bound=Notes)
 LIKE_FOR_LIKE = ["dead"]  # what the fastest exact published systems leave out as well
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
 
 
-def row(record: RunRecord, number: int, placed: bool) -> dict:
-    """One record as the tables print it.
+@dataclass(eq=False)
+class Run:
+    """A run record as tables and figures print it: texts are printable, seconds are medians over the repeats.
 
-    Args:
-        number: of the record on the page.
-        placed: with where and when it ran.
+    Attributes:
+        number: of the record on the page; None: the page does not have the record.
+        placed: whether the setting names machine and day.
+        name, chips: a short name, and what else tells the run from the others of the page (`name_runs`).
     """
-    problem, samples, rate = record.problem, record.samples, record.edges_per_second
-    where = f"{words.machine(record.environment)}, {record.created[:10]}" if placed else None
-    clocks = {"read": samples.read_seconds, "prepare": samples.prepare_seconds, "inference": record.seconds}
-    seconds = {name: statistics.median(values) for name, values in clocks.items()}
-    computed, nominal = record.result.edges_computed, problem.work
-    notes = {key: value for key, value in record.engine.noted.items() if key not in LISTS}
-    names = record.reductions.requested
-    run = {
-        "record": record,
-        "number": number,
-        "case": words.printable(record.case),
-        "engine": words.printable(record.engine.name),
-        "machine": where,
-        "official_size": official_size(problem),
-        "neurons": problem.neurons,
-        "layers": problem.layers,
-        "input_count": problem.input_count,
-        "official": bool(problem.official),
-        "on_gpu": bool(record.environment.gpu),
-        "hardware": words.device(record.environment),
-        "year": record.created[:4],
-        "truth": words.truth(record.verdict),
-        "threads": record.threads,
-        "ranks": record.ranks,
-        "partition": record.distribution.partition if record.ranks > 1 else None,
-        "inputs": words.inputs(problem),
-        "comparable": words.comparable(problem),
-        "reductions": words.reductions(names),
-        "reduced": bool(names),
-        "like_for_like": names == LIKE_FOR_LIKE,
-        "busy": busy_part(record),
-        "configuration": configuration(record),
-        "span": record.span,
-        "includes": words.includes(record),
-        "rate": rate,
-        "percent": f"{100 * rate.confidence:g}",
-        "seconds": seconds,
-        "solution": _solution(record),
-        "repeats": len(record.seconds),
-        "computed_rate": computed / seconds["inference"],
-        "computed_share": computed / nominal if nominal else 1.0,
-        "memory": words.size(record.peak_memory_bytes),
-        "network_text": words.described(problem.network),
-        "inputs_text": words.described(problem.inputs),
-        "notes": words.described({"source": record.engine.name, **notes}),
-    }
-    reductions = {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(len(names), run["reductions"])
-    run["setting"] = ", ".join(filter(None, (run["engine"], threads(run), reductions, where)))
-    return run
+
+    record: RunRecord
+    number: int | None
+    placed: bool
+    name: str = ""
+    chips: list[str] = field(default_factory=list)
+
+    @property
+    def short(self) -> str:
+        """Name and chips as one text."""
+        return ", ".join([self.name, *self.chips])
+
+    @property
+    def problem(self) -> Problem:
+        return self.record.problem
+
+    @property
+    def case(self) -> str:
+        return words.printable(self.record.case)
+
+    @property
+    def engine(self) -> str:
+        return words.printable(self.record.engine.name)
+
+    @property
+    def machine(self) -> str | None:
+        """Machine and day; None unless they belong to the setting."""
+        return f"{words.machine(self.record.environment)}, {self.record.created[:10]}" if self.placed else None
+
+    @cached_property
+    def official_size(self) -> tuple[int, int] | None:
+        return official_size(self.problem)
+
+    @property
+    def neurons(self) -> int:
+        return self.problem.neurons
+
+    @property
+    def layers(self) -> int:
+        return self.problem.layers
+
+    @property
+    def input_count(self) -> int:
+        return self.problem.input_count
+
+    @property
+    def inputs(self) -> str:
+        return words.inputs(self.problem)
+
+    @property
+    def comparable(self) -> bool:
+        return words.comparable(self.problem)
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.record.environment.gpu)
+
+    @property
+    def hardware(self) -> str:
+        return words.device(self.record.environment)
+
+    @property
+    def threads(self) -> int:
+        return self.record.threads
+
+    @property
+    def ranks(self) -> int:
+        return self.record.ranks
+
+    @property
+    def partition(self) -> str | None:
+        return self.record.distribution.partition if self.ranks > 1 else None
+
+    @property
+    def threads_text(self) -> str:
+        """Threads, ranks and partition."""
+        text = words.plural(self.threads, "thread")
+        return text if self.ranks == 1 else f"{self.ranks} ranks ({self.partition}) of {text}"
+
+    @cached_property
+    def cut(self) -> str:
+        """The schedule of a run of the task graph and its devices; empty for any other."""
+        made = decomposition_of(self.record)
+        return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
+
+    @property
+    def reductions(self) -> str:
+        return words.reductions(self.record.reductions.requested)
+
+    @property
+    def reductions_in_short(self) -> str:
+        count = len(self.record.reductions.requested)
+        return {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(count, self.reductions)
+
+    @property
+    def reduced(self) -> bool:
+        return bool(self.record.reductions.requested)
+
+    @property
+    def like_for_like(self) -> bool:
+        return self.record.reductions.requested == LIKE_FOR_LIKE
+
+    @property
+    def busy(self) -> float | None:
+        return busy_part(self.record)
+
+    @property
+    def configuration(self) -> str:
+        """What records are grouped by: the configuration files of the workflow, or the command."""
+        request = self.record.request
+        command = "spdnn peers" if request is None else "spdnn infer" if request.network else "spdnn challenge"
+        return words.printable(self.record.configuration or command, 40)
+
+    @property
+    def span(self) -> str:
+        return self.record.span
+
+    @property
+    def includes(self) -> str:
+        return words.includes(self.record)
+
+    @property
+    def rate(self) -> EdgesPerSecond:
+        return self.record.edges_per_second
+
+    @cached_property
+    def read_seconds(self) -> float:
+        return statistics.median(self.record.samples.read_seconds)
+
+    @cached_property
+    def prepare_seconds(self) -> float:
+        return statistics.median(self.record.samples.prepare_seconds)
+
+    @cached_property
+    def inference_seconds(self) -> float:
+        return statistics.median(self.record.seconds)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the interval of the inference seconds; they follow from those of the rate."""
+        rate, middle = self.rate, self.inference_seconds
+        low, high = (middle * rate.median / end if end else middle for end in (rate.high, rate.low))
+        return low, high
+
+    @property
+    def inputs_per_second(self) -> float:
+        return self.input_count / self.inference_seconds
+
+    @property
+    def solution(self) -> TimeToSolution | None:
+        """The time to solution; None where the record has none."""
+        time = self.record.time_to_solution
+        return time if time and time.seconds else None
+
+    @property
+    def solution_parts(self) -> dict[str, float]:
+        """The seconds of each part of the time to solution, by its name."""
+        return builtins(self.solution.parts)
+
+    @property
+    def repeats(self) -> int:
+        return len(self.record.seconds)
+
+    @property
+    def computed_rate(self) -> float:
+        """Edges really computed in a second."""
+        return self.record.result.edges_computed / self.inference_seconds
+
+    @property
+    def computed_share(self) -> float:
+        return self.record.result.edges_computed / self.problem.work if self.problem.work else 1.0
+
+    @property
+    def network_text(self) -> str:
+        return words.described(self.problem.network)
+
+    @property
+    def notes_text(self) -> str:
+        engine = self.record.engine
+        notes = {key: value for key, value in engine.noted.items() if key not in LISTS}
+        return words.described({"source": engine.name, **notes})
+
+    def notes(self, kind: type[NotesType]) -> NotesType:
+        """The notes of the engine, if they are of this type; else none."""
+        notes = self.record.engine.notes
+        return notes if isinstance(notes, kind) else kind()
+
+    @property
+    def setting(self) -> str:
+        """Engine, threads and reductions; with the machine, where runs are placed."""
+        return ", ".join(filter(None, (self.engine, self.threads_text, self.reductions_in_short, self.machine)))
+
+    @property
+    def problem_key(self) -> tuple:
+        """The same for two runs of the same network, depth and inputs."""
+        problem = self.problem
+        return problem.network_identity, problem.layers, problem.inputs_sha256, problem.input_count
+
+    @property
+    def age(self) -> tuple:
+        """A sorting key under which the latest of several runs is the last."""
+        return self.record.created, self.case
 
 
-def configuration(record: RunRecord) -> str:
-    """What records are grouped by: the configuration files of the workflow, or the command."""
-    request = record.request
-    command = "spdnn peers" if request is None else "spdnn infer" if request.network else "spdnn challenge"
-    return words.printable(record.configuration or command, 40)
-
-
-def name_runs(runs: Sequence[dict]) -> None:
-    """Give each run a short `name`, its `chips` (what differs among the runs) and both as one text, `short`.
+def name_runs(runs: Sequence[Run]) -> None:
+    """Give each run a short name, and as its chips what differs among the runs.
 
     Runs of the same settings differ by their case, or else by the time at which they were made. The long name stays in
     the record.
@@ -92,40 +244,27 @@ def name_runs(runs: Sequence[dict]) -> None:
     told = [_settings(run) for run in runs]
     differ = [name for name in told[0] if len({one[name] for one in told}) > 1] if told else []
     for run, settings in zip(runs, told, strict=True):
-        size = run["official_size"]
-        run["name"] = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run["case"].split(".")[0], 40)
-        run["chips"] = [settings[name] for name in differ if settings[name]]
-    for members in grouped(runs, lambda run: (run["name"], *run["chips"])).values():
+        size = run.official_size
+        run.name = f"{size[0]:,} × {size[1]:,}" if size else words.printable(run.case.split(".")[0], 40)
+        run.chips = [settings[name] for name in differ if settings[name]]
+    for members in grouped(runs, lambda run: run.short).values():
         if len(members) > 1:
-            cases = len({run["case"] for run in members}) > 1
+            cases = len({run.case for run in members}) > 1
             for run in members:
-                made = run["record"].created.replace("T", " ").removesuffix("Z")
-                run["chips"].append(words.printable(run["case"], 40) if cases else made)
-    for run in runs:
-        run["short"] = ", ".join([run["name"], *run["chips"]])
+                made = run.record.created.replace("T", " ").removesuffix("Z")
+                run.chips.append(words.printable(run.case, 40) if cases else made)
 
 
-def _settings(run: dict) -> dict[str, str]:
+def _settings(run: Run) -> dict[str, str]:
     """What can differ between runs of one network, in words."""
-    machine = run["record"].environment
-    on = run["record"].reductions.requested
-    named = {0: "no reductions", len(REDUCTIONS): "all reductions"}.get(len(on), run["reductions"])
     return {
-        "inputs": run["inputs"],
-        "engine": run["engine"],
-        "cut": cut(run["record"]),
-        "reductions": "like for like" if run["like_for_like"] and run["official_size"] else named,
-        "threads": threads(run),
-        "machine": words.machine(machine),
+        "inputs": run.inputs,
+        "engine": run.engine,
+        "cut": run.cut,
+        "reductions": "like for like" if run.like_for_like and run.official_size else run.reductions_in_short,
+        "threads": run.threads_text,
+        "machine": words.machine(run.record.environment),
     }
-
-
-def _solution(record: RunRecord) -> dict | None:
-    """A record's time to solution, with the rate that follows from it; None where it has none."""
-    time, problem = record.time_to_solution, record.problem
-    if not time or not time.seconds:
-        return None
-    return {**builtins(time), "rate": problem.work / time.seconds, "cold": not time.cached}
 
 
 def official_size(problem: Problem) -> tuple[int, int] | None:
@@ -146,11 +285,6 @@ def by_formula(problem: Problem) -> bool:
     return all(problem.network.get(key) == value for key, value in formula.items())
 
 
-def network(run: dict) -> Hashable:
-    """The network of a run: of an official one its size, of any other its identity."""
-    return run["official_size"] or run["record"].problem.network_identity
-
-
 def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dict[Key, list[Entry]]:
     """The entries by `key`, groups in the order of their first; those whose key is None are left out."""
     groups: dict[Key, list[Entry]] = {}
@@ -160,50 +294,14 @@ def grouped(entries: Iterable[Entry], key: Callable[[Entry], Key | None]) -> dic
     return groups
 
 
-def problem_key(run: dict) -> tuple:
-    """The same for two runs of the same network, depth and inputs."""
-    problem = run["record"].problem
-    return problem.network_identity, problem.layers, problem.inputs_sha256, problem.input_count
-
-
-def age(run: dict) -> tuple:
-    """A sorting key under which the latest of several runs is the last."""
-    return run["record"].created, run["case"]
-
-
-def latest(runs: Iterable[dict], key: Callable[[dict], Key]) -> list[dict]:
+def latest(runs: Iterable[Run], key: Callable[[Run], Key]) -> list[Run]:
     """The latest run of each key, in the order of the keys."""
-    newest = {key(run): run for run in sorted(runs, key=age)}
+    newest = {key(run): run for run in sorted(runs, key=lambda run: run.age)}
     return [newest[one] for one in sorted(newest)]
 
 
-def heading(runs: Sequence[dict], shown: Sequence[dict]) -> dict:
+def heading(runs: Sequence[Run], shown: Sequence[Run]) -> dict:
     """What stands above the rows `shown` of a group of runs that share all this; left_out: runs that are not shown."""
     names = ("neurons", "layers", "inputs", "engine", "reductions", "threads")
-    common = {name: shown[0][name] for name in names}
-    return common | {"cores": shown[0]["record"].environment.cores, "left_out": len(runs) - len(shown)}
-
-
-def threads(run: dict) -> str:
-    """Threads, ranks and partition in words."""
-    text = f"{run['threads']} thread{'s' if run['threads'] > 1 else ''}"
-    return text if run["ranks"] == 1 else f"{run['ranks']} ranks ({run['partition']}) of {text}"
-
-
-def cut(record: RunRecord) -> str:
-    """The schedule of a run of the task graph and its devices, in words; empty for any other."""
-    made = decomposition_of(record)
-    return f"{made.schedule}, {words.plural(made.devices, 'device')}" if made else ""
-
-
-def ends(run: dict) -> tuple[float, float]:
-    """The ends of the interval of the median inference seconds; they follow from those of the rate."""
-    rate, middle = run["rate"], run["seconds"]["inference"]
-    low, high = (middle * rate.median / end if end else middle for end in (rate.high, rate.low))
-    return low, high
-
-
-def configurations(runs: Sequence[dict]) -> str:
-    """Each engine setting of the runs once, as captions list it."""
-    settings = {f"{run['engine']}, {threads(run)}, reductions: {run['reductions']}" for run in runs}
-    return words.listed(sorted(settings), between="; ")
+    common = {name: getattr(shown[0], name) for name in names}
+    return common | {"cores": shown[0].record.environment.cores, "left_out": len(runs) - len(shown)}

@@ -181,9 +181,9 @@ def listed(texts: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -
     return between.join(texts[:most]) + (f"{between}and {more:,} more" if more > 0 else "")
 
 
-def network(one: dict) -> str:
-    """Neurons and layers, of anything that has them."""
-    return f"{one['neurons']:,} neurons × {plural(one['layers'], 'layer')}"
+def network(neurons: int, layers: int) -> str:
+    """Neurons and layers of a network."""
+    return f"{neurons:,} neurons × {plural(layers, 'layer')}"
 
 
 def device(environment: Environment) -> str:

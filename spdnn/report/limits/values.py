@@ -10,7 +10,7 @@ from spdnn.records import limits
 from spdnn.records.fields import or_none
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.report.common.run_rows import grouped
+from spdnn.report.common.run_rows import Run, grouped
 from spdnn.taskgraph.calibration import notes_of
 
 
@@ -30,32 +30,32 @@ def values(collection: Collection) -> dict | None:
     return {
         "rows": rows,
         "panels": _panels(rows),
-        "unmeasured": [run["case"] for run in runs if not run["record"].machine],
+        "unmeasured": [run.case for run in runs if not run.record.machine],
         "devices": any(row["device"] for row in rows),
         "processors": not all(row["device"] for row in rows),
         "several": any(row["ranks"] > 1 for row in rows),
     }
 
 
-def _row(run: dict) -> dict | None:
+def _row(run: Run) -> dict | None:
     """How far a run is from its machine's limit; None when its machine was not measured.
 
     Rates are a second, of all ranks together, each taken as a machine of its own.
     """
-    record, least = run["record"], run["record"].limit
+    record, least = run.record, run.record.limit
     if least is None:
         return None
     machine, ranks, result = record.machine, record.ranks, record.result
     edges, moved, loaded = result.edges_computed, or_none(result.bytes_moved), or_none(result.bytes_loaded)
     return {
-        "case": run["case"],
+        "case": run.case,
         "run": run,
-        "short": run["short"],
-        "number": run["number"],
+        "short": run.short,
+        "number": run.number,
         "ranks": ranks,
         "device": machine.on_device,
         "machine": _machine(run, machine),
-        "computed_rate": run["computed_rate"],
+        "computed_rate": run.computed_rate,
         "loaded_edges": machine.load_bytes_per_second * ranks / limits.EDGE_BYTES,
         "second_edges": machine.l2_load_bytes_per_second * ranks / limits.EDGE_BYTES,
         "copies": machine.copy_bytes_per_second * ranks,
@@ -66,14 +66,14 @@ def _row(run: dict) -> dict | None:
         "seconds": least.seconds,
         "ceiling": least.binds,
         "binds": words.binds(least, machine),
-        "share": least.seconds / run["seconds"]["inference"],
-        "inference": run["seconds"]["inference"],
+        "share": least.seconds / run.inference_seconds,
+        "inference": run.inference_seconds,
     }
 
 
-def _machine(run: dict, machine: limits.Machine) -> str:
+def _machine(run: Run, machine: limits.Machine) -> str:
     """What was measured, in words: runs that share it have one set of roofs."""
-    record = run["record"]
+    record = run.record
     if machine.on_device:
         each = notes_of(record).devices or 1
         used = words.plural(each, "GPU") if each > 1 else ""

@@ -10,7 +10,7 @@ from spdnn.problem import challenge
 from spdnn.records.published import DEVICES, KINDS, Baseline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection, once
-from spdnn.report.common.run_rows import threads
+from spdnn.report.common.run_rows import Run
 
 _AUTHORS = re.compile(r" \((?!as )[^)]*\)")  # who made a system; not who ran it
 SERIES = ("reduced", "like", "plain")  # ours: with reductions, like for like with published systems, without any
@@ -19,7 +19,7 @@ PUBLISHED = {"one": "one device", "any": "any", "lossy": "any"}  # exact on one 
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of one of the twelve."""
-    official = [run for run in collection.own if run["official_size"]]
+    official = [run for run in collection.own if run.official_size]
     if not official:
         return None
     rows = twelve(collection)
@@ -46,7 +46,7 @@ def twelve(collection: Collection) -> list[dict]:
     rows = []
     for problem in challenge.PROBLEMS:
         size = problem.neurons, problem.layers
-        own = [run for run in collection.own if run["official_size"] == size]
+        own = [run for run in collection.own if run.official_size == size]
         timed = [row for row in collection.baselines if (row.neurons, row.layers) == size and row.edges_per_second]
         exact, lossy = ([row for row in timed if row.lossy == kind] for kind in (False, True))
         ours = {name: _ours(own, name) for name in SERIES}
@@ -62,9 +62,9 @@ def twelve(collection: Collection) -> list[dict]:
                 "best": best,
                 "label": {devices: figure and label(figure) for devices, figure in best.items()},
                 "times": {
-                    (name, devices): one["rate"].median / figure.edges_per_second
+                    (name, devices): one.rate.median / figure.edges_per_second
                     for name, one in ours.items() for devices, figure in best.items()
-                    if name != "reduced" and devices != "lossy" and one and one["comparable"] and figure
+                    if name != "reduced" and devices != "lossy" and one and one.comparable and figure
                 },
             }
         )  # fmt: skip
@@ -84,7 +84,7 @@ def hardware(rows: Sequence[dict], name: str) -> str:
 def machines(rows: Sequence[dict]) -> str:
     """What our runs in the rows ran on."""
     runs = [row[name] for row in rows for name in SERIES if row[name]]
-    return words.listed(sorted({f"{run['hardware']}, {threads(run)}" for run in runs}), 2, "; ")
+    return words.listed(sorted({f"{run.hardware}, {run.threads_text}" for run in runs}), 2, "; ")
 
 
 def key(neurons: int, layers: int) -> str:
@@ -92,16 +92,16 @@ def key(neurons: int, layers: int) -> str:
     return f"{neurons}-{layers}"
 
 
-def series(run: dict) -> str:
+def series(run: Run) -> str:
     """Which of SERIES a run belongs to."""
-    return "like" if run["like_for_like"] else "reduced" if run["reduced"] else "plain"
+    return "like" if run.like_for_like else "reduced" if run.reduced else "plain"
 
 
-def _ours(runs: Sequence[dict], name: str) -> dict | None:
+def _ours(runs: Sequence[Run], name: str) -> Run | None:
     """The fastest of our runs of a series, the official inputs and quiet machines first; None without one."""
 
-    def rank(run: dict) -> tuple:
-        return run["comparable"], not run["busy"], run["rate"].median, -run["number"]
+    def rank(run: Run) -> tuple:
+        return run.comparable, not run.busy, run.rate.median, -run.number
 
     return max((run for run in runs if series(run) == name), key=rank, default=None)
 

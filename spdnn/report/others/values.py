@@ -1,5 +1,7 @@
 """Records that were named besides those of the page: a group for each name, and in no other number of the page."""
 
+from dataclasses import replace
+
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 
@@ -8,13 +10,13 @@ def values(collection: Collection) -> dict | None:
     """What the section prints; None where no other records were named.
 
     Returns:
-        groups: of each its `name`, the rows of its `runs` (whose records are not in the page, so that they have no
+        groups: of each its `name`, its `runs` (whose records are not in the page, so that they have no
         number), its `machines`, how many `operations` it has, and the cases that `failed`.
     """
     groups = [
         {
             "name": words.printable(name),
-            "runs": [{**run, "number": None} for run in other.runs],
+            "runs": [replace(run, number=None) for run in other.runs],
             "machines": sorted({words.machine(one.environment) for one in [*other.records, *other.operations]}),
             "operations": len(other.operations),
             "failed": [words.printable(case) for case, verdict in other.judged if not verdict.passed],

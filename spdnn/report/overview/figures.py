@@ -45,9 +45,9 @@ def _points(row: dict, labels: Mapping[str, str]) -> Iterator[tuple]:
     """(row, series, label, rate, text, whether on the challenge's inputs, number of a record, of one repeat)."""
     for name, label in labels.items():
         if name in SERIES and (run := row[name]):
-            rate = run["rate"].median
-            text = f"{run['case']}: {rate / 1e12:.4g} TeraEdges/s"
-            yield row, name, label, rate, text, run["comparable"], run["number"], run["repeats"] == 1
+            rate = run.rate.median
+            text = f"{run.case}: {rate / 1e12:.4g} TeraEdges/s"
+            yield row, name, label, rate, text, run.comparable, run.number, run.repeats == 1
         elif name not in SERIES and (best := row["best"][name]):
             yield row, name, label, best.edges_per_second, row["label"][name], True, None, False
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
-from spdnn.report.common.run_rows import threads
+from spdnn.report.common.run_rows import Run
 from spdnn.report.networks.values import PUBLISHED, SERIES, hardware, machines, twelve
 
 PRESET = "config/like-for-like.yaml"
@@ -34,7 +34,7 @@ def values(collection: Collection) -> dict | None:
         "rows": rows,
         "machines": machines(rows),
         "hardware": {name: hardware(rows, name) for name in PUBLISHED},
-        "busy": sum(bool(run["busy"]) for run in collection.own),
+        "busy": sum(bool(run.busy) for run in collection.own),
         "runs": len(collection.own),
     }
 
@@ -53,7 +53,7 @@ def _compared(rows: Sequence[dict]) -> tuple[str, str] | None:
     )
     ours = machines([{**dict.fromkeys(SERIES), "like": row["like"]} for row in rows])
     lead = f"{span}; official inputs, and only dead inputs left out. Ours: {ours}."
-    if once := sum(row["like"]["repeats"] == 1 for row in rows):
+    if once := sum(row["like"].repeats == 1 for row in rows):
         lead += f" Of one repeat alone: {once} of {words.plural(len(rows), 'rate')}."
     return claim, lead[0].upper() + lead[1:]
 
@@ -63,40 +63,40 @@ def _fastest(rows: Sequence[dict]) -> tuple[str, str] | None:
     runs = [(row[name], name) for row in rows for name in SERIES if row[name]]
     if not runs:
         return None
-    run, name = max(runs, key=lambda one: (one[0]["comparable"], one[0]["rate"].median))
+    run, name = max(runs, key=lambda one: (one[0].comparable, one[0].rate.median))
     how = {"reduced": "with exact reductions", "like": "with dead inputs left out", "plain": "without reductions"}[name]
-    claim = f"{words.significant(run['rate'].median / 1e12, 3)} TeraEdges/s {how}, on {run['name']}"
-    if not run["comparable"]:
-        told = f"Inputs: {run['inputs']}, not the challenge's, so no ratio to published rates is given."
+    claim = f"{words.significant(run.rate.median / 1e12, 3)} TeraEdges/s {how}, on {run.name}"
+    if not run.comparable:
+        told = f"Inputs: {run.inputs}, not the challenge's, so no ratio to published rates is given."
     else:
         told = "Official inputs. Exact published systems leave less work out, so no ratio to them is given "
         told += f"({PRESET} makes runs like for like)."
-    return claim, f"{told} {run['hardware']}, {threads(run)}{_once(run)}."
+    return claim, f"{told} {run.hardware}, {run.threads_text}{_once(run)}."
 
 
-def _own(runs: Sequence[dict]) -> tuple[str, str]:
+def _own(runs: Sequence[Run]) -> tuple[str, str]:
     """Networks of one's own: inputs a second of the fastest."""
-    run = max(runs, key=lambda run: run["input_count"] / run["seconds"]["inference"])
-    rate = words.significant(run["input_count"] / run["seconds"]["inference"], 3)
-    return f"{rate} inputs a second through {run['name']}", f"{run['network_text']}; {run['reductions']} left out."
+    run = max(runs, key=lambda run: run.inputs_per_second)
+    rate = words.significant(run.inputs_per_second, 3)
+    return f"{rate} inputs a second through {run.name}", f"{run.network_text}; {run.reductions} left out."
 
 
-def _once(run: dict) -> str:
-    return ", one repeat" if run["repeats"] == 1 else ""
+def _once(run: Run) -> str:
+    return ", one repeat" if run.repeats == 1 else ""
 
 
-def _numbers(runs: Sequence[dict], rows: Sequence[dict]) -> list[tuple[str, str, str, str]]:
+def _numbers(runs: Sequence[Run], rows: Sequence[dict]) -> list[tuple[str, str, str, str]]:
     """(label, number, unit, what it is of) of up to three."""
     numbers = []
     for name, label in (("reduced", "with reductions"), ("like", "like for like"), ("plain", "no reductions")):
         if ours := [row[name] for row in rows if row[name]]:
-            best = max(ours, key=lambda run: (run["comparable"], run["rate"].median))
-            rate = words.significant(best["rate"].median / 1e12, 3)
-            numbers.append((label, rate, "TeraEdges/s", best["name"] + _once(best)))
-    best = min(runs, key=lambda run: run["seconds"]["inference"])
-    numbers.append(("inference", words.significant(best["seconds"]["inference"], 3), "s", best["short"] + _once(best)))
-    if solved := [run for run in runs if run["solution"]]:
-        slowest = max(solved, key=lambda run: run["solution"]["seconds"])
-        seconds = words.significant(slowest["solution"]["seconds"], 3)
-        numbers.insert(2, ("to a verified result, at most", seconds, "s", slowest["name"]))
+            best = max(ours, key=lambda run: (run.comparable, run.rate.median))
+            rate = words.significant(best.rate.median / 1e12, 3)
+            numbers.append((label, rate, "TeraEdges/s", best.name + _once(best)))
+    best = min(runs, key=lambda run: run.inference_seconds)
+    numbers.append(("inference", words.significant(best.inference_seconds, 3), "s", best.short + _once(best)))
+    if solved := [run for run in runs if run.solution]:
+        slowest = max(solved, key=lambda run: run.solution.seconds)
+        seconds = words.significant(slowest.solution.seconds, 3)
+        numbers.insert(2, ("to a verified result, at most", seconds, "s", slowest.name))
     return numbers[:3]

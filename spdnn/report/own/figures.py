@@ -10,17 +10,17 @@ from spdnn.report.common.words import significant
 def figures(values: dict) -> Iterator[Figure]:
     """Inputs a second of the fastest runs, on a logarithmic scale where they differ much."""
     shown = values["runs"][:MOST_BARS]
-    rates = [run["input_count"] / run["seconds"]["inference"] for run in shown]
+    rates = [run.inputs_per_second for run in shown]
 
     def plot(narrow: bool = False):
         plot, axes = plotting.canvas(0.9 + 0.36 * len(shown), narrow=narrow)
         for row, (run, rate) in enumerate(zip(shown, rates, strict=True)):
             axes.broken_barh([(0, rate)], (row - 0.3, 0.6), facecolors=plotting.colours()[0],
-                             gid=f"{RECORD}{run['number']}")  # fmt: skip
-            plotting.write_after(axes, f"{significant(run['seconds']['inference'], 3)} s", rate, row, size=9)
+                             gid=f"{RECORD}{run.number}")  # fmt: skip
+            plotting.write_after(axes, f"{significant(run.inference_seconds, 3)} s", rate, row, size=9)
         axes.set_xlim(0, 1.2 * max(rates))
         axes.set_xlabel("inputs a second; after each bar, its inference seconds", loc="left")
-        plotting.name_rows(plot, axes, [plotting.folded(run["short"], 26) for run in shown], fontsize=9)
+        plotting.name_rows(plot, axes, [plotting.folded(run.short, 26) for run in shown], fontsize=9)
         return plot
 
     left = len(values["runs"]) - len(shown)
@@ -30,10 +30,7 @@ def figures(values: dict) -> Iterator[Figure]:
         "Inputs ÷ median inference seconds." + (f" The fastest; {left} more are in the table." if left else ""),
         plot(),
         ("case", "inputs a second", "inference seconds"),
-        [(run["case"], rate, run["seconds"]["inference"]) for run, rate in zip(shown, rates, strict=True)],
-        {
-            f"{RECORD}{run['number']}": f"{run['case']}: {rate:.4g} inputs/s"
-            for run, rate in zip(shown, rates, strict=True)
-        },
+        [(run.case, rate, run.inference_seconds) for run, rate in zip(shown, rates, strict=True)],
+        {f"{RECORD}{run.number}": f"{run.case}: {rate:.4g} inputs/s" for run, rate in zip(shown, rates, strict=True)},
         plot(True),
     )

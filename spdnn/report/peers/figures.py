@@ -13,17 +13,17 @@ def figures(values: dict) -> Iterator[Figure]:
     rows = [(one["label"], row) for one in shown for row in one["rows"] if not row["is_ours"]]
     if not rows:
         return
-    settings = sorted({one["ours"]["setting"] for one in shown})
+    settings = sorted({one["ours"].setting for one in shown})
     plot, axes = canvas(1.4 + 0.32 * len(rows))
     palette = dict(zip(dict.fromkeys(label for label, _ in rows), colours(12), strict=False))
     for index, (label, row) in enumerate(rows):
         ratio = row["ratio"]
         axes.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2, zorder=2)
-        axes.scatter([ratio.median], [index], color=palette[label], s=44, zorder=3, gid=f"{RECORD}{row['number']}")
+        axes.scatter([ratio.median], [index], color=palette[label], s=44, zorder=3, gid=f"{RECORD}{row['run'].number}")
     axes.axvline(1, color=INK, linewidth=1)
     logarithmic(axes, "x")
     axes.set_xlabel("times as long as ours")
-    name_rows(plot, axes, [f"{row['engine']}, {label}" for label, row in rows])
+    name_rows(plot, axes, [f"{row['run'].engine}, {label}" for label, row in rows])
     yield Figure(
         "peers",
         "Times as long as ours, by library and problem",
@@ -32,6 +32,6 @@ def figures(values: dict) -> Iterator[Figure]:
         f"{words.listed(settings, between='; ')}.",
         plot,
         ("problem", "engine", "times as long as ours", "low", "high"),
-        [(label, row["engine"], *row["ratio"][:3]) for label, row in rows],
-        {f"{RECORD}{row['number']}": f"{row['case']}: {row['ratio'].median:.3g}" for _, row in rows},
+        [(label, row["run"].engine, *row["ratio"][:3]) for label, row in rows],
+        {f"{RECORD}{row['run'].number}": f"{row['run'].case}: {row['ratio'].median:.3g}" for _, row in rows},
     )

@@ -7,40 +7,40 @@ from collections.abc import Sequence
 
 from spdnn.common.statistics import ratios
 from spdnn.records.notes import LibraryNotes
-from spdnn.report.common import run_rows, words
+from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
+from spdnn.report.common.run_rows import Run, grouped
 
 OURS = "cpu"  # the engine of a comparison that the others are set against
 
 
 def values(collection: Collection) -> dict | None:
     """What the section prints: {label, ours, rows} of each comparison; None without one."""
-    compared = [run for run in collection.runs if run["record"].comparison and run["ranks"] == 1]
-    groups = run_rows.grouped(compared, lambda run: (run["record"].comparison, *run_rows.problem_key(run)))
+    compared = [run for run in collection.runs if run.record.comparison and run.ranks == 1]
+    groups = grouped(compared, lambda run: (run.record.comparison, *run.problem_key))
     comparisons = [one for members in groups.values() if (one := _comparison(members))]
     return {"comparisons": comparisons} if comparisons else None
 
 
-def _comparison(members: Sequence[dict]) -> dict | None:
+def _comparison(members: Sequence[Run]) -> dict | None:
     """One problem, each engine with its ratio to ours, the fastest first; None without ours or another."""
-    own = [run for run in members if run["record"].engine.name == OURS]
-    ours = max(own, key=lambda run: len(run["record"].reductions.requested), default=None)
+    own = [run for run in members if run.record.engine.name == OURS]
+    ours = max(own, key=lambda run: len(run.record.reductions.requested), default=None)
     if ours is None or len(members) < 2:
         return None
-    rows = [_row(run, ours) for run in members if run["repeats"] == ours["repeats"]]
+    rows = [_row(run, ours) for run in members if run.repeats == ours.repeats]
     rows.sort(key=lambda row: row["ratio"].median)
-    label = f"{ours['neurons']:,} × {ours['layers']:,}, {ours['inputs']} inputs"
+    label = f"{ours.neurons:,} × {ours.layers:,}, {ours.inputs} inputs"
     return {"label": label, "ours": ours, "rows": rows}
 
 
-def _row(run: dict, ours: dict) -> dict:
+def _row(run: Run, ours: Run) -> dict:
     """One engine, with its ratio to ours."""
-    notes = run["record"].engine.notes
-    notes = notes if isinstance(notes, LibraryNotes) else LibraryNotes()
+    notes = run.notes(LibraryNotes)
     return {
-        **run,
+        "run": run,
         "is_ours": run is ours,
-        "ratio": ratios(ours["record"].seconds, run["record"].seconds),
+        "ratio": ratios(ours.record.seconds, run.record.seconds),
         "library": words.printable(notes.library or "this project"),
         "one_thread": notes.threads_used == 1,
     }

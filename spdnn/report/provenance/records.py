@@ -9,8 +9,10 @@ from spdnn.records.columns import columns
 from spdnn.records.fields import or_none
 from spdnn.records.operation_record import OperationRecord
 from spdnn.records.run_record import RunRecord
+from spdnn.report.common import words
 from spdnn.report.common.drawing import table
 from spdnn.report.common.embedded import link
+from spdnn.report.common.run_rows import Run
 
 MOST_CHARACTERS = 1_000_000  # of a link that holds records; browsers take addresses of 2 MB
 BOTH_CHARACTERS, LEAST_CHARACTERS = 1_500_000, 100_000  # of the table and the records together; of the records at least
@@ -22,10 +24,10 @@ WORDS = (  # columns that are the page's own words and figures; the others are f
 )  # fmt: skip
 
 
-def records_table(runs: Sequence[dict], products: Sequence[OperationRecord]) -> str:
+def records_table(runs: Sequence[Run], products: Sequence[OperationRecord]) -> str:
     """A CSV table of all records: rows of `runs`, then operation records; columns of the other kind are empty."""
     fields = dict(columns(RunRecord))
-    rows = [_words_of_run(run) | _values(fields, run["record"]) for run in runs]
+    rows = [_words_of_run(run) | _values(fields, run.record) for run in runs]
     mine = dict(columns(OperationRecord))
     for number, record in enumerate(products, len(runs)):
         rows.append(_values(mine, record) | _words_of_product(number, record))
@@ -44,23 +46,22 @@ def _values(fields: dict[str, tuple[str, ...]], record: RunRecord | OperationRec
     return values
 
 
-def _words_of_run(run: dict) -> dict:
-    seconds, samples, solution = run["seconds"], run["record"].seconds, run["solution"]
+def _words_of_run(run: Run) -> dict:
     return {
-        "number": run["number"],
+        "number": run.number,
         "kind": "run",
         "verdict": "pass",
-        "truth": run["truth"],
-        "network": run["network_text"],
-        "inputs": run["inputs_text"],
-        "reductions": run["reductions"],
-        "time_includes": run["includes"],
-        "inference_seconds": seconds["inference"],
-        "fastest_seconds": min(samples),
-        "repeats": len(samples),
-        "read_seconds": seconds["read"],
-        "prepare_seconds": seconds["prepare"],
-        "from_cache": " ".join(solution["cached"]) if solution else None,
+        "truth": words.truth(run.record.verdict),
+        "network": run.network_text,
+        "inputs": words.described(run.problem.inputs),
+        "reductions": run.reductions,
+        "time_includes": run.includes,
+        "inference_seconds": run.inference_seconds,
+        "fastest_seconds": min(run.record.seconds),
+        "repeats": run.repeats,
+        "read_seconds": run.read_seconds,
+        "prepare_seconds": run.prepare_seconds,
+        "from_cache": " ".join(run.solution.cached) if run.solution else None,
     }
 
 

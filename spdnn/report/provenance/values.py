@@ -6,6 +6,7 @@ from spdnn.records.published import SPANS, Baseline
 from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.embedded import link
+from spdnn.report.common.run_rows import Run
 from spdnn.report.limits import values as machine_limits
 from spdnn.report.provenance.records import records_link, records_table
 
@@ -38,11 +39,11 @@ def _definitions(collection: Collection) -> list[tuple[str, str]]:
     )
 
 
-def _environments(runs: Sequence[dict]) -> list[dict]:
+def _environments(runs: Sequence[Run]) -> list[dict]:
     """Each machine and software once, with the cases that ran there."""
     environments: dict[str, dict] = {}
     for run in runs:
-        machine = run["record"].environment
+        machine = run.record.environment
         versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
         row = {
             "cpu": words.printable(machine.cpu),
@@ -53,7 +54,7 @@ def _environments(runs: Sequence[dict]) -> list[dict]:
             "python": words.printable(machine.python),
             "versions": words.printable(versions, 400),
         }
-        environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run["case"])
+        environments.setdefault(str(row), {**row, "cases": []})["cases"].append(run.case)
     return list(environments.values())
 
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from spdnn.problem import challenge
 from spdnn.reductions.registry import REDUCTIONS
-from spdnn.report.common import run_rows, words
+from spdnn.report.common import words
 from spdnn.report.common.collection import Collection
+from spdnn.report.common.run_rows import Run, by_formula, grouped
 from spdnn.report.reductions import facts
 
 COUNTED, COMPUTED = "counted", "computed"
@@ -18,14 +19,14 @@ COUNTED, COMPUTED = "counted", "computed"
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run that had reductions on."""
-    whole = [run for run in collection.own if not run["span"].startswith("one layer")]
-    if not any(run["reduced"] for run in whole):
+    whole = [run for run in collection.own if not run.span.startswith("one layer")]
+    if not any(run.reduced for run in whole):
         return None
-    whole.sort(key=lambda run: (not facts.is_radixnet(run["record"].problem), not run["comparable"]))
-    groups = run_rows.grouped(whole, run_rows.problem_key).values()
-    single = [run for run in whole if run["ranks"] == 1]
-    networks = [_network(members) for members in groups if any(run["reduced"] for run in members)]
-    times = [rows for group in run_rows.grouped(single, _setting).values() if (rows := _times(group))]
+    whole.sort(key=lambda run: (not facts.is_radixnet(run.problem), not run.comparable))
+    groups = grouped(whole, lambda run: run.problem_key).values()
+    single = [run for run in whole if run.ranks == 1]
+    networks = [_network(members) for members in groups if any(run.reduced for run in members)]
+    times = [rows for group in grouped(single, _setting).values() if (rows := _times(group))]
     example = min((one for one in networks if one["radixnet"]), key=_incomplete, default=None)
     return {
         "steps": list(REDUCTIONS.values()),
@@ -42,10 +43,9 @@ def prefixes() -> list[frozenset[str]]:
     return [frozenset(list(REDUCTIONS)[:size]) for size in range(len(REDUCTIONS) + 1)]
 
 
-def _setting(run: dict) -> tuple:
+def _setting(run: Run) -> tuple:
     """All but the reductions: what a ratio of times may not come from."""
-    machine, cut = words.machine(run["record"].environment), run_rows.cut(run["record"])
-    return *run_rows.problem_key(run), run["engine"], cut, run["threads"], run["span"], machine
+    return *run.problem_key, run.engine, run.cut, run.threads, run.span, words.machine(run.record.environment)
 
 
 def _incomplete(one: dict) -> tuple:
@@ -53,90 +53,90 @@ def _incomplete(one: dict) -> tuple:
     return not one["comparable"], not one["whole"], one["rows"] is None or not one["searched"], one["neurons"]
 
 
-def _network(runs: Sequence[dict]) -> dict:
+def _network(runs: Sequence[Run]) -> dict:
     """The edges of one network that are left after each reduction, and the runs that the numbers are from."""
-    source = facts.layer_edges(run["record"] for run in runs)
+    source = facts.layer_edges(run.record for run in runs)
     rows_of, merged_of, dead_of = _rows_run(runs, source), _merged_run(runs), _dead_run(runs)
     dead_of = rows_of or dead_of
-    problem = runs[0]["record"].problem
+    problem = runs[0].problem
     nominal = problem.work
-    most = min((run for run in runs if run["reduced"]), key=_computes)
+    most = min((run for run in runs if run.reduced), key=_computes)
     steps = _steps(nominal, _counted(source, rows_of, merged_of, dead_of), runs)
     return {
         "runs": runs,
         "radixnet": facts.is_radixnet(problem),
         "neurons": problem.neurons,
         "layers": problem.layers,
-        "inputs": runs[0]["inputs"],
-        "comparable": runs[0]["comparable"],
-        "text": runs[0]["network_text"],
+        "inputs": runs[0].inputs,
+        "comparable": runs[0].comparable,
+        "text": runs[0].network_text,
         "count": problem.input_count,
         "edges": nominal,
         "steps": steps,
         "whole": all(step["how"] == COUNTED for step in steps),
         "product": nominal / steps[-1]["edges"] if steps[-1]["edges"] else None,
         "computed": _computed(nominal, most),
-        "alive": dead_of and facts.alive(dead_of["record"]),
-        "survivors": dead_of and dead_of["record"].result.survivors,
-        "rows": rows_of and facts.layer_counts(rows_of["record"]).rows,
-        "searched": bool(rows_of) and facts.searched(rows_of["record"]),
-        "merged": merged_of and facts.neurons(merged_of["record"]),
-        "may_leave": dead_of and dead_of["record"].reductions.number("dead", "rows_may_leave_before_layer"),
-        "cases": sorted({run["case"] for run in (rows_of, merged_of, dead_of) if run}),
+        "alive": dead_of and facts.alive(dead_of.record),
+        "survivors": dead_of and dead_of.record.result.survivors,
+        "rows": rows_of and facts.layer_counts(rows_of.record).rows,
+        "searched": bool(rows_of) and facts.searched(rows_of.record),
+        "merged": merged_of and facts.neurons(merged_of.record),
+        "may_leave": dead_of and dead_of.record.reductions.number("dead", "rows_may_leave_before_layer"),
+        "cases": sorted({run.case for run in (rows_of, merged_of, dead_of) if run}),
         "notes": _notes(runs, source, rows_of, merged_of),
     }
 
 
-def _computes(run: dict) -> tuple:
+def _computes(run: Run) -> tuple:
     """A sorting key: the reductions that are on, most first, then the edges that the run really computed."""
-    return -len(run["record"].reductions.on), run["record"].result.edges_computed, run_rows.age(run)
+    return -len(run.record.reductions.on), run.record.result.edges_computed, run.age
 
 
-def _computed(nominal: int, run: dict) -> dict:
-    edges = run["record"].result.edges_computed
-    return {"edges": edges, "factor": nominal / edges if edges else None, "case": run["case"]}
+def _computed(nominal: int, run: Run) -> dict:
+    edges = run.record.result.edges_computed
+    return {"edges": edges, "factor": nominal / edges if edges else None, "case": run.case}
 
 
-def _rows_run(runs: Sequence[dict], source: list[int] | None) -> dict | None:
+def _rows_run(runs: Sequence[Run], source: list[int] | None) -> Run | None:
     """Of the runs with counts of rows, dead and identical inputs left out, the one that had fewest rows."""
     complete = [
-        (facts.edges_of(counts.rows, source or [1] * len(counts.rows)), run_rows.age(run), index)
+        (facts.edges_of(counts.rows, source or [1] * len(counts.rows)), run.age, index)
         for index, run in enumerate(runs)
-        if (counts := facts.layer_counts(run["record"])) and {"dead", "inputs"} <= run["record"].reductions.on
-        and facts.alive(run["record"])
+        if (counts := facts.layer_counts(run.record)) and {"dead", "inputs"} <= run.record.reductions.on
+        and facts.alive(run.record)
     ]  # fmt: skip
     return runs[min(complete)[2]] if complete else None
 
 
-def _merged_run(runs: Sequence[dict]) -> dict | None:
+def _merged_run(runs: Sequence[Run]) -> Run | None:
     """The latest run with the number of neurons left; one with their edges by layer, where there is one."""
 
-    def by_layers(run: dict) -> tuple:
-        return facts.layer_counts(run["record"]) is not None, *run_rows.age(run)
+    def by_layers(run: Run) -> tuple:
+        return facts.layer_counts(run.record) is not None, *run.age
 
-    return max((run for run in runs if facts.neurons(run["record"])), key=by_layers, default=None)
+    return max((run for run in runs if facts.neurons(run.record)), key=by_layers, default=None)
 
 
-def _dead_run(runs: Sequence[dict]) -> dict | None:
+def _dead_run(runs: Sequence[Run]) -> Run | None:
     """The latest run that let dead inputs leave, of one rank where there is one."""
-    dead = [run for run in runs if facts.alive(run["record"])]
-    return max(dead, key=lambda run: (run["ranks"] == 1, *run_rows.age(run)), default=None)
+    dead = [run for run in runs if facts.alive(run.record)]
+    return max(dead, key=lambda run: (run.ranks == 1, *run.age), default=None)
 
 
-def _counted(source: list[int] | None, rows_of: dict | None, merged_of: dict | None, dead_of: dict | None) -> dict:
+def _counted(source: list[int] | None, rows_of: Run | None, merged_of: Run | None, dead_of: Run | None) -> dict:
     """By step, the edges that are left and the case that they are from, where rows and edges of layers are recorded."""
     counts = {}
     if dead_of and source:
-        counts["dead"] = facts.edges_of(facts.alive(dead_of["record"]), source), dead_of["case"]
-    rows, merged = (run and facts.layer_counts(run["record"]) for run in (rows_of, merged_of))
+        counts["dead"] = facts.edges_of(facts.alive(dead_of.record), source), dead_of.case
+    rows, merged = (run and facts.layer_counts(run.record) for run in (rows_of, merged_of))
     if rows and source:
-        counts["inputs"] = facts.edges_of(rows.rows, source), rows_of["case"]
+        counts["inputs"] = facts.edges_of(rows.rows, source), rows_of.case
     if rows and merged:
-        counts["neurons"] = facts.edges_of(rows.rows, merged.edges), merged_of["case"]
+        counts["neurons"] = facts.edges_of(rows.rows, merged.edges), merged_of.case
     return counts
 
 
-def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
+def _steps(nominal: int, counted: dict, runs: Sequence[Run]) -> list[dict]:
     """Each step with the edges left after it and how many times fewer that is; None where no record has them.
 
     Without counts of all steps, runs with that many reductions say what they really computed.
@@ -145,38 +145,38 @@ def _steps(nominal: int, counted: dict, runs: Sequence[dict]) -> list[dict]:
     for name, on in zip(REDUCTIONS, prefixes()[1:], strict=True):
         edges, case = counted.get(name, (None, None))
         how = COUNTED if edges is not None else None
-        same = [run for run in runs if run["record"].reductions.on == on]
+        same = [run for run in runs if run.record.reductions.on == on]
         if same and (edges is None or (name == "dead" and "inputs" not in counted)):
             run = min(same, key=_computes)
-            edges, case, how = run["record"].result.edges_computed, run["case"], COMPUTED
+            edges, case, how = run.record.result.edges_computed, run.case, COMPUTED
         factor = before / edges if before and edges else None
         steps.append({"name": name, "edges": edges, "factor": factor, "how": how, "case": case})
         before = edges
     return steps
 
 
-def _notes(runs: Sequence[dict], source: list[int] | None, rows_of: dict | None, merged_of: dict | None) -> list[dict]:
+def _notes(runs: Sequence[Run], source: list[int] | None, rows_of: Run | None, merged_of: Run | None) -> list[dict]:
     """The numbers that no record has, and the run that would record each."""
-    notes, merged = [], merged_of and facts.neurons(merged_of["record"])
+    notes, merged = [], merged_of and facts.neurons(merged_of.record)
     fewer = bool(merged) and merged["edges_left"] < merged["edges"]
     if not rows_of or not source:
         notes.append({"kind": "rows", **_command(runs[0], "dead,inputs")})
-    elif not facts.searched(rows_of["record"]):
+    elif not facts.searched(rows_of.record):
         notes.append({"kind": "merged" if fewer else "never", **_command(runs[0], "dead,inputs")})
-    if not merged_of or (rows_of and not facts.layer_counts(merged_of["record"])):
+    if not merged_of or (rows_of and not facts.layer_counts(merged_of.record)):
         notes.append({"kind": "neurons", **_command(runs[0], "all")})
     return notes
 
 
-def _command(run: dict, reductions: str) -> dict:
+def _command(run: Run, reductions: str) -> dict:
     """The command that runs the same network and inputs with other reductions; None where only its files have them."""
-    problem = run["record"].problem
+    problem = run.problem
     network, inputs, count = problem.network, problem.inputs.get("source"), problem.input_count
     size = problem.neurons, problem.layers
-    note = {"case": run["case"], "reductions": reductions, "command": None}
+    note = {"case": run.case, "reductions": reductions, "command": None}
     if inputs not in ("mnist", "digits"):
         return note
-    if problem.official or (network.get("layers") == size[1] and run_rows.by_formula(problem)):
+    if problem.official or (network.get("layers") == size[1] and by_formula(problem)):
         part = "" if count == challenge.INPUTS else f" --count {count}"
         what = f"spdnn challenge --neurons {size[0]} --layers {size[1]} --inputs {inputs}{part}"
         return note | {"command": f"{what} --reductions {reductions} --record run.json"}
@@ -190,33 +190,32 @@ def _curves(networks: Sequence[dict]) -> list[dict]:
     """Of each width and its inputs, the network whose run searched for identical inputs, the deepest of several."""
     deepest: dict[tuple, dict] = {}
     for one in sorted(networks, key=lambda one: (one["searched"], one["rows"] is not None, one["layers"])):
-        problem = one["runs"][0]["record"].problem
+        problem = one["runs"][0].problem
         other = None if one["radixnet"] else problem.network_identity
         if one["alive"]:
             deepest[problem.neurons, problem.inputs_sha256, one["count"], other] = one
     return [one for one in networks if any(one is kept for kept in deepest.values())]
 
 
-def _times(runs: Sequence[dict]) -> dict | None:
+def _times(runs: Sequence[Run]) -> dict | None:
     """One engine on one network with more and more reductions, the latest run of each; None unless there are two."""
-    latest = {run["record"].reductions.on: run for run in sorted(runs, key=run_rows.age)}
+    latest = {run.record.reductions.on: run for run in sorted(runs, key=lambda run: run.age)}
     shown = [latest[names] for names in prefixes() if names in latest]
     if len(shown) < 2:
         return None
     rows = [_time(run, before) for run, before in zip(shown, [None, *shown[:-1]], strict=True)]
-    cut = run_rows.cut(shown[0]["record"])
-    return {"run": shown[0], "cut": cut, "rows": rows}
+    return {"run": shown[0], "rows": rows}
 
 
-def _time(run: dict, before: dict | None) -> dict:
+def _time(run: Run, before: Run | None) -> dict:
     """One run, compared with the one that had a reduction fewer."""
-    low, high = run_rows.ends(run)
-    edges, seconds = run["record"].result.edges_computed, run["seconds"]["inference"]
-    faster = before["seconds"]["inference"] / seconds if before else None
-    fewer = before["record"].result.edges_computed / edges if before and edges else None
+    low, high = run.ends
+    edges, seconds = run.record.result.edges_computed, run.inference_seconds
+    faster = before.inference_seconds / seconds if before else None
+    fewer = before.record.result.edges_computed / edges if before and edges else None
     return {"run": run, "low": low, "high": high, "edges": edges, "faster": faster, "fewer": fewer}
 
 
 def titled(one: dict) -> str:
     """A network and its inputs in a few words."""
-    return f"{words.network(one)}, {one['inputs']} inputs"
+    return f"{words.network(one['neurons'], one['layers'])}, {one['inputs']} inputs"

@@ -54,13 +54,13 @@ def scaling(group: dict) -> Figure:
     _axes(rows, time, speedup, efficiency, imbalance, shares)
     despine(plot)
     _legend(legend, rows, used, palette)
-    kind = group["kind"].capitalize()
+    kind, network = group["kind"].capitalize(), words.network(group["neurons"], group["layers"])
     weak = (
         " With even work for each input the seconds would stay as they are; how many inputs die depends on the inputs."
     )
     return Figure(
         group["id"],
-        f"{kind} scaling, {words.network(group)}: time, speed-up, efficiency, imbalance by ranks",
+        f"{kind} scaling, {network}: time, speed-up, efficiency, imbalance by ranks",
         f"{kind} scaling over ranks. Speed-up is on a logarithmic scale, and so are seconds that differ by a "
         "factor of four; vertical lines are the medians' intervals; dotted: each rank gaining as much as the "
         f"first. Colour and mark: the partition.{weak if group['kind'] == WEAK else ''} Engine "
@@ -75,7 +75,7 @@ def scaling(group: dict) -> Figure:
 def _row(row: dict) -> tuple:
     imbalance = row["imbalance"]
     return (
-        row["run"]["case"], row["ranks"], row["partition"], row["seconds"], row["low"], row["high"], row["speedup"],
+        row["run"].case, row["ranks"], row["partition"], row["seconds"], row["low"], row["high"], row["speedup"],
         row["efficiency"], imbalance["edges"], imbalance["edges_from_exchange"], row["waiting"], row["communication"],
         row["oversubscribed"],
     )  # fmt: skip

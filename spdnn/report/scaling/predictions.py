@@ -33,15 +33,15 @@ def rows(groups: Sequence[dict]) -> list[dict]:
 
 def _again(group: dict, row: dict) -> dict:
     """A run of several ranks, as the model predicts it from the base."""
-    (checked,) = check([group["base"]["record"], row["run"]["record"]])
-    grown = row["run"]["record"].problem.input_count / group["base"]["record"].problem.input_count
+    (checked,) = check([group["base"].record, row["run"].record])
+    grown = row["run"].record.problem.input_count / group["base"].record.problem.input_count
     return _row(group, checked.predicted, row["nodes"], row["seconds"], grown)
 
 
 def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
     """Twice the most ranks that were run, and so on, on full nodes, until twice as many hardly help."""
-    base, most = group["base"]["record"], max(several, key=lambda row: (row["ranks"], -row["seconds"]))
-    ranked, threads = most["run"]["record"].distribution, base.threads
+    base, most = group["base"].record, max(several, key=lambda row: (row["ranks"], -row["seconds"]))
+    ranked, threads = most["run"].record.distribution, base.threads
     device, work = from_record(base)
     messages = MessageCosts(ranked.messages.latency_seconds, ranked.messages.bytes_per_second)
     partition, before = ranked.partition, math.inf
@@ -57,8 +57,8 @@ def _further(group: dict, several: Sequence[dict]) -> Iterator[dict]:
 
 
 def _row(group: dict, predicted: Prediction, nodes: int, measured: float | None, grown: float) -> dict:
-    size = f"{words.network(group)}, {predicted.inputs:,} inputs"
-    single = group["base"]["seconds"]["inference"]
+    size = f"{words.network(group['neurons'], group['layers'])}, {predicted.inputs:,} inputs"
+    single = group["base"].inference_seconds
     return {
         "setting": f"{size}, {group['engine']}, {words.plural(group['threads'], 'thread')}, {group['reductions']}",
         "ranks": predicted.ranks,

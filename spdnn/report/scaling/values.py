@@ -14,6 +14,7 @@ from spdnn.records.published import Baseline
 from spdnn.records.run_record import PER_REPEAT, Distribution, RankImbalance
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
+from spdnn.report.common.run_rows import Run
 from spdnn.report.scaling import predictions
 
 STRONG, WEAK, OTHER = "strong", "weak", "other"
@@ -25,7 +26,7 @@ MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of several ranks."""
     runs = collection.own
-    several = [run for run in runs if run["ranks"] > 1]
+    several = [run for run in runs if run.ranks > 1]
     if not several:
         return None
     weak = _groups(WEAK, runs, _weak_key)
@@ -40,61 +41,61 @@ def values(collection: Collection) -> dict | None:
     }
 
 
-def _strong_key(run: dict) -> tuple:
-    problem = run["record"].problem
+def _strong_key(run: Run) -> tuple:
+    problem = run.problem
     return *_setting(run), problem.inputs_sha256, problem.input_count
 
 
-def _weak_key(run: dict) -> tuple | None:
+def _weak_key(run: Run) -> tuple | None:
     """Inputs of one origin, as many for each rank; None where they cannot be divided evenly."""
-    problem, ranks = run["record"].problem, run["ranks"]
+    problem, ranks = run.problem, run.ranks
     origin = {key: value for key, value in problem.inputs.items() if key not in ("count", "sha256")}
     if problem.input_count % ranks:
         return None
     return *_setting(run), json.dumps(origin, sort_keys=True), problem.input_count // ranks
 
 
-def _setting(run: dict) -> tuple:
+def _setting(run: Run) -> tuple:
     """All but inputs and ranks: a speed-up must not come from these."""
-    record = run["record"]
+    record = run.record
     problem = record.problem
     names = tuple(sorted(record.reductions.requested))
     network = problem.network_identity, problem.layers
     return *network, record.engine.name, names, record.threads, record.span, words.machine(record.environment)
 
 
-def _groups(kind: str, runs: Sequence[dict], key: Callable[[dict], tuple | None]) -> list[dict]:
+def _groups(kind: str, runs: Sequence[Run], key: Callable[[dict], tuple | None]) -> list[dict]:
     """The groups that compare at least two numbers of ranks."""
-    members = [group for group in run_rows.grouped(runs, key).values() if len({run["ranks"] for run in group}) > 1]
+    members = [group for group in run_rows.grouped(runs, key).values() if len({run.ranks for run in group}) > 1]
     return [_group(kind, group, number) for number, group in enumerate(members, 1)]
 
 
-def _group(kind: str, runs: Sequence[dict], number: int) -> dict:
+def _group(kind: str, runs: Sequence[Run], number: int) -> dict:
     """One table and, unless its kind is OTHER, one figure; of several runs of one setting the latest is shown."""
-    shown = run_rows.latest(runs, lambda run: (run["ranks"], run["partition"] or ""))
-    base = next((run for run in shown if run["ranks"] == 1), None)
+    shown = run_rows.latest(runs, lambda run: (run.ranks, run.partition or ""))
+    base = next((run for run in shown if run.ranks == 1), None)
     return run_rows.heading(runs, shown) | {
         "id": f"scaling-{kind}-{number}",
         "kind": kind,
         "runs": runs,
         "base": base,
-        "inputs_per_rank": shown[0]["input_count"] // shown[0]["ranks"],
+        "inputs_per_rank": shown[0].input_count // shown[0].ranks,
         "rows": [_row(run, base) for run in shown],
     }
 
 
-def _row(run: dict, base: dict | None) -> dict:
+def _row(run: Run, base: Run | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    record, seconds, ranks = run["record"], run["seconds"]["inference"], run["ranks"]
-    ranked, (low, high) = or_none(record.distribution), run_rows.ends(run)
+    record, seconds, ranks = run.record, run.inference_seconds, run.ranks
+    ranked, (low, high) = or_none(record.distribution), run.ends
     speedup = None
     if base is not None:
-        grown = record.problem.input_count / base["record"].problem.input_count
-        speedup = grown * base["seconds"]["inference"] / seconds
+        grown = record.problem.input_count / base.record.problem.input_count
+        speedup = grown * base.inference_seconds / seconds
     return {
         "run": run,
         "ranks": ranks,
-        "partition": run["partition"],
+        "partition": run.partition,
         "nodes": ranked.nodes if ranked else 1,
         "seconds": seconds,
         "low": low,

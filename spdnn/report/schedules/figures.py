@@ -28,9 +28,9 @@ LANES = ("compute", "copy-weights", "move")
 def figures(values: dict) -> Iterator[Figure]:
     """Of each of the first groups: timelines measured and predicted, and seconds over memory."""
     for group in values["groups"][:MOST_CUT]:
-        size = words.network(group)
+        size = words.network(group["neurons"], group["layers"])
         if panels := [(row["label"], row["timeline"]) for row in group["measured"]]:
-            cases = words.listed([row["run"]["case"] for row in group["measured"]], between="; ")
+            cases = words.listed([row["run"].case for row in group["measured"]], between="; ")
             yield gantt(
                 panels,
                 group["id"],
@@ -44,7 +44,7 @@ def figures(values: dict) -> Iterator[Figure]:
                 f"{group['id']}-predicted",
                 f"Predicted timelines of schedules, {size}: tasks of each lane over time",
                 "Predicted, not measured: the same decompositions in the simulator, calibrated by "
-                f"{group['base']['case']}.",
+                f"{group['base'].case}.",
             )
         rows = [row for row in group["rows"] if row["memory"]]
         if len(rows) > 1:

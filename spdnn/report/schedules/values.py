@@ -11,6 +11,7 @@ from spdnn.records.published import Baseline
 from spdnn.records.run_record import Problem, RunRecord
 from spdnn.report.common import run_rows, words
 from spdnn.report.common.collection import Collection
+from spdnn.report.common.run_rows import Run
 from spdnn.taskgraph.calibration import costs_of, decomposition_of, notes_of, timeline_of
 from spdnn.taskgraph.settings import RESIDENT, SCHEDULES
 from spdnn.taskgraph.simulation import simulate
@@ -23,25 +24,25 @@ FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
 
 def values(collection: Collection) -> dict | None:
     """What the section prints; None without a run of the task graph."""
-    cut = [run for run in collection.own if run["ranks"] == 1 and decomposition_of(run["record"]) is not None]
+    cut = [run for run in collection.own if run.ranks == 1 and decomposition_of(run.record) is not None]
     groups = run_rows.grouped(cut, _setting).values()
     shown = [_group(members, number, collection.baselines) for number, members in enumerate(groups, 1)]
     return {"groups": shown} if shown else None
 
 
-def _setting(run: dict) -> tuple:
+def _setting(run: Run) -> tuple:
     """The same for runs whose schedules may be compared; threads may differ, for each device has one at least."""
-    record = run["record"]
+    record = run.record
     environment, names = record.environment, tuple(sorted(record.reductions.requested))
     machine = environment.cpu, environment.gpu or "", environment.cores
-    return *run_rows.problem_key(run), record.engine.name, names, *machine
+    return *run.problem_key, record.engine.name, names, *machine
 
 
-def _group(runs: Sequence[dict], number: int, baselines: Sequence[Baseline]) -> dict:
+def _group(runs: Sequence[Run], number: int, baselines: Sequence[Baseline]) -> dict:
     """One network's table and figures; of several runs of one setting, the latest is shown."""
     shown = run_rows.latest(runs, _key)
-    base = next((run for run in shown if _calibrates(run["record"])), None)
-    problem = shown[0]["record"].problem
+    base = next((run for run in shown if _calibrates(run.record)), None)
+    problem = shown[0].problem
     rows = [_row(run, base) for run in shown]
     return run_rows.heading(runs, shown) | {
         "id": f"schedules-{number}",
@@ -53,11 +54,11 @@ def _group(runs: Sequence[dict], number: int, baselines: Sequence[Baseline]) -> 
     }
 
 
-def _key(run: dict) -> tuple:
+def _key(run: Run) -> tuple:
     """A sorting key: schedules in their order, then devices and the other settings."""
-    made, promise = decomposition_of(run["record"]), notes_of(run["record"]).device_memory_bytes
+    made, promise = decomposition_of(run.record), notes_of(run.record).device_memory_bytes
     numbers = made.devices, len(made.ranges), made.batches, made.buffers or 0, promise or 0
-    return SCHEDULES.index(made.schedule), *numbers, run["threads"]
+    return SCHEDULES.index(made.schedule), *numbers, run.threads
 
 
 def _calibrates(record: RunRecord) -> bool:
@@ -65,15 +66,15 @@ def _calibrates(record: RunRecord) -> bool:
     return (made.schedule, made.devices, made.batches) == (RESIDENT, 1, 1)
 
 
-def _row(run: dict, base: dict | None) -> dict:
+def _row(run: Run, base: Run | None) -> dict:
     """One run as tables and figures show it; a figure that it does not have is None."""
-    record, decomposition = run["record"], decomposition_of(run["record"])
-    notes, (low, high) = notes_of(record), run_rows.ends(run)
+    record, decomposition = run.record, decomposition_of(run.record)
+    notes, (low, high) = notes_of(record), run.ends
     predicted = None
     work = max(decomposition.batches * len(decomposition.stages), decomposition.slots)
     if base is not None and work <= MOST_TASKS:
         with contextlib.suppress(InputError):  # a decomposition that leaves layers out, or notes that cannot be read
-            costs, cores = costs_of(base["record"], decomposition.devices)
+            costs, cores = costs_of(base.record, decomposition.devices)
             predicted = simulate(decomposition, costs, cores)
     timeline = timeline_of(record)
     return {
@@ -86,7 +87,7 @@ def _row(run: dict, base: dict | None) -> dict:
         "buffers": decomposition.buffers,
         "promise": notes.device_memory_bytes,
         "memory": max(notes.memory_bytes or (), default=None),
-        "seconds": run["seconds"]["inference"],
+        "seconds": run.inference_seconds,
         "low": low,
         "high": high,
         "why": notes.why or "",

@@ -62,7 +62,7 @@ def wholes(rows: Sequence[dict]) -> Figure:
 
     Where the wholes differ by WIDE, bars are shares of each case's own whole.
     """
-    solved = [row for row in rows if row["run"]["solution"]]
+    solved = [row for row in rows if row["run"].solution]
     rows = solved or rows
     shown = fastest(rows, MOST_BARS)
     bars = [_solved(row) if solved else _whole(row) for row in shown]
@@ -117,16 +117,16 @@ def shares(rows: Sequence[dict]) -> Figure:
 
 def _solved(row: dict) -> Bar:
     """The bar of one row: the parts of its time to solution."""
-    run, parts = row["run"], dict(row["run"]["solution"]["parts"])
+    run, parts = row["run"], row["run"].solution_parts
     seconds = {name: parts.pop(name) for name in (INPUTS, PREPARE, INFERENCE, VERIFICATION)}
-    return Bar(run["short"], run["number"], seconds | {REST: sum(parts.values())}, case=run["case"])
+    return Bar(run.short, run.number, seconds | {REST: sum(parts.values())}, case=run.case)
 
 
 def _whole(row: dict) -> Bar:
     """The bar of one row: its seconds before and in inference."""
     run, copied = row["run"], row["uploaded"]
-    seconds = {name: run["seconds"][name] for name in (READ, PREPARE, INFERENCE)}
-    return Bar(run["short"], run["number"], seconds, (READ, copied) if copied else None, case=run["case"])
+    seconds = {READ: run.read_seconds, PREPARE: run.prepare_seconds, INFERENCE: run.inference_seconds}
+    return Bar(run.short, run.number, seconds, (READ, copied) if copied else None, case=run.case)
 
 
 def _part(row: dict) -> Bar:
@@ -135,7 +135,7 @@ def _part(row: dict) -> Bar:
     seconds = {KERNEL: parts.kernel, COPY: parts.copy, WAIT: parts.wait, UNASSIGNED: parts.unassigned}
     stacked = {name: value for name, value in seconds.items() if value is not None}
     hidden, note = (KERNEL, parts.hidden) if parts.hidden else None, "kernel at most" if parts.joined else ""
-    return Bar(run["short"], run["number"], stacked, hidden, note, run["case"])
+    return Bar(run.short, run.number, stacked, hidden, note, run.case)
 
 
 def _left_out(shown: Sequence, of: Sequence) -> str:
@@ -241,12 +241,12 @@ def ladder(one: dict) -> Figure:
     axes.set_xlabel("inference seconds")
     plotting.name_rows(plot, axes, [plotting.folded(rung.label, 56) for rung in rungs], fontsize=8)
     first = one["runs"][0]
-    size = words.network(first)
+    size = words.network(first.neurons, first.layers)
     time = f"Time: {one['span']}" if one["span"] else "Each setting names what its time includes"
     return Figure(
         one["id"],
         f"Inference seconds by setting, {size}",
-        f"{first['inputs']} inputs: median inference seconds, logarithmic, and their intervals. On {one['machine']}. "
+        f"{first.inputs} inputs: median inference seconds, logarithmic, and their intervals. On {one['machine']}. "
         f"{time}.",
         plot,
         ("setting", "inference seconds", "low", "high"),

@@ -7,8 +7,9 @@ the slowest first, so that a reader sees the gain of each step.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from spdnn.report.common import run_rows, words
+from spdnn.report.common import words
 from spdnn.report.common.collection import fair
+from spdnn.report.common.run_rows import Run, grouped, latest
 
 LEAST_RUNGS, MOST_RUNGS = 3, 24
 
@@ -29,24 +30,24 @@ class Rung(NamedTuple):
     high: float
 
 
-def curves(runs: Sequence[dict], most: int) -> list[Curve]:
+def curves(runs: Sequence[Run], most: int) -> list[Curve]:
     """The survivors by network and inputs, less the runs whose counts begin those of a deeper one.
 
     Of more than `most`, one of each width comes before the second of any, and official inputs before others.
     """
     groups: dict[tuple, list[Curve]] = {}
-    for run in sorted(runs, key=lambda run: -run["layers"]):
-        counts = tuple(run["record"].result.survivors)
-        drawn = groups.setdefault((run["neurons"], run["inputs"], run["comparable"]), [])
+    for run in sorted(runs, key=lambda run: -run.layers):
+        counts = tuple(run.record.result.survivors)
+        drawn = groups.setdefault((run.neurons, run.inputs, run.comparable), [])
         if not any(curve.survivors[: len(counts)] == counts for curve in drawn):
-            label = f"{run['neurons']:,} neurons × {run['layers']:,} layers, {run['inputs']} inputs"
+            label = f"{run.neurons:,} neurons × {run.layers:,} layers, {run.inputs} inputs"
             drawn.append(Curve(label, counts))
     keyed = [(key, curve) for key in sorted(groups) for curve in groups[key]]
     shown = fair(keyed, most, lambda one: one[0][0], lambda one: (one[0][2], len(one[1].survivors)))
     return [curve for _, curve in shown]
 
 
-def ladders(runs: Sequence[dict]) -> list[dict]:
+def ladders(runs: Sequence[Run]) -> list[dict]:
     """Runs of one rank on one machine, network and inputs, of at least LEAST_RUNGS settings.
 
     The slowest is first. Of a setting that was run again the latest is shown; of more than MOST_RUNGS settings, so many
@@ -56,43 +57,43 @@ def ladders(runs: Sequence[dict]) -> list[dict]:
         id, runs, rungs; machine: of all runs; span: what all their times include, or None.
     """
 
-    def same(run: dict) -> tuple | None:
-        where = words.machine(run["record"].environment)
-        return (*run_rows.problem_key(run), run["span"].startswith("one layer"), where) if run["ranks"] == 1 else None
+    def same(run: Run) -> tuple | None:
+        where = words.machine(run.record.environment)
+        return (*run.problem_key, run.span.startswith("one layer"), where) if run.ranks == 1 else None
 
     shown = []
-    for group in run_rows.grouped(runs, same).values():
+    for group in grouped(runs, same).values():
         members = _latest(group)
         labels = [", ".join(filter(None, _setting(run))) for run in members]
         if len(set(labels)) < LEAST_RUNGS:
             continue
-        spans = {run["span"] for run in members}
-        several = len({run_rows.threads(run) for run in members}) > 1
+        spans = {run.span for run in members}
+        several = len({run.threads_text for run in members}) > 1
         rungs = []
         for label, run in zip(labels, members, strict=True):
-            name = f"{label}: {run['span']}" if len(spans) > 1 else label
-            name = f"{name}, {run_rows.threads(run)}" if several else name
-            rungs.append(Rung(name, run["seconds"]["inference"], *run_rows.ends(run)))
+            name = f"{label}: {run.span}" if len(spans) > 1 else label
+            name = f"{name}, {run.threads_text}" if several else name
+            rungs.append(Rung(name, run.inference_seconds, *run.ends))
         shown.append(
             {
                 "id": f"ladder-{len(shown) + 1}",
                 "runs": members,
                 "rungs": rungs,
-                "machine": words.machine(members[0]["record"].environment),
+                "machine": words.machine(members[0].record.environment),
                 "span": spans.pop() if len(spans) == 1 else None,
             }
         )
     return shown
 
 
-def _latest(runs: Sequence[dict]) -> list[dict]:
+def _latest(runs: Sequence[Run]) -> list[Run]:
     """The latest run of each setting, the slowest first; not more than MOST_RUNGS."""
-    latest = run_rows.latest(runs, lambda run: (*_setting(run), run_rows.threads(run), run["span"]))
-    slowest = sorted(latest, key=lambda run: (-run["seconds"]["inference"], run["number"]))
+    members = latest(runs, lambda run: (*_setting(run), run.threads_text, run.span))
+    slowest = sorted(members, key=lambda run: (-run.inference_seconds, run.number))
     last, most = len(slowest) - 1, MOST_RUNGS - 1
     return slowest if last <= most else [slowest[index * last // most] for index in range(MOST_RUNGS)]
 
 
-def _setting(run: dict) -> tuple[str, str, str]:
+def _setting(run: Run) -> tuple[str, str, str]:
     """Engine, reductions and, of the task graph, how it was cut."""
-    return run["engine"], run["reductions"].replace("none", "no reductions"), run_rows.cut(run["record"])
+    return run.engine, run.reductions.replace("none", "no reductions"), run.cut

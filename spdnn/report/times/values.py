@@ -13,6 +13,7 @@ from spdnn.records.published import read_preparations
 from spdnn.records.run_record import CLOCK, PER_REPEAT, TOLERANCE, RunRecord
 from spdnn.report.common.collection import Collection, fair
 from spdnn.report.common.drawing import MOST_DRAWN
+from spdnn.report.common.run_rows import Run
 from spdnn.report.common.words import STREAMED, plural
 from spdnn.report.times.ladders import curves, ladders
 from spdnn.taskgraph.calibration import decomposition_of, notes_of, timeline_of
@@ -71,25 +72,25 @@ def values(collection: Collection) -> dict | None:
     runs, own = collection.runs, collection.own
     if not runs:
         return None
-    alone = sorted(runs, key=lambda run: bool(run["record"].comparison))  # runs of a comparison with peers come last
-    rows = [{"run": run, "parts": parts(run["record"]), "uploaded": _uploaded(run["record"])} for run in alone]
+    alone = sorted(runs, key=lambda run: bool(run.record.comparison))  # runs of a comparison with peers come last
+    rows = [{"run": run, "parts": parts(run.record), "uploaded": _uploaded(run.record)} for run in alone]
     split = [row for row in rows if row["parts"]]
     return {
         "rows": rows,
         "split": split,
-        "streamed": any(row["run"]["span"] == STREAMED for row in rows if not row["parts"]),
+        "streamed": any(row["run"].span == STREAMED for row in rows if not row["parts"]),
         "meanings": [(term, meaning) for term, meaning in MEANINGS.items() if any(_is_by(term, row) for row in split)],
         "curves": curves(own, MOST_DRAWN),
         "ladders": ladders(own)[:MOST_DRAWN],
-        "on_gpu": any(run["on_gpu"] for run in runs),
-        "preparations": read_preparations() if any(run["official_size"] for run in runs) else [],
+        "on_gpu": any(run.on_gpu for run in runs),
+        "preparations": read_preparations() if any(run.official_size for run in runs) else [],
         "inference_share": _inference_share(runs),
     }
 
 
-def _inference_share(runs: Sequence[dict]) -> tuple[float, float] | None:
+def _inference_share(runs: Sequence[Run]) -> tuple[float, float] | None:
     """The least and the most part that inference has of a time to solution; None where no record has one."""
-    parts = [run["solution"]["parts"]["inference"] / run["solution"]["seconds"] for run in runs if run["solution"]]
+    parts = [run.solution.parts.inference / run.solution.seconds for run in runs if run.solution]
     return (min(parts), max(parts)) if parts else None
 
 
@@ -97,9 +98,9 @@ def fastest(rows: Sequence[dict], most: int) -> list[dict]:
     """Those of the rows that a figure has room for: of each network the fastest before the second of any."""
 
     def network(row: dict) -> tuple:
-        return row["run"]["neurons"], row["run"]["layers"], bool(row["run"]["record"].comparison)
+        return row["run"].neurons, row["run"].layers, bool(row["run"].record.comparison)
 
-    return fair(rows, most, network, lambda row: row["run"]["rate"].median)
+    return fair(rows, most, network, lambda row: row["run"].rate.median)
 
 
 def _is_by(term: str, row: dict) -> bool:
